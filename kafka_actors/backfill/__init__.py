@@ -1,4 +1,4 @@
-"""From history to live, exactly: `Pipeline.backfill` makes a `Backfill`."""
+"""Backfill: the history of a pipeline's topics on Spark, then the pipeline live on Ray, with no record lost or read twice between."""
 
 from .backfill import Backfill
 from .machines.handover_plan import HandoverPlan, PlannedPartition, PlannedTopic

@@ -17,11 +17,10 @@ from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.engines import engine
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
-from .checkpoint_files import files_of
+from .checkpoint_files import files_of, finished_offsets
 from .handover_brokers import HandoverBrokers
 from .machines.handover import Handover, HandoverCommit, HandoverStep
 from .machines.handover_plan import HandoverPlan, PlannedRead, plan_of
-from .query_checkpoint import finished_offsets
 
 if TYPE_CHECKING:
     from kafka_actors.job import Autoscale
@@ -31,14 +30,14 @@ T = TypeVar("T")
 PLAN = "handover.json"
 
 
-def done_mark(plan: HandoverPlan) -> str:
-    """The file that is there once the group has this plan's offsets: if it then has none, it lost them. A plan that was
-    made again, because its file was deleted, has a mark of its own."""
+def done_file(plan: HandoverPlan) -> str:
+    """Name of the file that says that this plan's offsets were committed: a group that has none then has lost them. A
+    plan that was made anew, because its file was deleted, has a file of its own."""
     return f"handover-{plan.id}.done"
 
 
 _RESET = "auto_offset_reset"
-_SAID_BY_THE_PLAN = {
+_SET_BY_THE_PLAN = {
     "end": "it ends where its plan says",
     "ends": "it ends where its plan says",
     "startingoffsets": "say start=",
@@ -51,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class Backfill:
-    """History ends, and live begins, at the offsets where the logs ended when the backfill was first started.
+    """Reads history up to the offsets at which the logs ended when the backfill was first started, and begins live there.
 
         live = orders.backfill(spark, checkpoint="/data/orders").then_live(workers=8)
         live.wait()
@@ -69,8 +68,8 @@ class Backfill:
 
     Arguments:
         checkpoint: a directory for the plan and for Spark's own checkpoint, on any file system of Spark's.
-        start: where the history starts, as for `on_spark`: by default at the earliest offsets. The plan keeps what that
-            means when it is made; later it changes nothing.
+        start: where the history starts, as for `on_spark`: by default at the earliest offsets. It is resolved when the
+            plan is made, and changes nothing later.
         overwrite_offsets: go on even if the group has committed offsets lower than the plan's, which are overwritten.
         options: other options of `Pipeline.on_spark`.
 
@@ -92,23 +91,23 @@ class Backfill:
         if not isinstance(checkpoint, str) or not checkpoint:
             raise ConfigError("checkpoint", f"is {checkpoint!r}: accepts the name of a directory")
         for name in options:
-            if name.lower() in _SAID_BY_THE_PLAN:
-                raise ConfigError(name, f"is no option of a backfill: {_SAID_BY_THE_PLAN[name.lower()]}")
+            if name.lower() in _SET_BY_THE_PLAN:
+                raise ConfigError(name, f"is no option of a backfill: {_SET_BY_THE_PLAN[name.lower()]}")
         if start == "latest":
             raise ConfigError(
                 "start", "is 'latest': there would be no history; on_ray(…) begins there by itself"
             )
         source = pipeline.source
         assert source is not None
-        # Where live starts is said by the hand-over alone.
-        given = {name: value for name, value in source.options.items() if name != _RESET}
+        # Live starts at the offsets of the hand-over, whatever this option says.
+        source_options = {name: value for name, value in source.options.items() if name != _RESET}
         self.pipeline: Pipeline = msgspec.structs.replace(
-            pipeline, source=msgspec.structs.replace(source, options=given)
+            pipeline, source=msgspec.structs.replace(source, options=source_options)
         )
         self.checkpoint = checkpoint
-        self._config = build(JobConfig, None, **given)
+        self._config = build(JobConfig, None, **source_options)
         assert self._config.group_id is not None  # checked for Ray
-        self._wanted = PlannedRead(
+        self._read = PlannedRead(
             self._config.group_id, self._config.isolation_level, source.topics, source.pattern
         )
         self._overwrite = overwrite_offsets
@@ -122,36 +121,36 @@ class Backfill:
     def plan(self) -> HandoverPlan:
         """The plan: made at the first call, and read from its file ever after, also by other processes.
 
-        Raises `ConfigError` where it is another pipeline's, and for a start that can't be; `HandoverError` for a file that
-        is no plan, `UnknownTopicOrPartitionError`, `NoBrokersAvailable`, `DataLossError` for start offsets that the log
-        has no more, a `KafkaError`.
+        Raises `ConfigError` for the plan of another pipeline and for an impossible start; `HandoverError` for a file that
+        is not a plan, `UnknownTopicOrPartitionError`, `NoBrokersAvailable`, `DataLossError` for start offsets that are no longer
+        in the log, a `KafkaError`.
         """
         return self._planned().plan
 
     def run(self) -> None:
-        """The history, and the hand-over: live may be started by another program then, with
+        """Reads the history and hands over: then another program may start live, with
         `on_ray(auto_offset_reset="none")`.
 
-        Raises as `plan` and as `OnSpark.run`; `NonEmptyGroupError` where the group has members; `HandoverError` for
-        offsets of others, and where the query was stopped; `TopicRecreatedError`, `StartLostError` (which counts
-        what is lost) or another `DataLossError` where records are gone that live, or the history, has to begin with.
+        Raises as `plan` and as `OnSpark.run`; `NonEmptyGroupError` for a group with members; `HandoverError` for offsets
+        that others committed, and where the query was stopped; `TopicRecreatedError`, `StartLostError` (which counts
+        the lost records) or another `DataLossError` where the records with which live, or the history, begins are gone.
         """
         handover = self._planned()
-        mark = done_mark(handover.plan)
-        again = self._files.read(mark) is not None
+        done_name = done_file(handover.plan)
+        again = self._files.read(done_name) is not None
         handover.read(self._finished(handover.plan))
         if handover.step is HandoverStep.READ_HISTORY:
-            self._ask(lambda brokers: _check(handover, brokers, again))
-            logger.info("reads the history of %s up to the ends in %s", self.pipeline.title, self._where)
+            self._with_brokers(lambda brokers: _check(handover, brokers, again))
+            logger.info("reading the history of %s up to the ends in %s", self.pipeline.title, self._where)
             self._history(handover.plan).run()
             handover.read(self._finished(handover.plan), ended=True)
-        self._ask(lambda brokers: _hand_over(handover, brokers, again))
+        self._with_brokers(lambda brokers: _hand_over(handover, brokers, again))
         if not again:
-            self._files.create(mark, handover.plan.metadata + "\n")
+            self._files.create(done_name, handover.plan.metadata + "\n")
 
     def then_live(self, workers: int | Autoscale = 1, **options: Any) -> Any:
-        """All of `run`, then the job: returns it when it has started, as `on_ray(…).start()` does. Options are those
-        of `Pipeline.on_ray`. Raises as `run` and as `Job.start`."""
+        """Does all of `run`, then starts the job and returns it, as `on_ray(…).start()` does. Options are those of
+        `Pipeline.on_ray`. Raises as `run` and as `Job.start`."""
         if _RESET in options or _RESET in (options.get("config") or {}):
             raise ConfigError(_RESET, "is 'none' behind a backfill: the hand-over says where live starts")
         live = engine("ray")(self.pipeline, workers=workers, auto_offset_reset="none", **options)
@@ -168,33 +167,33 @@ class Backfill:
         return f"{self._files!r}/{PLAN}"
 
     def _planned(self) -> Handover:
-        handover = Handover(self._wanted, self._where, overwrite_offsets=self._overwrite)
+        handover = Handover(self._read, self._where, overwrite_offsets=self._overwrite)
         text = self._files.read(PLAN)
         if text is None:
-            made = self._ask(self._made_plan)
+            made = self._with_brokers(self._made_plan)
             starts = self._history(made).initial_offsets().by_partition
-            self._files.create(PLAN, made.with_starts(starts, self._said).to_json())
-            text = self._files.read(PLAN)  # another driver's, if that was faster
+            self._files.create(PLAN, made.with_starts(starts, self._start_text).to_json())
+            text = self._files.read(PLAN)  # another driver may have made it first
         assert text is not None
         plan = HandoverPlan.from_json(text, self._where)
         handover.planned(plan)
-        if plan.starts and plan.start != self._said:
+        if plan.starts and plan.start != self._start_text:
             logger.warning(
                 "start is %s, and the plan in %s was made with %s: the history starts where the plan says",
-                self._said,
+                self._start_text,
                 self._where,
                 plan.start,
             )
         return handover
 
     @property
-    def _said(self) -> str | None:
+    def _start_text(self) -> str | None:
         return None if self._start is None else str(self._start)
 
     async def _made_plan(self, brokers: HandoverBrokers) -> HandoverPlan:
-        now = datetime.now(UTC)  # wall clock: people read when it was planned
+        now = datetime.now(UTC)  # wall clock: for people who read the file
         return plan_of(
-            self._wanted, await brokers.cluster(), uuid.uuid4().hex, now.isoformat(timespec="seconds")
+            self._read, await brokers.cluster(), uuid.uuid4().hex, now.isoformat(timespec="seconds")
         )
 
     def _finished(self, plan: HandoverPlan) -> Any:
@@ -212,31 +211,31 @@ class Backfill:
             **self._options,
         )
 
-    def _ask(self, asking: Callable[[HandoverBrokers], Awaitable[T]]) -> T:
-        """In a thread of its own: a notebook's has a loop that runs."""
+    def _with_brokers(self, work: Callable[[HandoverBrokers], Awaitable[T]]) -> T:
+        """Runs a coroutine in a thread of its own: in a notebook the caller's thread has a running event loop."""
 
-        async def asked() -> T:
-            async with HandoverBrokers(self._config, self._wanted) as brokers:
-                return await asking(brokers)
+        async def connected() -> T:
+            async with HandoverBrokers(self._config, self._read) as brokers:
+                return await work(brokers)
 
         io = IoThread("kafka-handover")
         try:
-            return io.run(asked())
+            return io.run(connected())
         finally:
             io.stop()
 
 
 async def _check(handover: Handover, brokers: HandoverBrokers, again: bool) -> None:
-    """What would keep the hand-over from being committed is said before the history is read, not after."""
-    commit = await _what_to_commit(handover, brokers, again)
+    """Raises, before the history is read, what would keep the hand-over from being committed after it."""
+    commit = await _commit_of(handover, brokers, again)
     if commit.takes_over:
         await brokers.check_empty()
 
 
 async def _hand_over(handover: Handover, brokers: HandoverBrokers, again: bool) -> None:
-    commit = await _what_to_commit(handover, brokers, again)
+    commit = await _commit_of(handover, brokers, again)
     if commit.offsets:
-        # A driver that was killed when it was live leaves a member behind for a while.
+        # A driver that was killed while live leaves a member in the group for a while.
         await brokers.commit(commit.offsets, patient=not commit.takes_over)
         logger.info(
             "group %s: %d partitions handed over, %s",
@@ -247,6 +246,6 @@ async def _hand_over(handover: Handover, brokers: HandoverBrokers, again: bool) 
     handover.handed_over()
 
 
-async def _what_to_commit(handover: Handover, brokers: HandoverBrokers, again: bool) -> HandoverCommit:
+async def _commit_of(handover: Handover, brokers: HandoverBrokers, again: bool) -> HandoverCommit:
     cluster = await brokers.cluster()
     return handover.commit(await brokers.committed(), cluster, again=again)

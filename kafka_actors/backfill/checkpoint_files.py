@@ -1,36 +1,41 @@
-"""The files of a checkpoint: on this machine's file systems, or on any that Spark's JVM knows (hdfs, s3a, abfs …)."""
+"""Files of a checkpoint, on this machine's file systems or on any that Spark's JVM knows (hdfs, s3a, abfs …); and how far they say a query is."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import uuid
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from kafka_actors.base.paths import sync
-from kafka_actors.errors import ConfigError
-from kafka_actors.spark.source.checkpoint_path import checkpoint_of, reason_of
+from kafka_actors.errors import ConfigError, HandoverError
+from kafka_actors.spark.source.checkpoint import checkpoint_of, reason_of
+from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.types import TopicPartition
 
 _OPTION = "checkpoint"
 
 
 class CheckpointFiles(Protocol):
-    """A checkpoint's directory, which need not be there yet."""
+    """Directory of a checkpoint, which need not exist yet."""
 
     def read(self, name: str) -> str | None:
-        """A file's text, None if there is no such file."""
+        """The text of a file, None if there is no such file."""
 
     def create(self, name: str, text: str) -> bool:
-        """Makes a file, whole or not at all; False if there was one, which stays as it is."""
+        """Makes a file, complete or not at all; False if there was one, which stays as it is."""
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory; none where there is no such directory."""
 
 
 def files_of(spark: Any, checkpoint: str) -> CheckpointFiles:
-    """The directory as Spark understands its name: without a scheme it is on Spark's default file system.
+    """The files of a directory, whose name means what it means to Spark: without a scheme it is on Spark's default file
+    system.
 
     Raises `ConfigError` for one that can't be reached from here.
     """
@@ -46,7 +51,7 @@ def files_of(spark: Any, checkpoint: str) -> CheckpointFiles:
 
 
 class LocalFiles:
-    """A directory of this machine."""
+    """Directory of this machine."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -64,16 +69,16 @@ class LocalFiles:
             return []
 
     def create(self, name: str, text: str) -> bool:
-        """On the disk when this returns. Raises `ConfigError` where the file system has no hard links, which are what
-        makes a file that is complete and fails if there is one."""
+        """Makes the file by a hard link to a complete one, which fails if there is one already; it is on the disk when this
+        returns. Raises `ConfigError` where the file system has no hard links."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        target, unready = self._directory / name, self._directory / f".{name}.{uuid.uuid4().hex}"
+        target, unfinished = self._directory / name, self._directory / f".{name}.{uuid.uuid4().hex}"
         try:
-            with open(unready, "x") as file:
+            with open(unfinished, "x") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(unready, target)
+            os.link(unfinished, target)
         except FileExistsError:
             return False
         except OSError as error:
@@ -85,7 +90,7 @@ class LocalFiles:
             ) from None
         finally:
             with suppress(FileNotFoundError):
-                unready.unlink()
+                unfinished.unlink()
         for changed in (self._directory, self._directory.parent):
             sync(changed)
         return True
@@ -95,10 +100,10 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """A directory of a file system of Hadoop's, through Spark's JVM, with Spark's own settings and secrets.
+    """Directory of a file system of Hadoop's, through Spark's JVM, with Spark's own settings and secrets.
 
-    A rename makes the complete file. On HDFS it is one step, and fails if there is one; on an object store that is
-    as good as the store's: two drivers that start the same hand-over in the same moment may both believe to be first.
+    A file is renamed to its name when it is complete. On HDFS that is atomic, and fails if there is one; on an object
+    store it may not be: two drivers that start the same hand-over at the same moment may both find themselves first.
     """
 
     def __init__(self, jvm: Any, system: Any, directory: Any, configuration: Any) -> None:
@@ -128,16 +133,16 @@ class HadoopFiles:
 
     def create(self, name: str, text: str) -> bool:
         self._system.mkdirs(self._directory)
-        target, unready = self._path(name), self._path(f".{name}.{uuid.uuid4().hex}")
+        target, unfinished = self._path(name), self._path(f".{name}.{uuid.uuid4().hex}")
         if self._system.exists(target):
             return False
-        stream = self._system.create(unready, False)
+        stream = self._system.create(unfinished, False)
         try:
             stream.write(text.encode())
         finally:
             stream.close()
         try:
-            self._rename(unready, target)
+            self._rename(unfinished, target)
         except Exception as error:  # Py4JJavaError
             if self._system.exists(target):
                 return False
@@ -145,11 +150,11 @@ class HadoopFiles:
                 _OPTION, f"is {self!r}: no file can be made there: {reason_of(error)}"
             ) from None
         finally:
-            self._system.delete(unready, False)
+            self._system.delete(unfinished, False)
         return True
 
     def _rename(self, source: Any, target: Any) -> None:
-        """Raises where there is a target."""
+        """Renames without overwriting. Raises where the target exists."""
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
             self._directory.toUri(), self._configuration
         )
@@ -160,3 +165,31 @@ class HadoopFiles:
 
     def __repr__(self) -> str:
         return str(self._directory.toString())
+
+
+_FORMAT = "v1"
+
+
+def finished_offsets(
+    files: CheckpointFiles, topics: Collection[str]
+) -> list[dict[TopicPartition, int]] | None:
+    """The end of the last finished batch, of each source that reads these topics (a union with itself has two).
+
+    None where no batch is finished. Raises `HandoverError` for a checkpoint of another format.
+    """
+    batches = [int(name) for name in files.names("commits") if name.isdecimal()]
+    if not batches:
+        return None
+    batch = max(batches)
+    text = files.read(f"offsets/{batch}")
+    if text is None:
+        raise HandoverError(f"the checkpoint {files!r} is not whole: commits/{batch} has no offsets/{batch}")
+    form, _, *sources = text.splitlines()
+    if form != _FORMAT:
+        raise HandoverError(f"the offsets in the checkpoint {files!r} have format {form}: known is {_FORMAT}")
+    found = [json.loads(source) for source in sources if source.startswith("{")]
+    return [StreamOffsets.from_json(one).by_partition for one in found if _reads(one, topics)]
+
+
+def _reads(offsets: dict[str, Any], topics: Collection[str]) -> bool:
+    return not offsets.keys().isdisjoint(topics)

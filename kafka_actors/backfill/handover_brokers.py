@@ -1,4 +1,4 @@
-"""What a hand-over asks of the brokers, and the one thing that it tells them."""
+"""Requests of a hand-over to the brokers: it looks up logs and committed offsets, and commits once."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PAUSE_S = 0.5
 
 
 class HandoverBrokers:
-    """A connection for the time of a hand-over: `async with Brokers(…)`. For one event loop."""
+    """Client for the time of a hand-over: `async with HandoverBrokers(…)`. For one event loop."""
 
     def __init__(self, config: ConsumerConfig, wanted: PlannedRead) -> None:
-        self._wanted = wanted
+        self._read = wanted
         self._session_s = config.session_timeout_ms / 1000
         self._client = KafkaClient(resolved(config))
         self._lookups = OffsetLookups(self._client)
@@ -38,8 +38,8 @@ class HandoverBrokers:
         self._topic_ids: dict[str, bytes] = {}
 
     async def __aenter__(self) -> HandoverBrokers:
-        """Raises as `KafkaClient.bootstrap`."""
-        topics = self._wanted.topics
+        """Connects. Raises as `KafkaClient.bootstrap`."""
+        topics = self._read.topics
         self._client.set_topics(None if topics is None else list(topics))
         await self._client.bootstrap()
         return self
@@ -50,7 +50,7 @@ class HandoverBrokers:
     async def cluster(self) -> ObservedTopics:
         """The partitions that the pipeline reads, as they are now.
 
-        Raises `UnknownTopicOrPartitionError` for a topic that isn't there, `ConfigError` for a pattern that matches
+        Raises `UnknownTopicOrPartitionError` for a topic that doesn't exist, `ConfigError` for a pattern that matches
         none, the `KafkaError` of a partition.
         """
         deadline = CallDeadline(self._client)
@@ -58,7 +58,7 @@ class HandoverBrokers:
         topics = self._topics(snapshot)
         tps = [TopicPartition(t, p) for t in topics for p in sorted(snapshot.partitions_for_topic(t) or ())]
         starts, ends = await asyncio.gather(
-            self._ends_of_logs(tps, EARLIEST, deadline), self._ends_of_logs(tps, LATEST, deadline)
+            self._log_ends(tps, EARLIEST, deadline), self._log_ends(tps, LATEST, deadline)
         )
         ids = {topic: snapshot.topic_id(topic) for topic in topics}
         self._topic_ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
@@ -69,14 +69,12 @@ class HandoverBrokers:
         )
 
     def _topics(self, snapshot: ClusterSnapshot) -> list[str]:
-        if self._wanted.pattern is not None:
-            matching = snapshot.topics_matching(self._wanted.pattern)
+        if self._read.pattern is not None:
+            matching = snapshot.topics_matching(self._read.pattern)
             if not matching:
-                raise ConfigError(
-                    "pattern", f"is {self._wanted.pattern!r}: no topic of the cluster matches it"
-                )
+                raise ConfigError("pattern", f"is {self._read.pattern!r}: no topic of the cluster matches it")
             return sorted(matching)
-        topics = sorted(self._wanted.topics or ())
+        topics = sorted(self._read.topics or ())
         for topic in topics:
             if not snapshot.partitions_for_topic(topic):
                 code = snapshot.topic_error(topic) or UnknownTopicOrPartitionError.code
@@ -85,7 +83,7 @@ class HandoverBrokers:
                 )
         return topics
 
-    async def _ends_of_logs(
+    async def _log_ends(
         self, tps: Collection[TopicPartition], which: int, deadline: CallDeadline
     ) -> dict[TopicPartition, ListedOffset]:
         answers = await self._lookups.list_offsets(
@@ -97,27 +95,25 @@ class HandoverBrokers:
     # ------------------------------------------------------------ the group
 
     async def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All that the group has committed, of the topics that `cluster` has found."""
-        return await self._groups.committed(
-            self._wanted.group_id, CallDeadline(self._client), self._topic_ids
-        )
+        """The group's committed offsets of the topics that `cluster` has found."""
+        return await self._groups.committed(self._read.group_id, CallDeadline(self._client), self._topic_ids)
 
     async def check_empty(self) -> None:
         """Raises `NonEmptyGroupError` for a group that has members: they would commit over the hand-over."""
-        if members := await self._groups.members_of(self._wanted.group_id, CallDeadline(self._client)):
+        if members := await self._groups.members_of(self._read.group_id, CallDeadline(self._client)):
             raise self._not_empty(f"has members ({members})")
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, patient: bool) -> None:
-        """Commits as no member of the group, in one request, which brokers refuse while it has any.
+        """Commits for the group without being a member, in one request, which brokers refuse while the group has members.
 
-        Offsets are of the topics that `cluster` has found. `patient`: waits for members to go for as long as a dead one may be kept (`session_timeout_ms`). Raises
-        `NonEmptyGroupError`.
+        Offsets are of the topics that `cluster` has found. `patient`: retries for `session_timeout_ms`, after which a dead
+        member has left. Raises `NonEmptyGroupError`.
         """
         until = self._client.now() + (self._session_s if patient else 0.0)
         while True:
             try:
                 return await self._groups.commit(
-                    self._wanted.group_id, offsets, CallDeadline(self._client), self._topic_ids
+                    self._read.group_id, offsets, CallDeadline(self._client), self._topic_ids
                 )
             except NonEmptyGroupError:
                 if self._client.now() >= until:
@@ -126,6 +122,6 @@ class HandoverBrokers:
 
     def _not_empty(self, what: str) -> NonEmptyGroupError:
         return NonEmptyGroupError(
-            f"group {self._wanted.group_id!r} {what}, who commit its offsets: stop them first; nothing was committed",
+            f"group {self._read.group_id!r} {what}, who commit its offsets: stop them first; nothing was committed",
             request="OffsetCommit",
         )

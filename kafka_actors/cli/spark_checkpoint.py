@@ -15,7 +15,7 @@ from .output import Output
 from .results import columns, form_option, show
 
 if TYPE_CHECKING:
-    from kafka_actors.spark.source.checkpoint_conversion import OffsetLogBatch, QueryCheckpoint
+    from kafka_actors.spark.source.checkpoint import OffsetLogBatch, QueryCheckpoint
 
 __all__ = ["spark_checkpoint"]
 
@@ -43,7 +43,7 @@ def show_checkpoint(output: Output, path: str, state_location: str | None, form:
 
     FORM is that of the offsets: kafka-actors with topic ids, or spark, which Spark's own source reads.
     """
-    from kafka_actors.spark.source.checkpoint_conversion import described
+    from kafka_actors.spark.source.checkpoint import described
 
     checkpoint = _opened(path, state_location)
     rows = [row for batch in described(checkpoint.batches()) for row in _rows(checkpoint, batch)]
@@ -77,7 +77,7 @@ def convert_checkpoint(output: Output, path: str, form: Any, state_location: str
 
 
 def _opened(path: str, state_location: str | None) -> QueryCheckpoint:
-    from kafka_actors.spark.source.checkpoint_conversion import QueryCheckpoint
+    from kafka_actors.spark.source.checkpoint import QueryCheckpoint
 
     whole = [_whole(name, given) for name, given in (("PATH", path), ("--state-location", state_location))]
     assert whole[0] is not None

@@ -1,4 +1,4 @@
-"""`ConsumerOperations`: the calls of a consumer, told once for `Consumer` and `AsyncConsumer`.
+"""`ConsumerOperations`: the calls of a consumer, written once for `Consumer` and `AsyncConsumer`.
 
 A call is a generator that yields a step wherever it has to wait (`waiting`), or a plain function if it never waits. Polling isn't
 here: it is the hot path, and each surface has its own loop.

@@ -72,7 +72,7 @@ class ConsumerTelemetry:
         yield TallyPoint(BUFFER_USAGE.name, client, fetcher.buffered)
         yield TallyPoint(BUFFER_LIMIT.name, client, self._buffer_bytes)
         try:
-            progress = fetcher.standings(partitions)
+            progress = fetcher.progress(partitions)
         except UsageError:
             return  # one of them was revoked meanwhile
         now = self._clock()

@@ -1,6 +1,6 @@
 """Waiting in the calls of a consumer: the time that a call has, the steps in which it waits, and the wake-ups of both surfaces.
 
-`Consumer` waits in the user's thread, `AsyncConsumer` in a task of the user's event loop. The calls themselves are told once, as
+`Consumer` waits in the user's thread, `AsyncConsumer` in a task of the user's event loop. The calls themselves are written once, as
 generators (`ConsumerOperations`): wherever one has to wait it yields a step, and is sent the step's result, or thrown its
 error. Each surface knows how to wait for each kind of step.
 """

@@ -44,18 +44,18 @@ class RecordSource(Protocol):
 class _Sent:
     """A pull that was sent, and its outcome once that is known."""
 
-    __slots__ = ("issue", "outcome")
+    __slots__ = ("outcome", "pull")
 
-    def __init__(self, issue: PullToSend) -> None:
-        self.issue = issue
+    def __init__(self, pull: PullToSend) -> None:
+        self.pull = pull
         self.outcome: Outcome | None = None
 
 
 class FetchDriver:
-    """Does what a `FetchMachine` plans, in the loop that `start` is called in and in the threads that sources answer in.
+    """Carries out the actions of a `FetchMachine`, in the loop that `start` is called in and in the threads that sources answer in.
 
     `lock` guards the machine, and is its owner's. `sources`, `request_metadata` and `events` are called in the loop's
-    thread; `on_brought` in any, when there may be something to take.
+    thread; `on_records` in any, when there may be records to take.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class FetchDriver:
         lookups: LookupClient,
         request_metadata: Callable[[], None],
         events: EventSink,
-        on_brought: Callable[[], None],
+        on_records: Callable[[], None],
         meter: FetchTelemetry,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
@@ -80,7 +80,7 @@ class FetchDriver:
         self._lookups = lookups
         self._request_metadata = request_metadata
         self._events = events
-        self._on_brought = on_brought
+        self._on_records = on_records
         self._meter = meter
         self._clock = clock
         self._wall_clock = wall_clock
@@ -89,23 +89,23 @@ class FetchDriver:
         self._due = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._known: dict[int, RecordSource] = {}  # what `sources` gave last, while it does not fail
-        self._lanes: dict[int, deque[_Sent]] = {}
+        self._known: dict[int, RecordSource] = {}  # results of `sources`, dropped when one fails
+        self._unanswered: dict[int, deque[_Sent]] = {}  # by the token of the stream, in order
         self._tasks: set[asyncio.Task[None]] = set()
-        self._untold = 0  # times that events are on their way to the loop
+        self._unpublished = 0  # batches of events on their way to the loop
         self._closed = False
 
     def start(self) -> None:
-        """Begins, in the running loop."""
+        """Begins to drive the machine, in the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self.soon()
 
     async def close(self) -> None:
-        """Ends what is under way; sources stay their owner's."""
+        """Stops driving the machine; sources stay their owner's."""
         with self._lock:
             self._closed = True
-            self._lanes.clear()
+            self._unanswered.clear()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -113,12 +113,12 @@ class FetchDriver:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
-    def untold(self) -> bool:
-        """Whether something has happened that `events` doesn't know yet. With the lock."""
-        return self._untold > 0
+    def events_pending(self) -> bool:
+        """Whether events are on their way to `events`. Call it with the lock held."""
+        return self._unpublished > 0
 
     def soon(self) -> None:
-        """Has the machine plan in the loop, once for however many reasons; from any thread."""
+        """Has the machine polled in the loop soon, once for any number of calls. For any thread."""
         loop = self._loop
         if loop is None or self._due or self._closed:
             return
@@ -129,18 +129,19 @@ class FetchDriver:
             loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
-        """In the loop's thread, or in that of a source that answers: what has to be in the loop is left to it."""
+        """Polls the machine and sends its pulls, in the loop's thread or in that of a source that answers. Other actions, and
+        pulls without a known source, are handed to the loop."""
         if threading.get_ident() == self._thread:
             self._due = False
         with self._lock:
             if self._closed or self._loop is None:
                 return
             ready = self._machine.poll(self._clock())
-            self._untold += bool(ready.events)
+            self._unpublished += bool(ready.events)
             left = [a for a in ready.actions if type(a) is not PullToSend or not self._send(a)]
             something = self._machine.has_something
         if something:
-            self._on_brought()
+            self._on_records()
         if left or ready.events:
             self.in_loop(self._carry_out, left, ready.events, ready.next_wake)
         elif self._earlier(ready.next_wake):
@@ -149,7 +150,7 @@ class FetchDriver:
     def _carry_out(
         self, actions: list[FetchAction], events: tuple[Event, ...], next_wake: float | None
     ) -> None:
-        """Carries out, in the loop, what a turn in another thread has left to it."""
+        """Carries out, in the loop, the actions that a turn has left to it."""
         if self._closed:
             return
         if events:
@@ -179,22 +180,22 @@ class FetchDriver:
                 self._events(event)
         finally:
             with self._lock:
-                self._untold -= 1
-        self._on_brought()
+                self._unpublished -= 1
+        self._on_records()
 
     def in_loop(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Calls it in the loop, at once where that is the caller's thread."""
+        """Calls a function in the loop, at once if that is the caller's thread."""
         if threading.get_ident() == self._thread:
             call(*arguments)
             return
         try:
-            assert self._loop is not None  # only what has begun has something to do
+            assert self._loop is not None  # set by `start`, before there is anything to do
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
             logger.debug("the loop of a fetcher ended before it was closed")
 
     def _earlier(self, wakeup: float | None) -> bool:
-        """Whether the timer has to be set; one that comes too early finds out when it has to come again."""
+        """Whether the timer has to be set; one that fires too early polls, and is set again."""
         timer = self._timer
         return wakeup is not None and (timer is None or wakeup < self._timer_at)
 
@@ -212,58 +213,58 @@ class FetchDriver:
 
     # ------------------------------------------------------------ pulls
 
-    def _send(self, issue: PullToSend) -> bool:
-        """With the lock, which keeps the pulls of a stream in order. False where only the loop can find the way to the
-        broker."""
+    def _send(self, pull: PullToSend) -> bool:
+        """Sends a pull. False if only the loop can find the broker's source. Call it with the lock held, which keeps the pulls of a
+        stream in order."""
         if threading.get_ident() != self._thread:
-            source = self._known.get(issue.broker)
+            source = self._known.get(pull.broker)
             if source is None:
                 return False
         else:
-            source = self._sources(issue.broker)
+            source = self._sources(pull.broker)
             if source is None:
-                nowhere = NodeNotReadyError(f"no connection to broker {issue.broker}")
-                self._failed(issue, nowhere, sent=False)
+                nowhere = NodeNotReadyError(f"no connection to broker {pull.broker}")
+                self._failed(pull, nowhere, sent=False)
                 return True
-            self._known[issue.broker] = source
-        sent = _Sent(issue)
-        self._lanes.setdefault(issue.token, deque()).append(sent)
-        source.fetch(issue.pull, lambda outcome: self._arrive(sent, outcome))
+            self._known[pull.broker] = source
+        sent = _Sent(pull)
+        self._unanswered.setdefault(pull.token, deque()).append(sent)
+        source.fetch(pull.pull, lambda outcome: self._arrive(sent, outcome))
         return True
 
     def _arrive(self, sent: _Sent, outcome: Outcome) -> None:
-        """Takes outcomes in the order of their pulls, whichever comes first."""
-        brought = False
+        """Takes outcomes in the order of their pulls, in whichever order they arrive."""
+        replied = False
         with self._lock:
             sent.outcome = outcome
-            token = sent.issue.token
-            lane = self._lanes.get(token)
-            while lane and (first := lane[0].outcome) is not None:
-                brought |= self._answered(lane.popleft().issue, first)
-            if not lane:
-                self._lanes.pop(token, None)
-        if brought:
+            token = sent.pull.token
+            waiting = self._unanswered.get(token)
+            while waiting and (first := waiting[0].outcome) is not None:
+                replied |= self._answered(waiting.popleft().pull, first)
+            if not waiting:
+                self._unanswered.pop(token, None)
+        if replied:
             self._turn()
 
-    def _answered(self, issue: PullToSend, outcome: Outcome) -> bool:
-        """With the lock. Whether it brought something."""
+    def _answered(self, pull: PullToSend, outcome: Outcome) -> bool:
+        """Passes an outcome to the machine. Returns whether it is a reply. Call it with the lock held."""
         if isinstance(outcome, Exception):
             if not isinstance(outcome, (KafkaActorsError, OSError)):
-                logger.error("a pull from broker %d failed unexpectedly", issue.broker, exc_info=outcome)
-            self._failed(issue, outcome)
+                logger.error("a pull from broker %d failed unexpectedly", pull.broker, exc_info=outcome)
+            self._failed(pull, outcome)
             return False
         reply, records = outcome
-        self._machine.on_reply(issue, reply, records, self._clock())
-        self._meter.fetched(issue.broker, reply)
+        self._machine.on_reply(pull, reply, records, self._clock())
+        self._meter.fetched(pull.broker, reply)
         return True
 
-    def _failed(self, issue: PullToSend, error: Exception, *, sent: bool = True) -> None:
-        logger.info("broker %d: %s", issue.broker, error)
-        self._known.pop(issue.broker, None)
-        self._meter.failed(issue.broker, error)
+    def _failed(self, pull: PullToSend, error: Exception, *, sent: bool = True) -> None:
+        logger.info("broker %d: %s", pull.broker, error)
+        self._known.pop(pull.broker, None)
+        self._meter.failed(pull.broker, error)
         with self._lock:
             self._machine.on_pull_failed(
-                issue,
+                pull,
                 error if isinstance(error, AuthenticationError) else ClientError(str(error)),
                 self._clock(),
                 sent=sent,

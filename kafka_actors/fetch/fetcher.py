@@ -81,7 +81,7 @@ class Fetcher:
             lookups=lookups,
             request_metadata=request_metadata,
             events=events,
-            on_brought=self._notify,
+            on_records=self._notify,
             meter=self._meter,
             clock=clock,
             wall_clock=wall_clock,
@@ -229,7 +229,7 @@ class Fetcher:
             positions = self._machine.partitions
             return positions.require(tp).end(positions.read_committed)
 
-    def standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
+    def progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Returns `position`, `end` and `reason` of partitions, all as of one moment. Raises `UsageError` for one that isn't
         assigned."""
         with self._lock:
@@ -264,7 +264,7 @@ class Fetcher:
 
     def _take(self, take: Callable[[], FetchedBytes | None]) -> FetchedBytes | None:
         with self._lock:
-            if self._driver.untold:
+            if self._driver.events_pending:
                 return None  # an event is on its way, perhaps of a reset that these records come after
             item = take()
             again = self._machine.partitions.needs_plan
@@ -316,7 +316,7 @@ class Fetcher:
             self._waiting -= 1
 
     def _notify(self) -> None:
-        """Wakes whoever waits for records."""
+        """Wakes calls that wait for records."""
         if self._waiting:
             self._driver.in_loop(self._arrived.set)
         self._on_ready()

@@ -50,8 +50,8 @@ class Pull(Struct, frozen=True, tag=True):
 
     `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` then replace all before them.
     `max_bytes` bounds the response, `max_wait_ms` the broker's wait for data. After a small response the next one comes `pace_ms`
-    later at the earliest: whoever carries the pull sets it, by the cost of an answer there. Without `followers` the broker is
-    not told `client_rack`: a leader then returns the records itself (KIP-392).
+    later at the earliest: the transport of the pull sets it, by the cost of an answer there. Without `followers` the broker is
+    not sent `client_rack`: a leader then returns the records itself (KIP-392).
     """
 
     sequence: int

@@ -1,4 +1,4 @@
-"""`Pipeline`: a definition, its check, and how its Arrow stages are carried out. Engines run it: Ray, Spark."""
+"""`Pipeline`: a definition, its check, and its Arrow stages at work on batches. Engines run it: Ray, Spark."""
 
 from .pipeline import Pipeline
 

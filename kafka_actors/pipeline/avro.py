@@ -1,4 +1,4 @@
-"""Avro: its schemas as Arrow schemas, and a decoder of single values (without a container file around them)."""
+"""Avro: conversion of its schemas to Arrow's, and a decoder of single values (without a container file around them)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kafka_actors.errors import ConfigError, kind_of
 
-from .columns import check_names
+from .rows import check_names
 
 _PRIMITIVE: dict[str, Any] = {
     "null": pa.null(),
@@ -37,7 +37,7 @@ _MAGIC = 0
 
 
 def parse_avro(stage: str, given: Any) -> tuple[dict[str, Any], pa.Schema]:
-    """The Avro schema as a dict, and its columns. Raises `ConfigError`, naming the stage."""
+    """Parses an Avro schema: returns it as a dict, and its columns. Raises `ConfigError`, naming the stage."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -57,7 +57,7 @@ def parse_avro(stage: str, given: Any) -> tuple[dict[str, Any], pa.Schema]:
 
 
 def checked_id(stage: str, given: Any) -> int | None:
-    """The id of a schema in a registry. Raises `ConfigError` for what can be none: no value would have it."""
+    """The id of a schema in a registry. Raises `ConfigError` for one that is no unsigned 32-bit number."""
     if given is None or (isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**32):
         return given
     raise ConfigError(stage, f"schema_id is {given!r}, {kind_of(given)}: accepts a number from 0 to 2^32 - 1")
@@ -68,8 +68,8 @@ class _Refused(Exception):
 
 
 class _Named:
-    """Types by their full names, as Avro has them: a later field may refer to an earlier one's. `namespace`: that of
-    what is around a type, which names without a dot are in."""
+    """Named types of an Avro schema, by full name: a later field may refer to an earlier one's type. `namespace` is that
+    of the enclosing type, to which names without a dot belong."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
@@ -128,14 +128,14 @@ class _Named:
 
 
 def _full_name(avro: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-    """The full name of a type that is defined within `namespace`, and the namespace of what is in it."""
+    """The full name of a type that is defined within `namespace`, and the namespace of the types inside it."""
     name = str(avro["name"])
     within = name.rpartition(".")[0] if "." in name else str(avro.get("namespace", namespace))
     return name if "." in name or not within else f"{within}.{name}", within
 
 
 def _without_uuid(avro: Any) -> Any:
-    """A uuid is written as a string, and is one here."""
+    """The schema without the logical type uuid: such a value is written as a string and becomes a string column."""
     if isinstance(avro, list):
         return [_without_uuid(part) for part in avro]
     if not isinstance(avro, Mapping):
@@ -146,10 +146,10 @@ def _without_uuid(avro: Any) -> Any:
 def avro_reader(
     stage: str, avro: dict[str, Any], names: list[str], schema_id: int | None
 ) -> tuple[Callable[[bytes], Any], list[Callable[[Any], Any]]]:
-    """What decodes one value, and what gets the columns out of it.
+    """Makes a function that decodes one value, and a getter for each column of its result.
 
-    With a `schema_id`, values have the five bytes of Confluent's registry before them: a zero and this id.
-    Raises `ConfigError` where fastavro is not installed.
+    With a `schema_id`, values begin with the five bytes of Confluent's framing: a zero and this id. Raises `ConfigError`
+    where fastavro is not installed.
     """
     try:
         import fastavro
@@ -169,7 +169,7 @@ def avro_reader(
             raise ValueError("the value ends before the schema does") from None
         left = len(body) - stream.tell()
         if left:
-            raise ValueError(f"{left} bytes are left over behind what the schema says")
+            raise ValueError(f"{left} bytes follow the record that the schema describes")
         return row
 
     return decode, [itemgetter(name) for name in names]
@@ -177,7 +177,9 @@ def avro_reader(
 
 def _unframed(value: bytes, schema_id: int) -> bytes:
     if len(value) < 5 or value[0] != _MAGIC:
-        raise ValueError("the value has no schema id before it: leave schema_id out, or look who produced it")
+        raise ValueError(
+            "the value does not begin with a schema id: leave schema_id out, or check the producer"
+        )
     found = int.from_bytes(value[1:5], "big")
     if found != schema_id:
         raise ValueError(f"the value was written with schema id {found}, not {schema_id}")

@@ -1,4 +1,4 @@
-"""What all engines have in common: a pipeline bound to one of them, before it starts, while it runs, and after."""
+"""Base of engines: a pipeline bound to an engine, before it starts, while it runs, and after."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import ClassVar, Generic, Literal, Protocol, Self, TypeVar
 from kafka_actors.base.timeouts import timeouts_by_name, wait_of
 from kafka_actors.errors import UsageError
 
-from .live_line import LiveLine, display_for
 from .pipeline import Pipeline
-from .progress import RunProgress, html
+from .progress import LiveLine, RunProgress, display_for, html
 
 
 class EngineRun(Protocol):
-    """What an engine has started."""
+    """Run that an engine has started."""
 
     def wait(self, *, timeout: float | None) -> None:
-        """Raises `JobFailed`, `KafkaTimeoutError`."""
+        """Waits for the end. Raises `JobFailed`, `KafkaTimeoutError`."""
         ...
 
 
@@ -28,7 +27,7 @@ R = TypeVar("R", bound=EngineRun)
 
 @timeouts_by_name
 class BoundPipeline(ABC, Generic[R]):
-    """A pipeline and its run. An engine starts and stops it, and reads how far it is."""
+    """Pipeline and its run. The engine's subclass starts and stops it, and reads its progress."""
 
     _engine: ClassVar[Literal["ray", "spark"]]
 
@@ -42,7 +41,7 @@ class BoundPipeline(ABC, Generic[R]):
 
     @abstractmethod
     def _read(self) -> RunProgress:
-        """For the live line."""
+        """The run's progress, for the live line."""
 
     def run(self) -> None:
         """Starts, waits for the end, and leaves nothing behind. Raises as `start` and `wait`."""
@@ -60,7 +59,7 @@ class BoundPipeline(ABC, Generic[R]):
             self._run.wait(timeout=limit_s)
 
     def explain(self) -> str:
-        """What runs where."""
+        """Describes which stage runs where on this engine."""
         return self.pipeline.explain(self._engine)
 
     @property
@@ -70,7 +69,7 @@ class BoundPipeline(ABC, Generic[R]):
         return self._running
 
     def _check_new(self) -> None:
-        """Raises `UsageError` where it was started before."""
+        """Raises `UsageError` for a pipeline that was started before."""
         if self._running is not None:
             raise UsageError(f"it was started already: make another one with on_{self._engine}(…)")
 
@@ -83,5 +82,5 @@ class BoundPipeline(ABC, Generic[R]):
     ) -> None: ...
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """A table of the progress, or the plan before the start, for notebooks."""
         return html(self._read()) if self._running is not None else f"<pre>{escape(self.explain())}</pre>"

@@ -1,4 +1,4 @@
-"""The check of a whole definition, before anything starts."""
+"""Check of a whole definition, before anything starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class CheckedStage(NamedTuple):
-    """A stage in its place: the columns before and behind it, None where only Spark will know them."""
+    """Stage in its place, with the columns before and behind it, None where only Spark will know them."""
 
     stage: Stage
     before: Columns
@@ -39,7 +39,7 @@ class CheckedStage(NamedTuple):
 
 
 class CheckedPipeline(NamedTuple):
-    """A definition that holds. `key` and `sink` stand apart from the other steps."""
+    """Checked definition. `key` and `sink` are not among the other steps."""
 
     steps: tuple[CheckedStage, ...]
     key: CheckedStage | None
@@ -47,17 +47,17 @@ class CheckedPipeline(NamedTuple):
 
     @property
     def columns(self) -> Columns:
-        """Those that the sink, or whoever takes the rows, gets."""
+        """The columns behind the last step, which the sink gets."""
         return self.steps[-1].behind if self.steps else SCHEMA
 
     @property
     def num_gpus(self) -> float:
-        """Of all stages: they share a worker."""
+        """The sum over all stages, which run in one worker."""
         return float(sum(s.stage.num_gpus for s in self.steps if isinstance(s.stage, Function)))
 
 
 def check(pipeline: Definition, engine: str | None) -> CheckedPipeline:
-    """See `Pipeline.check`."""
+    """Checks a definition for an engine, or for any: see `Pipeline.check`."""
     if pipeline.source is None:
         raise ConfigError("pipeline", "has no source: begin it with Pipeline.read_kafka(…)")
     columns: Columns = SCHEMA
@@ -69,7 +69,7 @@ def check(pipeline: Definition, engine: str | None) -> CheckedPipeline:
         behind = stage.output(columns)
         steps.append(CheckedStage(stage, columns, behind, pipeline.policy_of(stage)))
         columns = behind
-    checked = _apart(steps)
+    checked = _split(steps)
     if engine == RAY:
         _check_ray(pipeline, checked)
     if engine == SPARK:
@@ -80,7 +80,7 @@ def check(pipeline: Definition, engine: str | None) -> CheckedPipeline:
 
 
 def check_travels(checked: CheckedPipeline, dumps: Callable[[Any], bytes]) -> None:
-    """Users' code gets to other processes by pickle, which is the engine's. Raises `ConfigError`, naming stage and variable."""
+    """Checks that users' code can be pickled by the engine's `dumps`. Raises `ConfigError`, naming stage and variable."""
     steps = (*checked.steps, *([checked.sink] if checked.sink else []))
     for stage in (step.stage for step in steps):
         if isinstance(stage, (Function, WriteFunction)):
@@ -92,7 +92,7 @@ def check_travels(checked: CheckedPipeline, dumps: Callable[[Any], bytes]) -> No
                     )
 
 
-def _apart(steps: list[CheckedStage]) -> CheckedPipeline:
+def _split(steps: list[CheckedStage]) -> CheckedPipeline:
     rest = list(steps)
     sink = rest.pop() if rest and rest[-1].stage.is_sink else None
     key = rest.pop() if rest and isinstance(rest[-1].stage, WithKey) else None
@@ -134,7 +134,7 @@ def _check_ray(pipeline: Definition, checked: CheckedPipeline) -> None:
 
 
 def _check_spark(checked: CheckedPipeline) -> None:
-    """Behind a DataFrame stage rows are no records: nobody knows what to send. Spark writes Parquet by itself."""
+    """Raises `ConfigError` for dead letters behind a DataFrame stage, whose rows belong to no record that could be sent."""
     before: Stage | None = None
     for step in (*checked.steps, *([checked.sink] if checked.sink else [])):
         if isinstance(step.stage, DataFrames):
@@ -156,7 +156,7 @@ def _check_dead_letters(pipeline: Definition, checked: CheckedPipeline, engine: 
         if step.on_error == "dead_letter":
             raise ConfigError(
                 step.stage.name,
-                "has on_error='dead_letter', but nobody said where to: add .dead_letters('topic')",
+                "has on_error='dead_letter', but no topic for them: add .dead_letters('topic')",
             )
 
 

@@ -1,4 +1,4 @@
-"""Spark's DDL strings as Arrow schemas: `id BIGINT NOT NULL, tags ARRAY<STRING>, at STRUCT<x: DOUBLE>`."""
+"""Parser of Spark's DDL strings to Arrow schemas: `id BIGINT NOT NULL, tags ARRAY<STRING>, at STRUCT<x: DOUBLE>`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|[A-Za-z_0-9]+|[<>(),:
 
 
 def parse_ddl(text: str) -> pa.Schema:
-    """The Arrow schema of a DDL string, as Spark's `DataFrame.schema` reads it. Names may stand in backticks.
+    """The Arrow schema of a DDL string, as Spark's `DataFrame.schema` reads it. Names may be in backticks.
 
     Raises `ConfigError` (option `schema`) with what was expected.
     """
@@ -62,7 +62,7 @@ class _Parser:
 
     def _field(self) -> Any:
         name = self._name()
-        if self._peek() == ":":  # Spark takes it at the top level too
+        if self._peek() == ":":  # Spark accepts it at the top level too
             self._take()
         kind = self._type()
         nullable = True

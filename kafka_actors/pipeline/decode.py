@@ -1,4 +1,4 @@
-"""Decoders: of each record one row or one error, never a row for another record's."""
+"""Decoders: each record becomes one row or one error, and never takes the place of another record's row."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from kafka_actors.base import decoders
 
-from .arrays import Failure, columns_of, one_line
-from .columns import Numbers
+from .casts import Failure, columns_of, one_line
+from .rows import Numbers
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class DecodedRows(NamedTuple):
-    """Rows, of which record each is (ascending numbers of what was given), and what failed instead."""
+    """Decoded rows, the number of each one's record among the values (ascending), and the records that failed."""
 
     batch: pa.RecordBatch
     records: Numbers
@@ -31,9 +31,9 @@ Decode = Callable[[Sequence[bytes | None]], DecodedRows]
 def json_decoder(
     schema: pa.Schema, row: type[msgspec.Struct], getters: Sequence[Callable[[Any], Any]]
 ) -> Decode:
-    """Decodes each value by itself into `row`, out of which the columns are got.
+    """Decodes each value by itself into `row`; `getters` take the columns out of the rows.
 
-    Measured: faster than pyarrow's JSON reader over joined values, which besides can't tell rows apart.
+    This was measured to be faster than pyarrow's JSON reader over joined values, which besides can't tell rows apart.
     """
     decode = decoders.json(row).decode
     return lambda values: _each(values, decode, getters, schema, _json_reason)
@@ -42,7 +42,7 @@ def json_decoder(
 def each_decoder(
     schema: pa.Schema, decode: Callable[[bytes], Any], getters: Sequence[Callable[[Any], Any]]
 ) -> Decode:
-    """For any other format: `decode` takes one value, and raises what is wrong with it."""
+    """Decodes each value by `decode`, which raises for a wrong one; `getters` take the columns out of its results."""
     return lambda values: _each(values, decode, getters, schema, _reason)
 
 
@@ -58,8 +58,8 @@ def _each(
     add = rows.append
     for number, value in enumerate(values):
         try:
-            add(decode(value))  # type: ignore[arg-type]  # None raises, too
-        except Exception as error:  # whatever the bytes lead to is this record's error
+            add(decode(value))  # type: ignore[arg-type]  # None raises as well
+        except Exception as error:  # any error is one of this record
             failures[number] = _NULL if value is None else reason(value, error)
     numbers = _others(len(values), failures)
     columns, unfit = columns_of(rows, getters, schema)

@@ -1,4 +1,4 @@
-"""What every pipeline has: its stages, what happens to errors, and how pipelines are put together."""
+"""Base of pipelines: stages, error policy and composition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLICIES = ("fail", "skip", "dead_letter")
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=True):
-    """Base of `Pipeline`: a value of which every method returns a new one."""
+    """Base of `Pipeline`: an immutable value, whose methods return new ones."""
 
     source: ReadKafka | None = None
     stages: tuple[Stage, ...] = ()
@@ -31,7 +31,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
     # ------------------------------------------------------------ errors
 
     def on_error(self, policy: OnError, *, retries: int | None = None) -> Self:
-        """What happens to records that fail, in stages that don't say: "fail", "skip" or "dead_letter". `retries`: how
+        """Sets what happens to records that fail in stages without `on_error`: "fail", "skip" or "dead_letter". `retries`: how
         often a user's function is called again before."""
         _check_policy("on_error", policy)
         if retries is not None and (isinstance(retries, bool) or not isinstance(retries, int) or retries < 0):
@@ -41,9 +41,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
         )
 
     def dead_letters(self, topic: str, *, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
-        """Where failed records go under "dead_letter": with their own key, value and headers, and headers
-        `kafka_actors.error.…` that say topic, partition, offset, timestamp, stage and reason. At least once: the
-        first three say which record it is. Not to a topic that the pipeline reads."""
+        """Sends failed records to a topic under "dead_letter": with their own key, value and headers, and headers
+        `kafka_actors.error.…` that say topic, partition, offset, timestamp, stage and reason. Delivery is at least once;
+        the first three identify the record. It can't be a topic that the pipeline reads."""
         given = producer_options("dead_letters", config, options)
         check_topic(topic, "dead_letters")
         return msgspec.structs.replace(self, dead_letter_topic=topic, dead_letter_options=given)
@@ -59,7 +59,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
         return self._append(kind(name=name, on_error=on_error, **fields))
 
     def _append(self, *stages: Stage) -> Self:
-        """With names that tell the stages apart."""
+        """A copy with more stages, which get distinct names."""
         joined = list(self.stages)
         for stage in stages:
             taken, name, number = {one.name for one in joined}, stage.name, 1
@@ -70,8 +70,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
         return msgspec.structs.replace(self, stages=tuple(joined))
 
     def then(self, other: Definition) -> Self:
-        """This pipeline, and behind it the stages of another, which has no source. What the other says about errors
-        counts only where this says nothing."""
+        """Appends the stages of another pipeline, which has no source. The other's error policy is taken only where this
+        pipeline has none."""
         if not isinstance(other, Definition):
             raise ConfigError("then", f"is given {other!r}: accepts a Pipeline")
         if other.source is not None:
@@ -92,7 +92,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
 
     @property
     def title(self) -> str:
-        """`orders → scored`: where it begins and where it ends."""
+        """Source and sink: `orders → scored`."""
         begin = self.source.what if self.source is not None else "…"
         last = self.stages[-1] if self.stages and self.stages[-1].is_sink else None
         end = getattr(last, "topic", None) or getattr(last, "path", None) or (last.name if last else "…")

@@ -1,4 +1,4 @@
-"""pyarrow expressions over batches: their types before anything runs, their columns batch by batch."""
+"""pyarrow expressions: their types, which are checked before anything runs, and their columns for a batch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pyarrow import acero
 
 from kafka_actors.errors import ConfigError, kind_of
 
-from .columns import KAFKA, Array, with_kafka
+from .rows import KAFKA, Array, with_kafka
 
 Expression = Any
 
 
 def evaluate(expressions: Sequence[Expression], batch: pa.RecordBatch) -> list[Array]:
-    """One column for each expression, in the order of the rows. Raises what Arrow raises (`pa.ArrowException`)."""
+    """Evaluates expressions: returns one column for each, with the rows in order. Raises Arrow's errors (`pa.ArrowException`)."""
     names = [str(number) for number in range(len(expressions))]
     table = acero.Declaration.from_sequence(
         [
@@ -37,9 +37,9 @@ def _joined(column: Any) -> Array:
 
 
 def types_of(stage: str, expressions: Sequence[Expression], schema: pa.Schema) -> list[Any]:
-    """The types that the expressions have over these columns; `_kafka` may be named too.
+    """The types of expressions over these columns and the hidden `_kafka`.
 
-    Raises `ConfigError`, naming the stage, for a column that isn't there and for types that don't fit.
+    Raises `ConfigError`, naming the stage, for a missing column and for types that don't fit.
     """
     empty = empty_batch(with_kafka(schema))
     found = []
@@ -52,7 +52,7 @@ def types_of(stage: str, expressions: Sequence[Expression], schema: pa.Schema) -
 
 
 def uses_kafka(expressions: Sequence[Expression], schema: pa.Schema) -> bool:
-    """Whether the hidden column is needed: it costs a copy of what it holds."""
+    """Whether the expressions name the hidden column `_kafka`, which is copied only then."""
     empty = empty_batch(schema)
     try:
         evaluate(expressions, empty)
@@ -81,12 +81,12 @@ _NESTED = re.compile(r"FieldRef\.Nested\((FieldRef\.Name\([^()]*\)(?: FieldRef\.
 
 
 def readable(expression: str) -> str:
-    """An expression's text with the paths in it as in SQL: `st.x` for `pc.field("st", "x")`."""
+    """The text of an expression with paths as in SQL: `st.x` for `pc.field("st", "x")`."""
     return _NESTED.sub(lambda found: ".".join(_NAME.findall(found[1])), expression)
 
 
 def no_such(path: Sequence[str], schema: pa.Schema) -> str:
-    """Which step of a column's path isn't there, and what may have been meant."""
+    """An error text that says which step of a column's path is missing, and suggests another name."""
     if path[0] not in schema.names:
         return f"there is no column {path[0]!r}{_hint(path[0], schema.names)}"
     kind = schema.field(path[0]).type
@@ -106,7 +106,7 @@ def _hint(name: str, names: Sequence[str]) -> str:
 
 
 def checked_expression(stage: str, given: Any) -> Expression:
-    """An expression as it was given. Raises `ConfigError`."""
+    """The argument, if it is a pyarrow expression. Raises `ConfigError` otherwise."""
     if isinstance(given, pc.Expression):
         return given
     raise ConfigError(
@@ -115,7 +115,7 @@ def checked_expression(stage: str, given: Any) -> Expression:
 
 
 def reference(stage: str, name: str, schema: pa.Schema | None) -> Expression:
-    """The column of this name; with dots, of that path: `address.city`, `_kafka.offset`. Raises `ConfigError`."""
+    """An expression for the column of this name, or of this path: `address.city`, `_kafka.offset`. Raises `ConfigError`."""
     if schema is None or name in schema.names:
         return pc.field(name)
     path = name.split(".")

@@ -1,4 +1,4 @@
-"""All Arrow stages of a pipeline in one process, one after the other on each batch that is read."""
+"""Fused stages: the Arrow stages that run in one process, one after the other on each batch that is read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from .check import CheckedStage
-from .rows import FailedRecord, StageRows, rows_of
+from .failures import FailedRecord, once
+from .rows import StageRows, rows_of
 from .stage_guard import StageGuard
 from .stage_steps import DecodeStep, RawTextStep, StageStep, make
 
@@ -18,16 +19,17 @@ logger = logging.getLogger(__name__)
 
 
 class StageOutput(NamedTuple):
-    """What became of a batch: rows, in order, and the records that a stage could not take, each once."""
+    """Result of a batch: rows, in order, and the records that failed, each once."""
 
     rows: list[StageRows]
     failures: list[FailedRecord]
 
 
 class FusedSteps:
-    """The stages made ready: classes are made here. What a constructor raises comes through, with those before closed.
+    """Stages instantiated in this process, users' classes included. When a constructor raises, the stages before it are
+    closed and the error is raised.
 
-    `retries` of the user's functions; `sleep` waits between them.
+    `retries`: how often a user's function is called again; `sleep` waits in between.
     """
 
     def __init__(
@@ -40,14 +42,16 @@ class FusedSteps:
         self._guards: list[StageGuard] = []
         try:
             for step in steps:
-                self._guards.append(StageGuard(step.stage.name, step.on_error, retries, _made(step), sleep))
+                self._guards.append(
+                    StageGuard(step.stage.name, step.on_error, retries, _instantiated(step), sleep)
+                )
         except BaseException:
             self.close()
             raise
 
     def run(self, source: pa.RecordBatch, begun: StageRows | None = None) -> StageOutput:
-        """Works on a batch of one partition, with the columns of `SCHEMA`; where earlier stages ran elsewhere, on the
-        rows that they made of it. Raises `StageError`."""
+        """Processes a batch of one partition, with the columns of `SCHEMA`; `begun` are the rows that earlier stages made of
+        it in another process. Raises `StageError`."""
         rows = [rows_of(source) if begun is None else begun]
         failures: list[FailedRecord] = []
         for guard in self._guards:
@@ -57,7 +61,7 @@ class FusedSteps:
         return StageOutput(rows, once(failures))
 
     def close(self) -> None:
-        """Closes the users' objects, each of them whatever another one raises."""
+        """Closes users' objects: all of them, even if one raises, which is logged."""
         for guard in self._guards:
             if isinstance(guard.made, (DecodeStep, RawTextStep)):
                 continue
@@ -67,18 +71,10 @@ class FusedSteps:
                 logger.exception("stage %s: close failed", guard.name)
 
 
-def _made(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:
-    """The stage made ready. An error of a constructor has a note that names it."""
+def _instantiated(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:
+    """Instantiates a stage; an error of a user's constructor gets a note with the stage's name."""
     try:
         return make(step)
     except Exception as error:
         error.add_note(f"raised when stage {step.stage.name} was made")
         raise
-
-
-def once(failures: list[FailedRecord]) -> list[FailedRecord]:
-    """The first failure of each record, in the order of the records: of one record several rows may fail."""
-    first: dict[int, FailedRecord] = {}
-    for failure in failures:
-        first.setdefault(failure.record, failure)
-    return [first[record] for record in sorted(first)]

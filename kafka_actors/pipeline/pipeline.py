@@ -1,4 +1,4 @@
-"""`Pipeline`: what is to be done with a topic, said once, for Ray and for Spark."""
+"""`Pipeline`: processing of topics, defined once for Ray and for Spark."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
 
 from . import stages as s
-from .arguments import checked_function, checked_items
+from .arguments import bare, called, checked_function, checked_items, named
 from .avro import checked_id, parse_avro
 from .check import CheckedPipeline, check
 from .definition import Definition
-from .engines import engine
-from .explain import explain
+from .engines import engine, explain
 from .expressions import checked_expression
-from .naming import bare, called, named
 from .schemas import as_schema, is_struct
 from .source import producer_options, read_kafka
 
@@ -29,7 +27,7 @@ OnError = s.OnError
 
 
 class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
-    """A definition; it runs nothing itself. Every method returns a new pipeline.
+    """Definition of the processing of topics; an engine runs it. Every method returns a new pipeline.
 
         orders = (ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
                     .decode_json("id BIGINT, country STRING, amount DOUBLE")
@@ -46,8 +44,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     sends them to the topic of `.dead_letters(…)` before their offsets are committed. If a user's function fails on a
     batch, it is retried (`retries`), and then called with halves of it, so that only the records at fault are taken out.
 
-    Wrong arguments are `ConfigError`s at once; what depends on the columns is checked by `check()`, which every engine
-    calls before anything starts.
+    Wrong arguments raise `ConfigError` at once; whatever depends on the columns is checked by `check()`, which every
+    engine calls before anything starts.
     """
 
     # ------------------------------------------------------------ where it begins
@@ -63,7 +61,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         config: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Pipeline:
-        """Begins with topics, by name or by a `pattern` that whole names match. The columns are those of the records:
+        """Reads topics, by name or by a `pattern` that has to match whole names. The columns are those of the records:
         key, value, topic, partition, offset, timestamp, timestampType, headers.
 
         Options are Kafka's, with underscores, or in `config={…}` with dots or underscores: see `JobConfig`.
@@ -76,8 +74,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     def decode_json(
         self, schema: Any, *, name: str | None = None, on_error: OnError | None = None
     ) -> Pipeline:
-        """Each value is one JSON object, whose fields become the columns. A nullable one may be missing; fields that
-        the schema lacks are ignored. BINARY is base64, timestamps are ISO 8601, and rounded to microseconds.
+        """Decodes each value as one JSON object, whose fields become the columns. A nullable field may be missing; fields
+        that the schema lacks are ignored. BINARY is base64, timestamps are ISO 8601, and rounded to microseconds.
 
         A null value counts as a failed record; to drop tombstones, filter them out before this stage.
         """
@@ -93,8 +91,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
-        """Each value is one Avro record of this schema (a dict, or JSON text) and nothing else. With `schema_id`, each
-        value begins with the five bytes of Confluent's serializer, which have to name that id."""
+        """Decodes each value as one Avro record of this schema (a dict, or JSON text). With `schema_id`, each value begins
+        with the five bytes of Confluent's serializer, which have to contain that id."""
         stage = named(name, "decode_avro")
         avro, _ = parse_avro(stage, schema)
         return self._with(s.DecodeAvro, stage, on_error, avro=avro, schema_id=checked_id(stage, schema_id))
@@ -102,7 +100,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     def raw(
         self, *, text: bool = False, name: str | None = None, on_error: OnError | None = None
     ) -> Pipeline:
-        """Nothing is decoded: the columns are `key` and `value`, as bytes, or with `text` as strings of UTF-8."""
+        """Takes the columns `key` and `value` undecoded, as bytes, or with `text` as strings of UTF-8."""
         return self._with(s.Raw, named(name, "raw"), on_error, text=text)
 
     # ------------------------------------------------------------ stages on columns
@@ -118,7 +116,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     def select(
         self, *columns: str, name: str | None = None, on_error: OnError | None = None, **named_columns: Any
     ) -> Pipeline:
-        """These columns only: by name, by path (`"address.city"`, `"_kafka.offset"`), or made by an expression:
+        """Selects columns: by name, by path (`"address.city"`, `"_kafka.offset"`), or made by an expression:
         `.select("id", total=pc.field("price") * pc.field("items"))`."""
         stage = named(name, f"select({', '.join([*map(str, columns), *named_columns])})")
         for column in columns:
@@ -129,7 +127,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         checked = checked_items(
             stage, {**dict(zip(columns, columns, strict=True)), **named_columns}, names=True
         )
-        # What one without a name is called is known with the columns: there may be some with dots in their names.
+        # An item without a name gets one when the columns are known: a dot may be part of a column's name.
         items = tuple((None if name in columns else name, given) for name, given in checked)
         return self._with(s.Select, stage, on_error, items=items)
 
@@ -157,7 +155,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         """Calls a function with a RecordBatch of one partition's rows; or an object of a class, which is made once per
         worker process. It returns a RecordBatch or Table, several of them (a generator will do), or None.
 
-        `schema` is that of what it returns. Without it the function needs an attribute `output_schema`: a schema, or a
+        `schema` is the schema of its result. Without it the function needs an attribute `output_schema`: a schema, or a
         function that makes one from the input's schema. Every batch is cast to it; a cast that would change a value
         is an error. A class's `close()` is called at the end, on Spark if there is time.
 
@@ -220,7 +218,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     def spark(
         self, transform: Callable[[Any], Any], *, kafka: bool = False, name: str | None = None
     ) -> Pipeline:
-        """A DataFrame stage: a function from a Spark DataFrame to another, to shuffle or to keep state. Spark only.
+        """Adds a DataFrame stage: a function from a Spark DataFrame to another, to shuffle or to keep state. Spark only.
 
         With `kafka=True` the DataFrame has the column `_kafka`: a watermark needs its timestamp,
         `df.withColumn("at", df["_kafka.timestamp"]).withWatermark("at", "10 minutes")`.
@@ -233,7 +231,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         return self._with(s.DataFrames, stage, None, transform=transform, kafka=kafka)
 
     def sql(self, query: str, *, name: str | None = None) -> Pipeline:
-        """A DataFrame stage: `.sql("select country, sum(amount) from {this} group by country")`. Spark only.
+        """Adds a DataFrame stage: `.sql("select country, sum(amount) from {this} group by country")`. Spark only.
 
         A query that names `_kafka` (`window(_kafka.timestamp, '1 hour')`) gets that column. Braces other than {this}
         stand for themselves.
@@ -246,8 +244,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     # ------------------------------------------------------------ where it ends
 
     def with_key(self, key: Any, *, name: str | None = None) -> Pipeline:
-        """The key of what `write_kafka` sends: a column's name, or an expression. Without it rows keep the key of
-        their record."""
+        """Sets the key of the records that `write_kafka` sends: a column's name, or an expression. Without it rows keep the
+        key of their record."""
         stage = named(name, f"with_key({key})")
         if not isinstance(key, str):
             checked_expression(stage, key)
@@ -290,7 +288,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         before the offsets are committed. On Ray its name is `{topic}-{partition}-{first offset}-{last offset}.parquet`.
         Files of a stream on Spark are named after its micro-batches, each of which is there once.
 
-        `kafka=True` adds the column `_kafka`, by which rows that were written twice after a crash can be recognised.
+        `kafka=True` adds the column `_kafka`, by which rows that were written twice after a crash can be found.
         """
         stage = named(name, "write_parquet")
         if wrong := wrong_path(path):
@@ -324,7 +322,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
     # ------------------------------------------------------------ engines
 
     def on_ray(self, workers: int | Autoscale = 1, **options: Any) -> Any:
-        """This pipeline as a job on Ray, a member of its consumer group: see `kafka_actors.ray.OnRay`.
+        """Binds this pipeline to Ray, as a job, a member of its consumer group: see `kafka_actors.ray.OnRay`.
 
         Options are those of `Job`: `until`, `name`, `detached`, `resources_per_worker`, `batch_rows`,
         `batch_linger_ms`, `worker_assignor`, `partition_assignment_strategy`, `config`. Raises `ConfigError` as `check`.
@@ -332,23 +330,23 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         return engine("ray")(self, workers=workers, **options)
 
     def on_spark(self, spark: Any, **options: Any) -> Any:
-        """This pipeline in a Spark session: see `kafka_actors.spark.OnSpark`. Raises `ConfigError` as `check`."""
+        """Binds this pipeline to a Spark session: see `kafka_actors.spark.OnSpark`. Raises `ConfigError` as `check`."""
         return engine("spark")(self, spark, **options)
 
     def backfill(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
-        """The topics' history on Spark, then `.then_live(workers=8)`: the same pipeline on Ray, from exactly the next
+        """Binds this pipeline to a backfill: history on Spark, then `.then_live(workers=8)` on Ray, from exactly the next
         offset. See `kafka_actors.backfill.Backfill`. Raises `ConfigError` as `check`."""
         return engine("backfill")(self, spark, checkpoint=checkpoint, **options)
 
     # ------------------------------------------------------------ before it starts
 
     def check(self, engine: str | None = None) -> CheckedPipeline:
-        """The whole definition, for one engine or for any: which columns go into and out of each stage.
+        """Checks the whole definition, for one engine or for any: returns the columns before and behind each stage.
 
         Raises `ConfigError`, naming the stage and what to do.
         """
         return check(self, engine)
 
     def explain(self, engine: Literal["ray", "spark"] = "ray") -> str:
-        """What runs where on an engine, and with which columns, as text. Raises as `check`."""
+        """Describes, as text, where each stage runs on an engine and with which columns. Raises as `check`."""
         return explain(self, engine)

@@ -1,4 +1,4 @@
-"""What users give as a schema, as an Arrow schema: a pyarrow Schema, a DDL string or a msgspec Struct."""
+"""Conversion of users' schemas to Arrow's: from a pyarrow Schema, a DDL string or a msgspec Struct."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msgspec import inspect as mi
 
 from kafka_actors.errors import ConfigError, kind_of
 
-from .columns import check_names
 from .ddl import parse_ddl
+from .rows import check_names
 
 _PLAIN: dict[type[mi.Type], Any] = {
     mi.BoolType: pa.bool_(),
@@ -32,7 +32,7 @@ RECORDS = (mi.StructType, mi.TypedDictType, mi.DataclassType, mi.NamedTupleType)
 
 
 def as_schema(stage: str, given: Any) -> pa.Schema:
-    """The Arrow schema of what a user gave. Raises `ConfigError`, naming the stage."""
+    """The Arrow schema of an argument `schema`. Raises `ConfigError`, naming the stage."""
     try:
         schema = _as_schema(given)
     except ConfigError as error:
@@ -62,15 +62,15 @@ def is_struct(given: Any) -> bool:
 
 
 def struct_schema(struct: type[msgspec.Struct]) -> pa.Schema:
-    """The columns of a msgspec Struct, by the names of its attributes. Raises `ConfigError` for types that no one
-    Arrow column can hold."""
+    """The columns of a msgspec Struct, named as its attributes. Raises `ConfigError` for types that no single Arrow column
+    holds."""
     info = mi.type_info(struct)
     assert isinstance(info, mi.StructType)
     return pa.schema([_attribute(f, (struct,)) for f in info.fields])
 
 
 def plain_values(struct: type[msgspec.Struct]) -> bool:
-    """Whether Arrow takes the values of the attributes as they are: no objects, enums or ids among them."""
+    """Whether Arrow takes the attributes' values as they are: no objects, enums or uuids among them."""
     info = mi.type_info(struct)
     assert isinstance(info, mi.StructType)
     plain = _PLAIN.keys() - {mi.UUIDType}
@@ -78,7 +78,7 @@ def plain_values(struct: type[msgspec.Struct]) -> bool:
 
 
 def may_lack(field: mi.Field) -> bool:
-    """Whether there may be no value at all: UNSET in a Struct, no such key in a TypedDict."""
+    """Whether the value may be missing: UNSET in a Struct, no such key in a TypedDict."""
     return not field.required and field.default is field.default_factory is msgspec.NODEFAULT
 
 
@@ -93,7 +93,7 @@ def _field(name: str, kind: mi.Type, inside: tuple[Any, ...]) -> Any:
 
 
 def optional(kind: mi.Type) -> tuple[mi.Type, bool]:
-    """The type without None, and whether that was there."""
+    """The type without None, and whether None was part of it."""
     if isinstance(kind, mi.Metadata):
         return optional(kind.type)
     if not isinstance(kind, mi.UnionType):
@@ -131,7 +131,7 @@ def _of_values(name: str, values: list[Any]) -> Any:
         return pa.string()
     if all(isinstance(value, int) for value in values):
         return pa.int64()
-    raise ConfigError("schema", f"field {name!r} mixes texts and numbers: give a pyarrow Schema")
+    raise ConfigError("schema", f"field {name!r} mixes strings and numbers: give a pyarrow Schema")
 
 
 def _called(kind: mi.Type) -> str:

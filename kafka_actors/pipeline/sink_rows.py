@@ -1,23 +1,84 @@
-"""What a sink is given: rows with the columns, the keys and the encoding that its stage says."""
+"""Rows as a sink takes them: with the columns, keys and encoding that its stage asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 
+from .casts import as_utc, is_bytes, with_children
 from .check import CheckedPipeline
-from .columns import NO_RECORD, Array
-from .encode import json_values, key_values
 from .expressions import evaluate, uses_kafka
-from .rows import StageRows
+from .rows import NO_RECORD, Array, StageRows
 from .stages import SENDABLE, WithKey, WriteFunction, WriteKafka, WriteParquet
+
+_ENCODE = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def json_values(batch: pa.RecordBatch) -> Array:
+    """Encodes each row as a JSON object of its columns. Bytes become base64, times ISO 8601, NaN and infinities null.
+
+    Raises the errors of Arrow and msgspec for values that JSON can't hold.
+    """
+    columns = [_plain(column).to_pylist(maps_as_pydicts="strict") for column in batch.columns]
+    row = _row_of(tuple(batch.schema.names))
+    return pa.array(list(map(_ENCODE, map(row, *columns))), pa.binary())
+
+
+def _plain(column: Array) -> Array:
+    """The column with types that msgspec encodes. Raises for nanoseconds that are not whole microseconds."""
+    plain = _plain_type(column.type)
+    return column if plain == column.type else column.cast(plain)
+
+
+@lru_cache(maxsize=1024)
+def _plain_type(kind: Any) -> Any:
+    """The type that msgspec encodes. Values of nanosecond types would be objects of pandas; decimals and booleans as keys of a map
+    would be encoded without quotes, or not at all. Spark has instants in UTC only, so all engines write them so."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return as_utc(kind, "us" if kind.unit == "ns" else kind.unit)
+    if types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if types.is_time64(kind):
+        return pa.time64("us")
+    if types.is_map(kind) and (types.is_decimal(kind.key_type) or types.is_boolean(kind.key_type)):
+        return pa.map_(pa.string(), kind.item_field.with_type(_plain_type(kind.item_type)))
+    return with_children(kind, _plain_type)
+
+
+@lru_cache(maxsize=1024)
+def _row_of(names: tuple[str, ...]) -> Callable[..., Any]:
+    """A function that makes a row from its values: a Struct, which is encoded much faster than a dict, or a dict for names that
+    a Struct can't have."""
+    fields = [(f"f{number}", Any) for number in range(len(names))]
+    rename = {f"f{number}": name for number, name in enumerate(names)}
+    try:
+        return msgspec.defstruct("Row", fields, rename=rename, gc=False)
+    except ValueError:
+        return lambda *values: dict(zip(names, values, strict=True))
+
+
+def key_values(column: Array) -> Array:
+    """Encodes keys as bytes: strings in UTF-8, other values as their text, null as no key. Times are in microseconds and UTC,
+    as Spark has them: another text for the same time would send the key to another partition."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if is_bytes(column.type) or pa.types.is_binary_view(column.type):
+        return column.cast(pa.binary())
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(as_utc(column.type))
+    return column.cast(pa.string()).cast(pa.binary())
+
 
 Prepare = Callable[[StageRows, pa.RecordBatch], pa.RecordBatch]
 
 
-def preparing(checked: CheckedPipeline) -> Prepare:
-    """How rows are made ready for the sink of a definition that has one."""
+def preparation(checked: CheckedPipeline) -> Prepare:
+    """A function that prepares rows for the sink of a definition that has one."""
     assert checked.sink is not None
     stage = checked.sink.stage
     if isinstance(stage, WriteKafka):
@@ -44,7 +105,7 @@ def _json(checked: CheckedPipeline) -> Prepare:
 
 
 def _key(checked: CheckedPipeline) -> Callable[[StageRows, pa.RecordBatch], Array]:
-    """What with_key says; otherwise the key of the record that a row came from."""
+    """A function for the keys of rows: those of `with_key`, or else the keys of their records."""
     if checked.key is None:
         return _own_key
     stage, columns = checked.key.stage, checked.columns

@@ -1,4 +1,4 @@
-"""Where a pipeline begins: topics, a group, and how to reach the cluster."""
+"""Source of a pipeline: topics, group, and options of the connection."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kafka_actors.config import ClientConfig, JobConfig, ProducerConfig, build, 
 from kafka_actors.errors import ConfigError
 
 STAGE = "read_kafka"
-_OWN = ("on_error", "retries")
-"""Options of a job that a pipeline has in its own place."""
+_SET_ON_PIPELINE = ("on_error", "retries")
+"""Options of a job that a pipeline has in methods of its own."""
 
 
 class ReadKafka(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """`options`: those that were given, checked, under their names with underscores; secrets are wrapped."""
+    """Topics to read. `options` are checked, and named with underscores; secrets are wrapped."""
 
     topics: tuple[str, ...] | None
     pattern: str | None
@@ -33,7 +33,7 @@ class ReadKafka(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def connection(self) -> dict[str, Any]:
-        """What any client of this cluster needs."""
+        """Options for any client of this cluster."""
         known = ClientConfig.__struct_fields__
         return {name: value for name, value in self.options.items() if name in known}
 
@@ -41,7 +41,7 @@ class ReadKafka(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def read_kafka(
     topics: str | Iterable[str] | None, pattern: str | None, config: Mapping[str, Any] | None, options: Any
 ) -> ReadKafka:
-    """Checked. Raises `ConfigError` with the option's name."""
+    """Checks the arguments of `Pipeline.read_kafka`. Raises `ConfigError` with the option's name."""
     if (topics is None) == (pattern is None):
         raise ConfigError("topics", "give exactly one of topics and pattern=")
     names = (topics,) if isinstance(topics, str) else tuple(topics) if topics is not None else None
@@ -50,20 +50,20 @@ def read_kafka(
     if names is not None:
         check_topics(names)
     given = {name: value for name, value in options.items() if value is not None}
-    for name in _OWN:
+    for name in _SET_ON_PIPELINE:
         if name in given or (isinstance(config, Mapping) and name in config):
-            raise ConfigError(name, f"is no option of the source: give it to the pipeline, .{_PLACE[name]}")
+            raise ConfigError(name, f"is no option of the source: give it to the pipeline, .{_SET_BY[name]}")
     build(JobConfig, config, **given)
     return ReadKafka(topics=names, pattern=pattern, options=convert(JobConfig, config, **given))
 
 
-_PLACE = {"on_error": "on_error(…), or to a stage", "retries": "on_error(…, retries=…)"}
+_SET_BY = {"on_error": "on_error(…), or to a stage", "retries": "on_error(…, retries=…)"}
 
 
 def producer_options(
     stage: str, config: Mapping[str, Any] | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The options of a sink's producer, those that were given. Raises `ConfigError`, naming the stage."""
+    """Checks the options of a sink's producer. Raises `ConfigError`, naming the stage."""
     try:
         return convert(ProducerConfig, config, **options)
     except ConfigError as error:
@@ -71,8 +71,8 @@ def producer_options(
 
 
 def producer_config(stage: str, source: ReadKafka, options: Mapping[str, Any]) -> ProducerConfig:
-    """A sink's producer: on the source's cluster and with its security, unless the options name other servers.
-    References to secrets stay such: whoever makes the producer resolves them.
+    """The config of a sink's producer: on the source's cluster and with its security, unless the options name other
+    servers. References to secrets are not resolved here, but where the producer is made.
 
     Raises `ConfigError`, naming the stage, for options that contradict each other.
     """

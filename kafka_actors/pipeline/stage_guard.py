@@ -1,4 +1,4 @@
-"""What happens when a stage fails: tried again, taken apart until the records at fault are known, or raised."""
+"""Error handling of stages: retries, bisection of a batch until the failing records are known, or a `StageError`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, expone
 from kafka_actors.base.bisect import Bisection
 from kafka_actors.errors import StageError
 
-from .arrays import CastError, one_line
-from .rows import FailedRecord, StageRows
+from .casts import CastError, one_line
+from .failures import FailedRecord
+from .rows import StageRows
 from .stage_steps import DecodeStep, RawTextStep, StageStep
 from .stages import OnError
 
 logger = logging.getLogger(__name__)
 
 FAILURES = (Exception, SystemExit)
-"""What the user's code may raise and is the user's."""
+"""Errors that count as ones of the user's code."""
 
 
 class StageGuard:
-    """One stage with its policy. `failures` of the records that it takes out are added to the list it is given."""
+    """One stage with its `on_error` policy. Under "skip" and "dead_letter" it adds records that fail to the list `failures`."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class StageGuard:
         self._sleep = sleep
 
     def run(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> list[StageRows]:
-        """Raises `StageError` under "fail"."""
+        """Runs the stage on rows. Raises `StageError` under "fail"."""
         if isinstance(self.made, (DecodeStep, RawTextStep)):
             return [self._decoded(self.made, rows, source, failures)]
         return self._guarded(self.made, rows, source, failures)
@@ -67,8 +68,8 @@ class StageGuard:
             try:
                 return made.run(rows, source)
             except FAILURES as error:
-                hopeless = not made.retriable or isinstance(error, CastError)
-                if attempt <= self._retries and not hopeless:
+                permanent = not made.retriable or isinstance(error, CastError)
+                if attempt <= self._retries and not permanent:
                     self._log_retry(error, attempt)
                     self._sleep(exponential_backoff(attempt, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S))
                     attempt += 1
@@ -76,11 +77,11 @@ class StageGuard:
                 if self._policy == "fail":
                     records = rows.records(source.num_rows)
                     raise stage_error(
-                        self.name, source, int(records[0]), int(records[-1]), attempt, _said(error)
+                        self.name, source, int(records[0]), int(records[-1]), attempt, _text_of(error)
                     ) from error
-                return self._apart(made, rows, source, failures, error)
+                return self._bisected(made, rows, source, failures, error)
 
-    def _apart(
+    def _bisected(
         self,
         made: StageStep,
         rows: StageRows,
@@ -88,40 +89,40 @@ class StageGuard:
         failures: list[FailedRecord],
         error: BaseException,
     ) -> list[StageRows]:
-        """Each half by itself, until single rows fail. In order, so that what comes out is."""
+        """Runs halves of the rows until single rows fail; in order, so that the output is in order."""
         found: list[StageRows] = []
-        halving = Bisection(rows.batch.num_rows)
-        if halving.part is None:
+        bisection = Bisection(rows.batch.num_rows)
+        if bisection.part is None:
             failures += self._failed(rows, source, error)
-        while (part := halving.part) is not None:
+        while (part := bisection.part) is not None:
             half = rows.slice(*part)
             try:
                 found += made.run(half, source)
-                halving.succeeded()
+                bisection.succeeded()
             except FAILURES as again:
-                if halving.failed():
+                if bisection.failed():
                     failures += self._failed(half, source, again)
         return found
 
     def _failed(
         self, rows: StageRows, source: pa.RecordBatch, error: BaseException
     ) -> Iterator[FailedRecord]:
-        return (FailedRecord(int(r), self.name, _said(error)) for r in rows.records(source.num_rows))
+        return (FailedRecord(int(r), self.name, _text_of(error)) for r in rows.records(source.num_rows))
 
     def _log_retry(self, error: BaseException, attempt: int) -> None:
         logger.warning(
-            "stage %s failed (%s); retry %d of %d", self.name, _said(error), attempt, self._retries
+            "stage %s failed (%s); retry %d of %d", self.name, _text_of(error), attempt, self._retries
         )
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
 def stage_error(
     stage: str, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str
 ) -> StageError:
-    """Of the records with these numbers in the batch that was read."""
+    """The error of a stage on the records with these numbers in the batch that was read."""
     topic = source.column("topic")[first].as_py()
     if topic is None:
         return StageError(stage, "", -1, -1, -1, attempts, reason)

@@ -1,4 +1,4 @@
-"""How each stage is carried out on rows: Arrow in, Arrow out, whatever engine calls it."""
+"""Steps: stages instantiated in a process, which turn rows into rows, whatever engine calls them."""
 
 from __future__ import annotations
 
@@ -13,44 +13,42 @@ from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed
 from kafka_actors.errors import kind_of
 
-from .arrays import CastError, Failure, batch_of, cast_to
 from .avro import avro_reader, parse_avro
+from .casts import CastError, Failure, batch_of, cast_to
 from .check import CheckedStage
-from .columns import KAFKA, NO_RECORD, Numbers, with_kafka
 from .decode import Decode, each_decoder, json_decoder
 from .expressions import evaluate, uses_kafka
-from .json_types import row_getters, row_type
-from .rows import StageRows
+from .json_types import getters_of, row_getters, row_type
+from .rows import KAFKA, NO_RECORD, Numbers, StageRows, with_kafka
 from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
-from .struct_values import getters_of
 
 
 class StageStep(Protocol):
-    """A stage made ready in a process. `retriable`: another try may end differently."""
+    """Stage instantiated in a process. `retriable`: a second run on the same rows may succeed."""
 
     retriable: bool
 
     def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
-        """Raises whatever is wrong with the rows."""
+        """The rows that the stage makes of `rows`, whose records are in `source`. Raises any error."""
         ...
 
     def close(self) -> None: ...
 
 
 class DecodeStep:
-    """The one kind of stage that knows by itself which records fail."""
+    """Decodes the column `value`. Decoding steps return the records that fail, where other steps raise."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
 
     def run(self, rows: StageRows) -> tuple[StageRows, list[Failure]]:
-        """The decoded rows, and the failures by the numbers of their records."""
+        """The decoded rows, and the failures by the numbers of their records in the batch that was read."""
         batch, numbers, failures = self._decode(rows.batch.column("value").to_pylist())
         return StageRows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
 
 
 class RawTextStep:
-    """Keys and values as UTF-8."""
+    """Decodes keys and values as UTF-8."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -75,7 +73,7 @@ class RawTextStep:
 
 
 class SimpleStep:
-    """What needs no closing and gains nothing by another try."""
+    """Base of steps that need no closing and are not worth a retry."""
 
     retriable = False
 
@@ -84,7 +82,7 @@ class SimpleStep:
 
 
 class SelectColumnsStep(SimpleStep):
-    """Columns by name."""
+    """Selects columns by name."""
 
     def __init__(self, names: list[str], schema: pa.Schema) -> None:
         self._names = names
@@ -107,7 +105,7 @@ class FilterStep(SimpleStep):
 
 
 class ComputeStep(SimpleStep):
-    """The columns of `schema`: those of `expressions`, and the others as they are."""
+    """Makes the columns of `schema`: those named in `expressions` by them, the others unchanged."""
 
     def __init__(self, expressions: dict[str, Any], before: pa.Schema, schema: pa.Schema) -> None:
         self._names = list(expressions)
@@ -123,7 +121,7 @@ class ComputeStep(SimpleStep):
 
 
 class CallStep:
-    """The user's code: made once, its batches cast to the schema that was promised."""
+    """Calls the user's function, or an object made once, and casts its batches to the stage's schema."""
 
     retriable = True
 
@@ -149,7 +147,7 @@ class CallStep:
     def _by_kafka(self, batch: pa.RecordBatch, rows: StageRows, source: pa.RecordBatch) -> StageRows:
         at = batch.schema.get_field_index(KAFKA)
         if at < 0:
-            raise CastError(f"it was given the column {KAFKA!r} (kafka=True) and gave it not back")
+            raise CastError(f"it got the column {KAFKA!r} (kafka=True) and did not return it")
         full = cast_to(with_kafka(self._schema), batch)
         return StageRows(full.select(self._schema.names), _numbers(full.column(len(self._schema)), source))
 
@@ -161,7 +159,7 @@ class CallStep:
 
 
 class CallRowsStep(CallStep):
-    """A function from a row to rows."""
+    """Calls the user's function with each row; it returns rows."""
 
     def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
         found: list[Any] = []
@@ -189,7 +187,7 @@ class CallRowsStep(CallStep):
 
 
 def _rows_in(given: Any) -> Iterable[Any]:
-    """What a function returned for a row. A dict alone would be taken for the names in it."""
+    """The rows that a function returned for a row. Raises `TypeError` for a dict alone, whose iteration would give its keys."""
     if given is None:
         return ()
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
@@ -198,7 +196,7 @@ def _rows_in(given: Any) -> Iterable[Any]:
 
 
 def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[StageRows]:
-    """As many rows as went in are the same records; otherwise nobody knows."""
+    """Rows with the records of the input where there are as many of them; otherwise with no record."""
     whole = sum(batch.num_rows for batch in batches) == len(origin)
     at = 0
     for batch in batches:
@@ -211,17 +209,17 @@ def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[StageR
 
 
 def _numbers(kafka: Any, source: pa.RecordBatch) -> Numbers:
-    """Which records the offsets in `_kafka` are of; a batch has one partition."""
+    """The numbers of the records with the offsets in `_kafka`; a batch is of one partition."""
     offsets = pc.struct_field(kafka, "offset")
     at = pc.index_in(offsets, value_set=source.column("offset"))
     missing = pc.and_(at.is_null(), offsets.is_valid())
     if pc.any(missing).as_py():
-        raise CastError(f"it gave back a {KAFKA!r} with an offset that it was not given")
+        raise CastError(f"it returned a {KAFKA!r} with an offset that it did not get")
     return pc.fill_null(at, NO_RECORD).to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]  # Arrow is untyped
 
 
 def make(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:
-    """A stage made ready. What a class's constructor raises comes through."""
+    """Instantiates a stage. Raises what a user's constructor raises."""
     stage, before, behind = step.stage, step.before, step.behind
     assert before is not None
     assert behind is not None

@@ -1,7 +1,7 @@
-"""What a pipeline is made of: each stage a frozen value that knows which columns it makes of which.
+"""Stages of a pipeline: frozen values, each of which derives its output columns from its input columns.
 
-`output(columns)` is the check of a stage before anything starts. It gets the columns that come in, None where only
-Spark will know them, and returns those that go out; it raises `ConfigError` with the stage's name.
+`output(columns)` is the check of a stage before anything starts. It takes the input columns, None where only Spark
+will know them, and returns the output columns; it raises `ConfigError` with the stage's name.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 from kafka_actors.errors import ConfigError
 
 from .avro import avro_reader, parse_avro
-from .columns import KAFKA
 from .expressions import readable, reference, types_of
 from .json_types import row_type
+from .rows import KAFKA
 from .schemas import as_schema
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
@@ -28,7 +28,7 @@ RAY, SPARK = "ray", "spark"
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Base of all stages. `on_error` None takes the pipeline's."""
+    """Base of all stages. `on_error` None is the pipeline's policy."""
 
     name: str
     on_error: OnError | None = None
@@ -37,7 +37,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_sink: ClassVar[bool] = False
 
     def output(self, columns: Columns) -> Columns:
-        """The columns behind it, for those before it: each stage says. Raises `ConfigError` where it can't stand."""
+        """The output columns for these input columns. Raises `ConfigError` where the stage doesn't fit them."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 def _value_column(stage: Stage, columns: Columns) -> None:
-    """Decoders read the record's own value."""
+    """Raises `ConfigError` where the record's own value, which decoders read, is not among the columns."""
     if columns is None:
         raise ConfigError(stage.name, "comes after a DataFrame stage: decode before it")
     at = columns.get_field_index("value")
@@ -57,7 +57,7 @@ def _value_column(stage: Stage, columns: Columns) -> None:
 
 
 class DecodeJson(Stage, frozen=True, kw_only=True, eq=False):
-    """`row` is the user's msgspec Struct, None where a type is made from the schema."""
+    """Decodes JSON values. `row` is the user's msgspec Struct, None where a type is made from the schema."""
 
     schema: pa.Schema
     row: Any = None
@@ -70,7 +70,7 @@ class DecodeJson(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class DecodeAvro(Stage, frozen=True, kw_only=True, eq=False):
-    """`schema_id`: the one id that values have before them, in Confluent's framing."""
+    """Decodes Avro values. `schema_id`: the id with which values begin, in Confluent's framing; None: no framing."""
 
     avro: dict[str, Any]
     schema_id: int | None = None
@@ -83,7 +83,7 @@ class DecodeAvro(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class Raw(Stage, frozen=True, kw_only=True, eq=False):
-    """Key and value as they came; `text`: as UTF-8, and what isn't is an error of its record."""
+    """Key and value as bytes; with `text` as strings, and bytes that are not UTF-8 are an error of their record."""
 
     text: bool = False
 
@@ -94,7 +94,7 @@ class Raw(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class Filter(Stage, frozen=True, kw_only=True, eq=False):
-    """Keeps the rows for which the expression is true; false and null go."""
+    """Keeps the rows for which the expression is true, and drops those for which it is false or null."""
 
     expression: Any
 
@@ -109,8 +109,8 @@ class Filter(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class Select(Stage, frozen=True, kw_only=True, eq=False):
-    """These columns and no others. An item is (name, expression, or the name or path of a column); without a name it is
-    called as that column, or by the last part of the path."""
+    """Selects or computes columns. An item is a name and an expression, or the name or path of a column; without a name the
+    result is named as that column, or by the last part of the path."""
 
     items: tuple[tuple[str | None, Any], ...]
 
@@ -121,16 +121,16 @@ class Select(Stage, frozen=True, kw_only=True, eq=False):
         types = types_of(self.name, list(expressions.values()), columns)
         return pa.schema(
             [
-                _kept(columns, given, name, kind)
+                _selected_field(columns, given, name, kind)
                 for name, (_, given), kind in zip(expressions, self.items, types, strict=True)
             ]
         )
 
     def expressions(self, columns: pa.Schema) -> dict[str, Any]:
-        """By the names of the columns that they make. Raises `ConfigError` for a name twice, and the hidden one."""
+        """Expressions by the names of the columns that they make. Raises `ConfigError` for a duplicate name and for `_kafka`."""
         found: dict[str, Any] = {}
-        for given_name, given in self.items:
-            name = _last_part(given, columns) if given_name is None else given_name
+        for item_name, given in self.items:
+            name = _last_part(given, columns) if item_name is None else item_name
             if name in found:
                 raise ConfigError(self.name, f"names the column {name!r} twice")
             if name == KAFKA:
@@ -140,18 +140,18 @@ class Select(Stage, frozen=True, kw_only=True, eq=False):
 
 
 def _last_part(path: str, columns: pa.Schema) -> str:
-    """Of a path; the whole name of a column that has a dot in it."""
+    """The last part of a path; the whole name of a column that has a dot in it."""
     return path if path in columns.names else path.rpartition(".")[2]
 
 
-def _kept(columns: pa.Schema, given: Any, name: str, kind: Any) -> Any:
-    """A column that is only chosen stays NOT NULL."""
+def _selected_field(columns: pa.Schema, given: Any, name: str, kind: Any) -> Any:
+    """The field of a selected column: a column that is only chosen, not computed, stays NOT NULL."""
     chosen = isinstance(given, str) and given in columns.names
     return pa.field(name, kind, columns.field(given).nullable if chosen else True)
 
 
 class WithColumns(Stage, frozen=True, kw_only=True, eq=False):
-    """All columns, and these added or replaced."""
+    """Keeps all columns, and adds or replaces some by expressions."""
 
     items: tuple[tuple[str, Any], ...]
 
@@ -168,7 +168,7 @@ class WithColumns(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class Function(Stage, frozen=True, kw_only=True, eq=False):
-    """What calls the user's code: a function, or a class that is made once per process."""
+    """Calls the user's code: a function, or an object of a class that is made once per process."""
 
     target: Any
     schema: pa.Schema | None = None
@@ -183,37 +183,37 @@ class Function(Stage, frozen=True, kw_only=True, eq=False):
     def output(self, columns: Columns) -> Columns:
         if self.schema is not None:
             return self.schema
-        own = getattr(self.target, "output_schema", None)
-        if own is None:
+        declared = getattr(self.target, "output_schema", None)
+        if declared is None:
             raise ConfigError(
                 self.name,
                 "has no output schema: give schema=, or the function an attribute output_schema (a schema, or a "
                 "function from the schema that comes in)",
             )
-        if callable(own) and not isinstance(own, type):
+        if callable(declared) and not isinstance(declared, type):
             if columns is None:
                 raise ConfigError(
-                    self.name, "its output_schema depends on what only Spark knows here: give schema="
+                    self.name, "its output_schema depends on columns that only Spark knows: give schema="
                 )
             try:
-                own = own(columns)
+                declared = declared(columns)
             except Exception as error:
                 raise ConfigError(
                     self.name, f"its output_schema raised {type(error).__name__}: {error}"
                 ) from error
-        return as_schema(self.name, own)
+        return as_schema(self.name, declared)
 
 
 class MapBatches(Function, frozen=True, kw_only=True, eq=False):
-    """RecordBatch → RecordBatch, Table, several of them, or None for no rows."""
+    """Calls a function with each RecordBatch; it returns a RecordBatch, a Table, several of them, or None for no rows."""
 
 
 class FlatMap(Function, frozen=True, kw_only=True, eq=False):
-    """A row as a dict → any number of rows as dicts."""
+    """Calls a function with each row as a dict; it returns any number of rows as dicts."""
 
 
 class WithKey(Stage, frozen=True, kw_only=True, eq=False):
-    """The key that the Kafka sink gives its records: a column's name or an expression."""
+    """Key of the records that the Kafka sink sends: a column's name or an expression."""
 
     key: Any
 
@@ -221,7 +221,7 @@ class WithKey(Stage, frozen=True, kw_only=True, eq=False):
         if columns is not None:
             (kind,) = types_of(self.name, [self.expression(columns)], columns)
             if pa.types.is_nested(kind):
-                raise ConfigError(self.name, f"is {kind}: a key is a text, number or bytes")
+                raise ConfigError(self.name, f"is {kind}: a key is a string, a number or bytes")
         return columns
 
     def expression(self, columns: pa.Schema) -> Any:
@@ -229,9 +229,10 @@ class WithKey(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class DataFrames(Stage, frozen=True, kw_only=True, eq=False):
-    """A DataFrame stage: `transform` takes and returns a Spark DataFrame; or `sql`, where {this} is the DataFrame.
+    """DataFrame stage: `transform` takes and returns a Spark DataFrame; or `sql` is a query, in which {this} is the
+    DataFrame.
 
-    `kafka`: the DataFrame has the column `_kafka`; for `sql` its text says."""
+    `kafka`: the DataFrame has the column `_kafka`; a query has it when its text names it."""
 
     transform: Callable[[Any], Any] | None = None
     sql: str | None = None
@@ -248,11 +249,11 @@ class DataFrames(Stage, frozen=True, kw_only=True, eq=False):
 # ---------------------------------------------------------------- sinks
 
 SENDABLE = ("key", "value", "topic", "partition", "headers", "timestamp")
-"""The columns that a producer takes."""
+"""Columns that a producer takes."""
 
 
 class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
-    """`format`: "json" makes each row a JSON object; "columns" sends key, value, headers … as they are."""
+    """Kafka sink. `format`: "json" makes each row a JSON object; "columns" sends key, value, headers … as they are."""
 
     topic: str | None
     format: Literal["json", "columns"] = "json"
@@ -269,7 +270,7 @@ class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
             if name not in SENDABLE and name not in ("offset", "timestampType"):
                 raise ConfigError(
                     self.name,
-                    f"has format='columns', and there is a column {name!r}: those that are sent are "
+                    f"has format='columns', and there is a column {name!r}: columns that can be sent are "
                     f"{', '.join(SENDABLE)}; select them, or use format='json'",
                 )
         if columns is not None and "value" not in columns.names:
@@ -287,13 +288,13 @@ class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
 
 
 def _no_bytes(kind: Any) -> bool:
-    """Of types that can never be sent as they are."""
+    """Whether values of a type can never be sent as they are."""
     types = pa.types
     return bool(types.is_primitive(kind) or types.is_nested(kind) or types.is_decimal(kind))
 
 
 class WriteParquet(Stage, frozen=True, kw_only=True, eq=False):
-    """`kafka`: the files have the column `_kafka` too."""
+    """Parquet sink. `kafka`: the files have the column `_kafka` too."""
 
     path: str
     compression: str = "zstd"
@@ -306,7 +307,7 @@ class WriteParquet(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class WriteFunction(Stage, frozen=True, kw_only=True, eq=False):
-    """A function over batches, or a class with `write(batch)`, and if wanted `flush()` and `close()`."""
+    """User sink: a function over batches, or a class with `write(batch)` and optionally `flush()` and `close()`."""
 
     target: Any
     arguments: dict[str, Any] = {}

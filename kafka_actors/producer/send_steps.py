@@ -1,4 +1,4 @@
-"""The calls of a producer, told once for `Producer` and `AsyncProducer`.
+"""The calls of a producer, written once for `Producer` and `AsyncProducer`.
 
 Sending is a generator: wherever it has to wait, for metadata or for room in memory, it yields that, and the surface waits in its
 own way, in the user's thread or in the event loop. All rows of an Arrow batch are checked and given a partition before the first

@@ -1,7 +1,7 @@
-"""Where results go: `KafkaSink`, `ParquetSink`, or a function or class of the user's.
+"""Sinks, to which results are written: `KafkaSink`, `ParquetSink`, or a function or class of the user's.
 
-A sink is a definition and travels to the workers, where it is opened. What is written may wait in memory until
-`flush`, which returns only when all of it is safe; offsets are committed after that.
+A sink is a definition that is pickled to the workers, where it is opened. Rows that are written may wait in memory until
+`flush`, which returns once all of them are durable; offsets are committed after that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .user import UserSink, as_sink
     from .writer import Origin, Sink, Writer, close_all, origin_of
 
-# Loaded when first used: a job without a sink needs no producer.
+# Imported when first used: a job without a sink needs no producer.
 _HOMES = {
     "DeadLetters": "dead_letters",
     "KafkaSink": "kafka",

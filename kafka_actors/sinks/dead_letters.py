@@ -1,4 +1,4 @@
-"""Records that could not be worked on, to a topic of their own."""
+"""Dead letters: records that could not be processed are sent to a topic of their own."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pyarrow as pa
 from kafka_actors.base.batches import HEADERS_TYPE
 from kafka_actors.config import ProducerConfig
 
-from .kafka import CLOSE_MS
-from .targets import DEAD_LETTER_TOPIC, producer_to
+from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, producer_to
 
 PREFIX = "kafka_actors.error."
 LONGEST_TEXT = 1000
 
 
 class DeadLetters:
-    """Sends records as they were, key, value and headers, with headers that say where they came from and why.
+    """Sends failed records with their own key, value and headers, and headers that say where they came from and why.
 
-    `kafka_actors.error.topic`, `.partition` and `.offset` tell which record it is: it may come twice; `.timestamp`
-    (ms), `.group`, `.stage` and `.reason` the rest. Records go by their key, so those of a key keep their order.
+    `kafka_actors.error.topic`, `.partition` and `.offset` identify the record, which may be sent twice;
+    `.timestamp` (ms), `.group`, `.stage` and `.reason` say the rest. The key chooses the partition, so records with the
+    same key keep their order.
     """
 
     def __init__(self, config: ProducerConfig, topic: str, group: str) -> None:
@@ -29,12 +29,12 @@ class DeadLetters:
         self._producer = producer_to(config, topic, DEAD_LETTER_TOPIC)
 
     def write(self, records: pa.RecordBatch, stages: Sequence[str], reasons: Sequence[str]) -> None:
-        """Records with the columns that were read; for each the stage that failed and why. Raises as
-        `Producer.send_batch`."""
+        """Sends records, which have the columns of a fetched batch, with the stage that failed and the reason of each.
+        Raises as `Producer.send_batch`."""
         self._producer.send_batch(dead_letters(records, stages, reasons, self._group), self.topic)
 
     def flush(self) -> None:
-        """Returns when all are acknowledged. Raises `UndeliveredError`."""
+        """Waits until the brokers have acknowledged all of them. Raises `UndeliveredError`."""
         self._producer.flush()
 
     def close(self) -> None:
@@ -47,7 +47,7 @@ class DeadLetters:
 def dead_letters(
     records: pa.RecordBatch, stages: Sequence[str], reasons: Sequence[str], group: str
 ) -> pa.RecordBatch:
-    """What is sent, with columns key, value and headers."""
+    """The batch to send, with the columns key, value and headers."""
     milliseconds = records.column("timestamp").cast(pa.int64()).to_numpy() // 1000
     rows = zip(
         records.column("headers").to_pylist(),
@@ -61,7 +61,7 @@ def dead_letters(
     )
     headers = []
     for own, topic, partition, offset, timestamp, stage, reason in rows:
-        said = {
+        context = {
             "topic": topic,
             "partition": partition,
             "offset": offset,
@@ -70,7 +70,7 @@ def dead_letters(
             "stage": stage,
             "reason": reason,
         }
-        more = [{"key": PREFIX + name, "value": _bytes(value)} for name, value in said.items()]
+        more = [{"key": PREFIX + name, "value": _bytes(value)} for name, value in context.items()]
         headers.append([*(own or []), *more])
     return pa.RecordBatch.from_arrays(
         [records.column("key"), records.column("value"), pa.array(headers, HEADERS_TYPE)],
@@ -79,5 +79,5 @@ def dead_letters(
 
 
 def _bytes(value: object) -> bytes:
-    """A user's error may say anything, and at any length."""
+    """A header's value, cut to `LONGEST_TEXT`: a user's error may have any text, of any length."""
     return str(value)[:LONGEST_TEXT].encode(errors="backslashreplace")

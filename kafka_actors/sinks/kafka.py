@@ -1,7 +1,8 @@
-"""Results to a Kafka topic."""
+"""Kafka sink: results are sent to a topic, whose existence is checked before anything is written."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,18 +10,94 @@ import pyarrow as pa
 
 from kafka_actors.base.topics import check_topic
 from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over
+from kafka_actors.errors import (
+    KafkaActorsError,
+    SinkError,
+    StageError,
+    TopicAuthorizationFailedError,
+    UndeliveredError,
+    UnknownTopicOrPartitionError,
+)
+from kafka_actors.producer import Producer
 
-from .targets import SINK_TOPIC, producer_to
 from .writer import Origin
+
+logger = logging.getLogger(__name__)
+
+MISSING_S = 3.0
+"""Seconds for which a topic may be unknown to the brokers: one that was just created is, for a moment."""
+
+
+SINK_TOPIC = "the sink's topic"
+DEAD_LETTER_TOPIC = "the dead-letter topic"
+
+
+class TargetProducer(Producer):
+    """Producer that raises for a missing topic after `MISSING_S`, not after `max_block_ms`: topics may be named in the
+    records, and one misspelt name must not hold up the others."""
+
+    _missing_s = MISSING_S
+
+
+def producer_of(config: ProducerConfig) -> Producer:
+    """Makes and connects a producer. Called in the worker, because it resolves references to secrets. Raises `ConfigError`."""
+    made = TargetProducer(config={name: getattr(config, name) for name in config.__struct_fields__})
+    return made.__enter__()
+
+
+def producer_to(config: ProducerConfig, topic: str | None, what: str) -> Producer:
+    """Makes a producer and checks that `topic` exists, unless it is None. `what` says in errors which topic it is.
+
+    Raises `UnknownTopicOrPartitionError`. Where describing the topic is not authorized it only logs a warning, since
+    writing may be."""
+    producer = producer_of(config)
+    try:
+        if topic is not None:
+            producer.partitions_for(topic)
+    except TopicAuthorizationFailedError as error:
+        logger.warning("%s can't be checked before the start: %s", what, error)
+    except UnknownTopicOrPartitionError:
+        _drop(producer)
+        servers = ", ".join(config.bootstrap_servers)
+        raise UnknownTopicOrPartitionError(
+            f"{what} is not there on {servers}: create it, or check its name", topic=topic, request="Metadata"
+        ) from None
+    except BaseException:
+        _drop(producer)
+        raise
+    return producer
+
+
+def check_target(config: ProducerConfig, topic: str | None, what: str) -> None:
+    """Checks that a topic exists, with a producer that is closed again. Raises as `producer_to`."""
+    if topic is not None:
+        _drop(producer_to(config, topic, what))
+
+
+def _drop(producer: Producer) -> None:
+    """Closes a producer that has sent nothing."""
+    producer.close(timeout_ms=0)
+
+
+def is_final(error: BaseException | None) -> bool:
+    """Whether writing the same records again would raise the same error."""
+    if isinstance(error, UndeliveredError):
+        return all(map(is_final, error.errors.values()))
+    if isinstance(error, UnknownTopicOrPartitionError):  # raised only after `MISSING_S`
+        return True
+    if isinstance(error, (SinkError, StageError)):
+        return is_final(error.__cause__)
+    return isinstance(error, KafkaActorsError) and not error.retriable
+
 
 CLOSE_MS = 2_000
 
 
 class KafkaSink:
-    """Sends each row of what `process` returns: columns key, value, headers …, as `Producer.send_batch` takes them.
+    """Sends each row that `process` returns: columns key, value, headers …, as `Producer.send_batch` takes them.
 
-    `topic` None: the column `topic` says where. Options are a producer's (`ProducerConfig`), as keyword arguments
-    or in `config={…}`; the cluster and its security are the job's unless `bootstrap_servers` names others.
+    Without `topic` the column `topic` names it. Options are a producer's (`ProducerConfig`), as keyword arguments or in
+    `config={…}`; the cluster and its security are the job's unless `bootstrap_servers` names others.
     """
 
     def __init__(
@@ -30,8 +107,8 @@ class KafkaSink:
         self.options = convert(ProducerConfig, config, **options)
 
     def open(self, connection: ClientConfig) -> KafkaWriter:
-        """Connects. Raises `NoBrokersAvailable`, `ConfigError`, `UnknownTopicOrPartitionError` for a topic that isn't
-        there, and what else `Producer` raises."""
+        """Connects. Raises `NoBrokersAvailable`, `ConfigError`, `UnknownTopicOrPartitionError` for a topic that doesn't
+        exist, and as `Producer`."""
         return KafkaWriter(producer_config(connection, self.options), self.topic)
 
     def __repr__(self) -> str:
@@ -39,13 +116,13 @@ class KafkaSink:
 
 
 def producer_config(connection: ClientConfig, options: Mapping[str, Any]) -> ProducerConfig:
-    """The sink's options over a job's connection."""
+    """The config of a sink's producer: the job's connection, overridden by the sink's options."""
     known = {name: getattr(connection, name) for name in ClientConfig.__struct_fields__}
     return producer_over(known, options)
 
 
 class KafkaWriter:
-    """Sends in the background; `flush` waits until the brokers have acknowledged everything."""
+    """Open Kafka sink: sends in the background; `flush` waits until the brokers have acknowledged everything."""
 
     def __init__(self, config: ProducerConfig, topic: str | None) -> None:
         self._topic = topic
@@ -60,7 +137,7 @@ class KafkaWriter:
         self._producer.flush()
 
     def close(self) -> None:
-        """What isn't flushed by now isn't committed either: no need to wait long."""
+        """Closes within two seconds: offsets of rows that are not flushed are not committed, so those rows come again."""
         self._producer.close(timeout_ms=CLOSE_MS)
 
     def __repr__(self) -> str:

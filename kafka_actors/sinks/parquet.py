@@ -1,4 +1,4 @@
-"""Results as Parquet files: whole or not there at all, named by the records they were made of."""
+"""Parquet sink: each file appears complete or not at all, under a name that says which records it was made of."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kafka_actors.errors import ConfigError
 from .writer import Origin
 
 MAX_BUFFERED_BYTES = 128 * 1024 * 1024
-"""Of a partition, until a file is written though nobody asked for a flush."""
+"""Rows of one partition in memory, above which a file is written before the next flush."""
 
 
 class ParquetSink:
-    """Writes what `process` returns to files under a directory, or under a URI that pyarrow knows (`s3://…`).
+    """Writes the rows that `process` returns to files under a directory, or under a URI that pyarrow knows (`s3://…`).
 
     Each flush, and so each commit, makes one file of each partition that had rows: the option
-    `auto_commit_interval_ms` decides how large they get. A file is called
-    `{topic}-{partition}-{first offset}-{last offset}.parquet`; a second one of the same records, where they gave rows
-    of two schemas for example, `….1.parquet`. After a crash records may be in two files: at least once.
+    `auto_commit_interval_ms` decides how large they get. A file's name is
+    `{topic}-{partition}-{first offset}-{last offset}.parquet`, and `….1.parquet` for a second file of the same records,
+    such as rows of another schema. Delivery is at least once: after a crash a record may be in two files.
     """
 
     def __init__(self, path: str, *, compression: str = "zstd") -> None:
@@ -46,7 +46,7 @@ class ParquetSink:
 
 
 class _OpenFile:
-    """The rows of one partition that are not in a file yet."""
+    """Rows of one partition that are not in a file yet."""
 
     def __init__(self, batch: pa.RecordBatch, origin: Origin) -> None:
         self.batches = [batch]
@@ -59,7 +59,7 @@ class _OpenFile:
         return bool(self.bytes > MAX_BUFFERED_BYTES)
 
     def follows(self, batch: pa.RecordBatch, origin: Origin) -> bool:
-        """Whether the rows belong behind these: of the same records as the last, or of later ones."""
+        """Whether the rows can be appended: they have the same schema, and came from the last records again or from later ones."""
         later = origin.first_offset > self.last.last_offset
         return (later or origin == self.last) and batch.schema.equals(self.batches[0].schema)
 
@@ -70,21 +70,23 @@ class _OpenFile:
 
 
 class ParquetWriter:
-    """Collects rows by partition until `flush`."""
+    """Open Parquet sink: collects rows by partition until `flush`."""
 
     def __init__(self, path: str, compression: str) -> None:
         self._compression = compression
         self._files, self._directory = file_system(path)
         self._files.create_dir(self._directory, recursive=True)
         self._open: dict[tuple[str, int], _OpenFile] = {}
-        self._stored: dict[tuple[str, int], tuple[str, int]] = {}  # since a flush, the last file of each
+        self._written: dict[
+            tuple[str, int], tuple[str, int]
+        ] = {}  # the last file of each partition since a flush
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
         """Takes the rows, or raises and takes none. A partition that has more than 128 MiB goes to a file first."""
         key = (origin.topic, origin.partition)
         collected = self._open.get(key)
         if collected is not None and (collected.full or not collected.follows(batch, origin)):
-            self._store(key)
+            self._write_file(key)
             collected = None
         if collected is None:
             self._open[key] = _OpenFile(batch, origin)
@@ -92,42 +94,42 @@ class ParquetWriter:
             collected.add(batch, origin)
 
     def flush(self) -> None:
-        """A file of each partition that has rows. Raises what the file system raises; what is not written stays."""
+        """Writes a file for each partition that has rows. Raises what the file system raises; rows that are not written stay."""
         for key in list(self._open):
-            self._store(key)
-        if self._stored:
-            self._keep(self._directory)  # the names are in it
-        self._stored.clear()  # the same records again, from now on, take the place of their files
+            self._write_file(key)
+        if self._written:
+            self._sync(self._directory)  # the files' names are in the directory
+        self._written.clear()  # from now on the same records overwrite their files
 
     def close(self) -> None:
-        """What was not flushed is not committed either, and will be read again."""
+        """Drops rows that are not flushed: their offsets are not committed, so their records are read again."""
         self._open.clear()
 
-    def _store(self, key: tuple[str, int]) -> None:
+    def _write_file(self, key: tuple[str, int]) -> None:
         collected = self._open[key]
         first, last = collected.first.first_offset, collected.last.last_offset
         span = f"{key[0]}-{key[1]}-{first:020d}-{last:020d}"
-        earlier, count = self._stored.get(key, ("", 0))
+        earlier, count = self._written.get(key, ("", 0))
         count = count + 1 if earlier == span else 0
         name = f"{span}.{count}.parquet" if count else f"{span}.parquet"
         target = f"{self._directory}/{name}"
-        # Readers of directories pass over names with a dot before them.
-        unready = f"{self._directory}/.{name}.{uuid.uuid4().hex}"
+        # Readers of directories ignore names that begin with a dot.
+        unfinished = f"{self._directory}/.{name}.{uuid.uuid4().hex}"
         try:
-            with self._files.open_output_stream(unready) as stream:
+            with self._files.open_output_stream(unfinished) as stream:
                 pq.write_table(
                     pa.Table.from_batches(collected.batches), stream, compression=self._compression
                 )
-            self._keep(unready)
-            self._files.move(unready, target)
+            self._sync(unfinished)
+            self._files.move(unfinished, target)
         except BaseException:
-            self._discard(unready)
+            self._discard(unfinished)
             raise
-        self._stored[key] = (span, count)
+        self._written[key] = (span, count)
         del self._open[key]
 
-    def _keep(self, path: str) -> None:
-        """Of a file or directory on a local disk: not only in the page cache."""
+    def _sync(self, path: str) -> None:
+        """Syncs a file or directory of a local disk, whose changes are otherwise only in the page cache."""
         if isinstance(self._files, fs.LocalFileSystem):
             sync(path)
 
@@ -139,7 +141,7 @@ class ParquetWriter:
 
 
 def file_system(path: str) -> tuple[Any, str]:
-    """What pyarrow has for a directory or URI, and the directory there."""
+    """pyarrow's file system for a directory or URI, and the directory's path in it."""
     if "://" in path:
         found, inside = fs.FileSystem.from_uri(path)
         return found, inside.rstrip("/")

@@ -1,4 +1,4 @@
-"""The sink of a pipeline as its last stage, for every engine."""
+"""The sink of a pipeline as its last stage: the same on every engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from kafka_actors.config import ClientConfig
 from kafka_actors.pipeline.check import CheckedPipeline, CheckedStage
 from kafka_actors.pipeline.rows import StageRows
-from kafka_actors.pipeline.sink_rows import preparing
+from kafka_actors.pipeline.sink_rows import preparation
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.pipeline.stage_guard import StageGuard
 from kafka_actors.pipeline.stages import WriteFunction, WriteKafka, WriteParquet
@@ -22,7 +22,7 @@ from .writer import Writer
 
 
 def opened(step: CheckedStage, source: ReadKafka) -> Writer:
-    """The sink of a pipeline, open. Raises what keeps it from opening."""
+    """Opens the sink of a pipeline. Raises what its constructor raises."""
     stage = step.stage
     if isinstance(stage, WriteKafka):
         return KafkaWriter(producer_config(stage.name, source, stage.options), stage.topic)
@@ -33,14 +33,14 @@ def opened(step: CheckedStage, source: ReadKafka) -> Writer:
 
 
 class SinkStage:
-    """The sink as the last stage: what it refuses at once is an error of its rows, with the sink's policy."""
+    """Last stage, which writes to the sink: an error that `write` raises is one of its rows, for the sink's `on_error` policy."""
 
     retriable = True
 
     def __init__(
         self, checked: CheckedPipeline, write: Callable[[pa.RecordBatch, pa.RecordBatch], None]
     ) -> None:
-        self._prepare = preparing(checked)
+        self._prepare = preparation(checked)
         self._write = write
 
     def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
@@ -55,7 +55,7 @@ class SinkStage:
 def guarded(
     checked: CheckedPipeline, write: Callable[[pa.RecordBatch, pa.RecordBatch], None], retries: int
 ) -> StageGuard:
-    """The sink's writing with its policy and retries."""
+    """The sink's stage with its `on_error` policy and retries."""
     assert checked.sink is not None
     return StageGuard(
         checked.sink.stage.name, checked.sink.on_error, retries, SinkStage(checked, write), time.sleep

@@ -1,4 +1,4 @@
-"""A function or class of the user's as a sink."""
+"""User sink: a function or class of the user's."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from .writer import Origin, Sink, Writer
 
 
 def check_made(option: str, target: type) -> None:
-    """A class of the user's is made without arguments in each worker. Raises `ConfigError` where it wants some."""
+    """Raises `ConfigError` for a class whose constructor needs arguments: each worker makes one without any."""
     if (wrong := misfit(target)) is not None:
         what = f"the class {target.__name__}, which is made without arguments in each worker"
         raise ConfigError(option, f"is {what}: {wrong.said}")
 
 
-def as_sink(given: Any) -> Sink:
-    """What a user gave as a sink. Raises `ConfigError` (option `sink`)."""
-    if not inspect.isclass(given) and isinstance(given, Sink):
-        return given
-    if inspect.isclass(given):
-        if not callable(getattr(given, "write", None)):
-            raise ConfigError("sink", f"is the class {given.__name__}, which has no write(self, batch)")
-        if (method := async_method(given, "write", "flush", "close")) is not None:
+def as_sink(sink: Any) -> Sink:
+    """The argument `sink` as a `Sink`: a sink as it is, a function or class as a `UserSink`. Raises `ConfigError`."""
+    if not inspect.isclass(sink) and isinstance(sink, Sink):
+        return sink
+    if inspect.isclass(sink):
+        if not callable(getattr(sink, "write", None)):
+            raise ConfigError("sink", f"is the class {sink.__name__}, which has no write(self, batch)")
+        if (method := async_method(sink, "write", "flush", "close")) is not None:
             raise ConfigError(
-                "sink", f"is the class {given.__name__}, whose {method} is async: make it a plain method"
+                "sink", f"is the class {sink.__name__}, whose {method} is async: make it a plain method"
             )
-        check_made("sink", given)
-        return UserSink(given, {})
-    if not callable(given):
+        check_made("sink", sink)
+        return UserSink(sink, {})
+    if not callable(sink):
         raise ConfigError(
-            "sink", f"is {given!r}: accepts KafkaSink(…), ParquetSink(…), a function or a class with write"
+            "sink", f"is {sink!r}: accepts KafkaSink(…), ParquetSink(…), a function or a class with write"
         )
-    if is_async(given):
+    if is_async(sink):
         raise ConfigError("sink", "is async: make it a plain function")
-    return UserSink(given, {})
+    return UserSink(sink, {})
 
 
 class UserSink:
-    """A function over batches, whose rows are safe when it returns; or a class, made once per worker, with
-    `write(batch)` and optionally `flush()` and `close()`."""
+    """Calls a function with each batch, which counts as written when it returns; or an object of a class, made once per
+    worker, with `write(batch)` and optionally `flush()` and `close()`."""
 
     def __init__(self, target: Any, arguments: dict[str, Any]) -> None:
         self.target = target
         self.arguments = arguments
 
     def open(self, connection: ClientConfig) -> Writer:
-        """What the class's constructor raises comes through."""
+        """Makes the writer. Raises what the class's constructor raises."""
         if inspect.isclass(self.target):
             return _ObjectWriter(constructed(self.target, self.arguments))
         return _FunctionWriter(self.target)
@@ -67,7 +67,7 @@ class _FunctionWriter:
         self._function = function
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        _done(self._function(batch))
+        _check_done(self._function(batch))
 
     def flush(self) -> None:
         pass
@@ -81,7 +81,7 @@ class _ObjectWriter:
         self._made = made
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        _done(self._made.write(batch))
+        _check_done(self._made.write(batch))
 
     def flush(self) -> None:
         self._call("flush")
@@ -92,10 +92,10 @@ class _ObjectWriter:
     def _call(self, method: str) -> None:
         found = getattr(self._made, method, None)
         if callable(found):
-            _done(found())
+            _check_done(found())
 
 
-def _done(result: Any) -> None:
-    """What would have to be awaited has written nothing yet."""
+def _check_done(result: Any) -> None:
+    """Raises `TypeError` for an awaitable: nobody awaits it, so nothing would be written."""
     if inspect.isawaitable(result):
         raise TypeError(f"a sink returned {type(result).__name__}, which nobody awaits: make it plain")

@@ -1,4 +1,4 @@
-"""What a sink is, defined and opened."""
+"""Protocols of sinks: the definition, and the writer that it opens in a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Origin(NamedTuple):
-    """Which records something was made of: those of one partition, the first and the last offset included."""
+    """Records of one partition from which rows were made, by first and last offset, both included."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(batch: pa.RecordBatch) -> Origin:
-    """Of a batch as it was read, which has at least one row."""
+    """The origin of a fetched batch, which has at least one row."""
     offsets = batch.column("offset")
     return Origin(
         batch.column("topic")[0].as_py(),
@@ -33,27 +33,27 @@ def origin_of(batch: pa.RecordBatch) -> Origin:
 
 
 class Writer(Protocol):
-    """An open sink. Its methods are never called at the same time, but maybe from different threads."""
+    """Open sink. Its methods are called one at a time, but maybe from different threads."""
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        """Takes the rows, or raises and takes none of them; they may wait in memory."""
+        """Takes all rows, or raises and takes none. Rows may wait in memory."""
         ...
 
     def flush(self) -> None:
-        """Returns when all that was written is safe, or raises why not."""
+        """Returns once all rows are durable. Raises what keeps them from it."""
         ...
 
     def close(self) -> None: ...
 
 
 class Closes(Protocol):
-    """What has to be closed."""
+    """Object with a `close` method."""
 
     def close(self) -> None: ...
 
 
 def close_all(*writers: Closes | None) -> None:
-    """Closes each that there is. What wasn't flushed isn't committed, so that one can't be closed is only told."""
+    """Closes all that are not None. A failure is only logged: rows that were not flushed are not committed."""
     for writer in writers:
         try:
             if writer is not None:
@@ -64,8 +64,8 @@ def close_all(*writers: Closes | None) -> None:
 
 @runtime_checkable
 class Sink(Protocol):
-    """A definition of a sink: a value that can be pickled."""
+    """Definition of a sink: a value that can be pickled."""
 
     def open(self, connection: ClientConfig) -> Writer:
-        """In the worker. `connection` is how the job reaches its cluster."""
+        """Opens the sink in a worker. `connection` has the job's options for its cluster."""
         ...

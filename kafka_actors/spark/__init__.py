@@ -1,4 +1,4 @@
-"""Kafka for Spark through PySpark, with no JAR: the data source, and the engine of pipelines, `OnSpark`."""
+"""Kafka for Spark in PySpark, without a JAR: the data source, and `OnSpark`, the engine of pipelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka_actors.lazy import lazily
 if TYPE_CHECKING:
     from .engine.on_spark import OnSpark
 
-# Loaded when first used: Spark's Python workers read and write without the engine.
+# Imported when first used: Spark's Python workers read and write without the engine.
 _HOMES = {
     "OnSpark": "engine.on_spark",
 }

@@ -1,53 +1,122 @@
-"""What a Python worker of Spark makes once and uses for many tasks, of many micro-batches."""
+"""Caches of Spark's Python workers: connections, producers and users' objects that one task leaves for the next."""
 
 from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Callable
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
+IDLE_S = 300.0
+"""Seconds for which idle items are kept: as long as Spark's own source keeps its consumers."""
+
+
+class IdlePool(Generic[K, T]):
+    """Pool of items by key: an item is lent to one task at a time, and made where no idle one `works`. For any thread; a
+    forked process begins with an empty pool."""
+
+    def __init__(
+        self,
+        close: Callable[[T], object],
+        works: Callable[[T], bool] = lambda _: True,
+        idle_s: float = IDLE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._close = close
+        self._works = works
+        self._idle_s = idle_s
+        self._clock = clock
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[tuple[K, T, float]] = []
+
+    @contextmanager
+    def lend(self, key: K, make: Callable[[], T]) -> Iterator[T]:
+        """Lends an idle item of this key, or a new one. It goes back to the pool, unless the block raises."""
+        if self._pid != os.getpid():
+            self._forget()
+        found, old = self._take(key)
+        for item in old:
+            self._close(item)
+        lent = make() if found is None else found
+        try:
+            yield lent
+        except BaseException:
+            self._close(lent)
+            raise
+        with self._lock:
+            self._idle.append((key, lent, self._clock()))
+
+    def _take(self, key: K) -> tuple[T | None, list[T]]:
+        """An item of this key, and all items that were idle for too long or work no more."""
+        with self._lock:
+            oldest = self._clock() - self._idle_s
+            kept = [each for each in self._idle if each[2] >= oldest and self._works(each[1])]
+            old = [each[1] for each in self._idle if each not in kept]
+            self._idle = kept
+            for i, (item_key, item, _) in enumerate(self._idle):
+                if item_key == key:
+                    del self._idle[i]
+                    return item, old
+            return None, old
+
+    def clear(self) -> None:
+        """Closes all idle items."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, item, _ in idle:
+            self._close(item)
+
+
 MOST = 8
-"""Pipelines at the same time in one process; models take memory."""
+"""Items of one process. Users' models take memory."""
 
 logger = logging.getLogger(__name__)
 
 
 class WorkerCache(Generic[T]):
-    """Things by key, the ones that were used last. A worker runs one task at a time, in one thread.
+    """The items by key that were used last. For one thread, as a worker runs one task at a time.
 
-    They are closed when there are too many, and as the process ends, if there is time: Spark ends idle workers
-    after about a minute, and doesn't wait.
+    An item is closed when there are more than `most`, and at the end of the process if there is time: Spark ends idle
+    workers after about a minute, without waiting for them.
     """
 
     def __init__(self, close: Callable[[T], object], most: int = MOST) -> None:
         self._close = close
         self._most = most
-        self._things: dict[str, T] = {}
+        self._items: dict[str, T] = {}
         atexit.register(self.clear)
 
     def get(self, key: str, make: Callable[[], T]) -> T:
-        """The thing of this key, made if there is none. What `make` raises comes through."""
-        thing = self._things.pop(key, None)
-        if thing is None:
-            thing = make()
-        self._things[key] = thing
-        while len(self._things) > self._most:
-            self.drop(next(iter(self._things)))
-        return thing
+        """The item of this key, made if there is none. Raises as `make`."""
+        item = self._items.pop(key, None)
+        if item is None:
+            item = make()
+        self._items[key] = item
+        while len(self._items) > self._most:
+            self.drop(next(iter(self._items)))
+        return item
 
     def drop(self, key: str) -> None:
-        """Closes the thing of this key, if there is one. What `close` raises is only told."""
-        thing = self._things.pop(key, None)
-        if thing is None:
+        """Closes the item of this key, if there is one. An error of `close` is only logged."""
+        item = self._items.pop(key, None)
+        if item is None:
             return
         try:
-            self._close(thing)
+            self._close(item)
         except Exception:
             logger.exception("close failed")
 
     def clear(self) -> None:
-        for key in list(self._things):
+        for key in list(self._items):
             self.drop(key)

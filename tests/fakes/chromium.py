@@ -82,7 +82,7 @@ class Chromium:
             self.call("Browser.close")
         self._opened.close()
         try:
-            self._process.wait(slow_s(10))
+            self._process.wait(10)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

@@ -46,7 +46,7 @@ class Fetches:
     def revoke(self, partitions):
         pass
 
-    def standings(self, partitions):
+    def progress(self, partitions):
         return {partition: FetchProgress(FIRST, END, "") for partition in partitions}
 
     def take(self):

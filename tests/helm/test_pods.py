@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from helm.chart import CHART
 from helm.matrix import JOB
-from waiting import slow_s
+from waiting import slow_s, within
 
 STOP = CHART / "files" / "stop_jobs.py"
 
@@ -175,7 +175,9 @@ def test_a_workers_pod_ends_when_its_head_is_gone_or_after_the_drain(render):
     command = pod["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
     gone = {**os.environ, "FQ_RAY_IP": "127.0.0.1"}
     script = command[2].replace("/6379)", "/1)")  # nobody listens on port 1
-    subprocess.run([*command[:2], script], env=gone, check=True, timeout=slow_s(5))
+    with within(5):
+        subprocess.run([*command[:2], script], env=gone, check=True, timeout=slow_s(5))
     with socket.create_server(("127.0.0.1", 0)) as head:
         script = command[2].replace("/6379)", f"/{head.getsockname()[1]})").replace("sleep 1", "sleep 0.01")
-        subprocess.run([*command[:2], script], env=gone, check=True, timeout=slow_s(10))
+        with within(10):
+            subprocess.run([*command[:2], script], env=gone, check=True, timeout=slow_s(10))

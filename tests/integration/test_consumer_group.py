@@ -8,6 +8,7 @@ import confluent_kafka
 import pytest
 from fakes.reading import Log, consumers, poll_until, values
 from pace import this_run
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.consumer import ConsumerRebalanceListener
@@ -270,7 +271,7 @@ def test_a_cancelled_poll_of_the_async_twin_loses_nothing(kafka_cluster, kafka_t
 
             reader.next_batch = slow
             poll = asyncio.create_task(consumer.poll_batch(timeout_ms=100_000))
-            await asyncio.to_thread(taking.wait, 20)
+            await asyncio.to_thread(taking.wait, slow_s(20))
             poll.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await poll

@@ -103,7 +103,7 @@ job = ka.Job(
     config={"start_timeout_s": 120},
 )
 with job.start() as running:
-    running.wait(timeout=slow_s(120))
+    running.wait(timeout=600)
 ray.shutdown()
 """
 

@@ -5,7 +5,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 from fakes.broker import DROP, SILENCE, FakeCluster
-from waiting import slow_s
+from waiting import within
 
 import kafka_actors.records as records
 from kafka_actors.config import ConsumerConfig, build
@@ -295,7 +295,7 @@ def test_close_does_not_wait_for_a_broker_that_is_silent():
                 Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_bytes=1000, max_wait_ms=10)
             )
             await broker.wait_for(ApiKey.FETCH)
-            async with asyncio.timeout(slow_s(5)):
+            with within(5):
                 await fetcher.close()
             with pytest.raises(DisconnectedError):
                 await pull

@@ -12,8 +12,7 @@ from kafka_actors.config import ClientConfig
 from kafka_actors.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from kafka_actors.producer import Producer
 from kafka_actors.sinks import DeadLetters, KafkaSink
-from kafka_actors.sinks.kafka import producer_config
-from kafka_actors.sinks.targets import MISSING_S
+from kafka_actors.sinks.kafka import MISSING_S, producer_config
 from kafka_actors.sinks.writer import Origin
 
 pytestmark = pytest.mark.kafka
@@ -41,7 +40,7 @@ def test_without_the_right_to_see_the_topic_it_opens_with_a_warning(connection, 
 
     monkeypatch.setattr(Producer, "partitions_for", refused)
     KafkaSink(MISSPELT).open(connection).close()
-    assert "the sink's topic can't be looked at before the start: TOPIC_AUTHORIZATION_FAILED" in caplog.text
+    assert "the sink's topic can't be checked before the start: TOPIC_AUTHORIZATION_FAILED" in caplog.text
 
 
 def test_a_topic_of_a_column_is_looked_at_when_it_is_first_seen(connection, kafka_topic, kafka_cluster):
@@ -70,7 +69,7 @@ def test_a_topic_of_a_column_is_looked_at_when_it_is_first_seen(connection, kafk
 
 
 def test_a_topic_that_is_made_meanwhile_is_written_to(connection, kafka_cluster, kafka_topic, monkeypatch):
-    monkeypatch.setattr("kafka_actors.sinks.targets.TargetProducer._missing_s", 0.2)
+    monkeypatch.setattr("kafka_actors.sinks.kafka.TargetProducer._missing_s", 0.2)
     writer = KafkaSink().open(connection)
     topic = f"{kafka_topic()}-later"
     batch = pa.record_batch({"value": [b"v"], "topic": [topic]})

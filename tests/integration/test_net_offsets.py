@@ -7,7 +7,7 @@ from typing import Any
 
 from fakes.broker import DROP, SILENCE, Call, FakeCluster
 from fakes.loop import in_loop
-from waiting import slow_s
+from waiting import within
 
 from kafka_actors.errors import KafkaTimeoutError, TopicAuthorizationFailedError, UnsupportedVersionError
 from kafka_actors.net import EARLIEST, LATEST, EpochEnd, KafkaClient, ListedOffset, OffsetLookups
@@ -112,7 +112,7 @@ async def test_a_leader_that_hangs_is_not_waited_for_once_another_leads() -> Non
         await setup.cluster.brokers[0].wait_for(ApiKey.LIST_OFFSETS)
         setup.cluster.move("t", 0, 1)
         await setup.client.update_metadata()
-        async with asyncio.timeout(slow_s(5)):
+        with within(5):
             found = await asking
         assert all(isinstance(answer, ListedOffset) for answer in found.values())
 

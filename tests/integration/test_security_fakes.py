@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from fakes.broker import SILENCE, FakeBroker
 from fakes.loop import in_loop
-from waiting import slow_s
+from waiting import within
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import (
@@ -149,7 +149,7 @@ async def test_a_throttled_connection_renews_when_that_is_over():
         broker.once(ApiKey.HEARTBEAT, HeartbeatResponse(throttle_time_ms=500))
         await connection.send(BEAT)
         await asyncio.sleep(LIFETIME_MS / 1000)
-        async with asyncio.timeout(slow_s(3)):
+        with within(3):
             await connection.send(BEAT)
         assert kinds(broker) == [*LOGIN, ApiKey.HEARTBEAT, *LOGIN, ApiKey.HEARTBEAT]
         connection.close()
@@ -197,6 +197,6 @@ async def test_closing_ends_a_renewal():
         connection.close()
         with pytest.raises(NodeNotReadyError):
             await sent
-        async with asyncio.timeout(slow_s(1)):
+        with within(1):
             await renewal
         assert connection._renewal is None

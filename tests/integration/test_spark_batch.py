@@ -339,7 +339,7 @@ def test_the_package_that_spark_looks_up_imports_little() -> None:
         "kafka_actors.lazy",
         "kafka_actors.spark",
         "kafka_actors.spark.source",
-        "kafka_actors.spark.source.one_line_errors",
+        "kafka_actors.spark.source.spark_calls",
         "kafka_actors.spark.source.data_source",
         "pyspark_kafka_actors",
     }
@@ -432,7 +432,8 @@ def test_a_table_of_the_catalog(
             "`kafka.security.protocol` 'SASL_PLAINTEXT', `kafka.sasl.mechanism` 'PLAIN', "
             "`kafka.sasl.plain.username` 'u', `kafka.sasl.plain.password` 'hush')"
         )
-    assert "kafka.sasl.plain.password: is written out, and a catalog shows what it keeps" in errors_line(
-        caught
+    assert (
+        "kafka.sasl.plain.password: is in plain text, and a catalog shows a table's options"
+        in errors_line(caught)
     )
     assert "hush" not in str(caught.value)

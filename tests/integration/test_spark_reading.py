@@ -22,9 +22,9 @@ from kafka_actors.errors import (
     TopicRecreatedError,
 )
 from kafka_actors.events import BadBatchSkipped, Event
-from kafka_actors.spark.source.batch_planner import plan
 from kafka_actors.spark.source.machines.offset_ranges import TaskRange
 from kafka_actors.spark.source.options import parse_batch
+from kafka_actors.spark.source.planning import plan
 from kafka_actors.spark.source.task_reader import read_ranges
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce

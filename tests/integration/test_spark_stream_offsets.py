@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
-from waiting import slow_s
+from waiting import slow_s, until
 
 from kafka_actors import Consumer
 from kafka_actors.admin import Admin
 from kafka_actors.errors import ConfigError, DataLossError, NonEmptyGroupError, TopicRecreatedError
 from kafka_actors.spark.source import task_reader as reading
-from kafka_actors.spark.source.batch_planner import plan
 from kafka_actors.spark.source.options import parse_batch, parse_stream
+from kafka_actors.spark.source.planning import plan
 from kafka_actors.spark.source.read_session import ReadSession
 from kafka_actors.spark.source.stream_driver import StreamDriver
 from kafka_actors.spark.source.task_reader import read_ranges
@@ -303,7 +303,7 @@ def test_a_group_with_members_is_refused_at_the_start_and_warned_of_later(
     running = query(**options)
     end = running.latest(running.initial())
     with Consumer([topic], group_id=group_id, bootstrap_servers=kafka_cluster.bootstrap_servers) as member:
-        member.poll_batch(timeout_ms=100_000)
+        until(lambda: member.poll_batch(timeout_ms=100) is not None or member.assignment(), 30, "the member")
         with pytest.raises(
             NonEmptyGroupError, match=rf"^NON_EMPTY_GROUP.*commitOffsets: group '{group_id}' has"
         ):

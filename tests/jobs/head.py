@@ -118,7 +118,7 @@ class Head:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(slow_s(20))
+            self._process.wait(20)
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)  # Ray's processes see its end
             self._process.wait(slow_s(10))

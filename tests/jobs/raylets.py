@@ -102,7 +102,7 @@ class Raylets:
         with suppress(OSError):
             self._process.stdin.close()
         try:
-            self._process.wait(slow_s(40))
+            self._process.wait(40)
         except subprocess.TimeoutExpired:
             self._process.kill()  # Ray's processes see its end
             self._process.wait(slow_s(10))

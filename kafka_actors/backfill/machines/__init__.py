@@ -1,1 +1,1 @@
-"""What decides: the plan, whether the history was read, what the group commits. Pure."""
+"""Pure decisions of a backfill: the plan, whether the history was read, the offsets that the group commits."""

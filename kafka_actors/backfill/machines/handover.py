@@ -1,8 +1,21 @@
-"""`Handover`: plan, read the history, commit for the group, go live; and where that stands after a crash.
+"""`Handover`: the steps of a backfill, and the one to go on with after a crash.
 
-Each step has one effect, and each effect can be seen afterwards: the plan is a file, what was read is in Spark's
-checkpoint, what was handed over is in the group's offsets. So whoever starts again asks these, and goes on from there.
-Only that offsets were there and are gone can't be seen: of that there is a mark.
+Theory of operation. The steps are PLAN, READ_HISTORY, HAND_OVER, GO_LIVE. Each has one durable effect by which it can
+be recognised later: the plan is a file, the history that was read is in Spark's checkpoint, the hand-over is in the
+group's committed offsets. So the machine keeps no state of its own between processes. A new driver feeds it the
+facts in order, and it skips the steps that are done:
+
+    planned(plan)           a plan is in its file and is this pipeline's         → READ_HISTORY
+    read(finished)          the query's last finished batch is at all ends       → HAND_OVER
+    commit(committed, …)    returns the offsets that the group has to commit
+    handed_over()           they are committed                                   → GO_LIVE
+
+The one fact that leaves no trace is that offsets were committed and have expired since: the caller keeps a file
+beside the plan for that, and says `again`.
+
+Offsets are only ever moved forward: a partition whose committed offset is at the plan's end or further is left alone, and
+one below it belongs to somebody else, which is an error unless `overwrite_offsets` allows it. Before the commit every
+partition's start is compared with its log, so that live never begins with records that are gone.
 """
 
 from __future__ import annotations
@@ -21,7 +34,7 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class HandoverStep(Enum):
-    """What is to be done next."""
+    """The next step."""
 
     PLAN = "plan"
     READ_HISTORY = "read the history"
@@ -30,21 +43,21 @@ class HandoverStep(Enum):
 
 
 class HandoverCommit(Struct, frozen=True):
-    """What the group has to commit, in one request. `takes_over`: it is the hand-over itself, not only the start of
-    partitions that came later."""
+    """Offsets that the group has to commit, in one request. `takes_over`: partitions of the plan are among them, not only
+    ones that were added later."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata]
     takes_over: bool
 
 
 class Handover:
-    """Facts go in, what to do comes out. `where` is the plan's file, for errors.
+    """Decides the step of a hand-over from what is found; see the module. `where` is the plan's file, for errors.
 
-    `overwrite_offsets`: offsets of the group below the plan's ends that came from elsewhere may be passed over.
+    `overwrite_offsets`: committed offsets below the plan's ends, which somebody else committed, may be overwritten.
     """
 
     def __init__(self, wanted: PlannedRead, where: str, *, overwrite_offsets: bool = False) -> None:
-        self._wanted = wanted
+        self._read = wanted
         self._where = where
         self._overwrite = overwrite_offsets
         self._plan: HandoverPlan | None = None
@@ -57,16 +70,16 @@ class Handover:
         return self._plan
 
     def planned(self, plan: HandoverPlan) -> None:
-        """The plan is in its file. Raises `ConfigError` where it is another pipeline's."""
-        check_same(plan, self._wanted, self._where)
+        """Takes the plan out of its file. Raises `ConfigError` for the plan of another pipeline."""
+        check_same(plan, self._read, self._where)
         self._plan = plan
         self.step = HandoverStep.READ_HISTORY
 
     def read(self, finished: Iterable[Mapping[TopicPartition, int]] | None, *, ended: bool = False) -> None:
-        """Where Spark's last finished batch ended, of each source that it has for these topics; None if there is none.
+        """Takes the end of Spark's last finished batch, of each source that the query has for these topics; None without one.
 
-        `ended`: the query has ended, so that it won't get any further. Raises `HandoverError` where it then is not at
-        the ends of the plan: it was stopped.
+        `ended`: the query has ended. Raises `HandoverError` where it then is not at the ends of the plan, because it was
+        stopped.
         """
         left = self._left(finished)
         if not left:
@@ -88,54 +101,54 @@ class Handover:
         return {tp: end - reached[tp] for tp, end in ends.items() if reached[tp] < end}
 
     def commit(self, committed: Committed, cluster: ObservedTopics, *, again: bool = False) -> HandoverCommit:
-        """What to commit so that the group begins where history ended: nothing where it is there or further.
+        """The offsets to commit so that the group begins where history ended; none for partitions that are there or further.
 
-        `again`: it was handed over before, so that offsets that aren't there were lost, and live was further maybe; a
-        topic that is gone is no matter of the hand-over then.
-        Raises `HandoverError` for that and for offsets of others, and where records that live would begin with are gone a
-        `TopicRecreatedError`, `StartLostError` or `DataLossError`.
+        `again`: the hand-over was committed before. Offsets that are missing then have expired, and live may have been
+        further; topics that are gone do not matter any more. Raises `HandoverError` for expired offsets and for
+        offsets that others committed; `TopicRecreatedError`, `StartLostError` or `DataLossError` where the records
+        with which live would begin are gone.
         """
         check_cluster(self.plan, cluster.cluster_id)
         ends = self.plan.ends
         made: dict[TopicPartition, OffsetAndMetadata] = {}
-        foreign: list[str] = []
-        lost: list[TopicPartition] = []
+        below: list[str] = []
+        expired: list[TopicPartition] = []
         tps = sorted(cluster.logs.keys() if again else {*ends, *cluster.logs})
         for tp in tps:
             found, wanted = committed.get(tp), self.plan.commit_of(tp)
             if found is None:
                 made[tp] = wanted
                 if again and tp in ends:
-                    lost.append(tp)
+                    expired.append(tp)
             elif found.offset < wanted.offset:
                 made[tp] = wanted
-                foreign.append(f"{tp.topic}-{tp.partition} at {found.offset}, not {wanted.offset}")
+                below.append(f"{tp.topic}-{tp.partition} at {found.offset}, not {wanted.offset}")
         starts = {**committed, **made}
         self._check_starts({tp: starts[tp].offset for tp in tps}, cluster)
         if not self._overwrite:
-            self._check_lost(lost)
-            self._check_foreign(foreign)
+            self._check_expired(expired)
+            self._check_below(below)
         return HandoverCommit(made, not made.keys().isdisjoint(ends))
 
-    def _check_lost(self, lost: list[TopicPartition]) -> None:
-        if lost:
-            many = f"{len(lost)} partition{'s' * (len(lost) != 1)}"
+    def _check_expired(self, expired: list[TopicPartition]) -> None:
+        if expired:
+            many = f"{len(expired)} partition{'s' * (len(expired) != 1)}"
             raise HandoverError(
-                f"group {self.plan.group_id!r} has no offset any more for {many} ({lost[0].topic}-{lost[0].partition} "
+                f"group {self.plan.group_id!r} has no offset any more for {many} ({expired[0].topic}-{expired[0].partition} "
                 "among others) that were handed over: offsets expire in a group without members "
                 "(offsets.retention.minutes); overwrite_offsets=True begins again where the history ended"
             )
 
-    def _check_foreign(self, foreign: list[str]) -> None:
-        if foreign:
-            shown = "; ".join(foreign[:3]) + (f"; and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+    def _check_below(self, below: list[str]) -> None:
+        if below:
+            shown = "; ".join(below[:3]) + (f"; and {len(below) - 3} more" if len(below) > 3 else "")
             raise HandoverError(
                 f"group {self.plan.group_id!r} has committed offsets that lie in the history: {shown}; "
                 "nobody else may use this group, or say overwrite_offsets=True"
             )
 
     def handed_over(self) -> None:
-        """The group's offsets are committed."""
+        """Notes that the group's offsets are committed."""
         self.step = HandoverStep.GO_LIVE
 
     def _check_starts(self, starts: Mapping[TopicPartition, int], cluster: ObservedTopics) -> None:

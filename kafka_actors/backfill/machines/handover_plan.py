@@ -1,4 +1,11 @@
-"""The plan of a hand-over: where history ends and live begins, fixed once and kept beside Spark's checkpoint."""
+"""The plan of a hand-over: the offsets at which history ends and live begins, fixed once in `handover.json`.
+
+Theory of operation. `plan_of` makes a plan of what brokers say about the logs at that moment; the starts of the history
+are added when Spark's source has resolved them (`with_starts`). The plan is written beside Spark's checkpoint once and
+only read from then on, so every later driver reads the same history and hands over at the same offsets.
+`check_same` and `check_cluster` refuse a plan that was made for another pipeline or another cluster. The file is a
+persistent form: fields are only added, under a new `format`.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +22,12 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 FORMAT = 2
 _READ = (1, FORMAT)
-"""The formats that are read. Format 1 has no starts: its history starts where the query's first look finds it."""
+"""Formats that are read. Format 1 has no starts: its history starts where the query finds it when it begins."""
 
 
 class PlannedPartition(Struct, frozen=True):
-    """`start_offset`: the first offset of the history, None in a plan of format 1. `end_offset`: the first offset that
-    is not history. `leader_epoch`: that of the log's end, -1 where brokers don't say (KIP-320)."""
+    """History of one partition. `start_offset`: its first offset, None in a plan of format 1. `end_offset`: the first
+    offset that is not history. `leader_epoch`: that of the log's end, -1 where brokers don't say (KIP-320)."""
 
     end_offset: int
     leader_epoch: int = -1
@@ -28,14 +35,14 @@ class PlannedPartition(Struct, frozen=True):
 
 
 class PlannedTopic(Struct, frozen=True):
-    """`topic_id` in hexadecimal digits, None for brokers before 2.8."""
+    """History of one topic. `topic_id` is in hexadecimal digits, None for brokers before 2.8."""
 
     topic_id: str | None
     partitions: dict[int, PlannedPartition]
 
 
 class PlannedRead(Struct, frozen=True):
-    """What a pipeline reads, by whom and how: what a plan has to be made for."""
+    """Topics that a pipeline reads, its group and isolation level: a plan is for one such read."""
 
     group_id: str
     isolation_level: str
@@ -44,7 +51,7 @@ class PlannedRead(Struct, frozen=True):
 
 
 class LogBounds(Struct, frozen=True):
-    """A partition as brokers have it: where its log starts and ends (its last stable offset under read_committed)."""
+    """Start and end of a partition's log (under read_committed the end is the last stable offset)."""
 
     start: int
     end: int
@@ -52,7 +59,7 @@ class LogBounds(Struct, frozen=True):
 
 
 class ObservedTopics(Struct, frozen=True):
-    """What brokers said of the topics that a pipeline reads. `topic_ids` where they have them (from Kafka 2.8 on)."""
+    """Topics that a pipeline reads, as brokers describe them. Brokers have topic ids from Kafka 2.8 on."""
 
     cluster_id: str | None
     topic_ids: dict[str, bytes]
@@ -60,8 +67,8 @@ class ObservedTopics(Struct, frozen=True):
 
 
 class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of `handover.json`. `id` names the hand-over, `created` is when it was planned (ISO 8601, UTC), `start`
-    is what `start=` said then, as text."""
+    """Content of `handover.json`. `id` names the hand-over, `created` is the time of its planning (ISO 8601, UTC), `start`
+    the text of the argument `start=` at that time."""
 
     format: int = FORMAT
     id: str
@@ -84,7 +91,7 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         }
 
     def with_starts(self, starts: Mapping[TopicPartition, int], said: str | None) -> HandoverPlan:
-        """The same plan with the history's first offsets; `said` is the `start=` that they come from."""
+        """A copy with the history's first offsets; `said` is the argument `start=` that they come from."""
         topics = {
             topic: replace(
                 of_topic,
@@ -108,7 +115,7 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def topic_ids(self) -> dict[str, bytes]:
-        """The ids of topics, where they are known."""
+        """The known ids of topics."""
         return {
             topic: bytes.fromhex(planned.topic_id)
             for topic, planned in self.topics.items()
@@ -117,11 +124,11 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def metadata(self) -> str:
-        """The note in the offsets that are committed by this hand-over."""
+        """The metadata of the offsets that this hand-over commits."""
         return f"kafka-actors handover {self.id}"
 
     def commit_of(self, tp: TopicPartition) -> OffsetAndMetadata:
-        """What the group commits for a partition: live begins there. One that isn't in the plan begins at 0."""
+        """The offset that the group commits for a partition, where live begins: 0 for one that isn't in the plan."""
         topic = self.topics.get(tp.topic)
         planned = None if topic is None else topic.partitions.get(tp.partition)
         if planned is None:
@@ -129,12 +136,12 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return OffsetAndMetadata(planned.end_offset, self.metadata, planned.leader_epoch)
 
     def to_json(self) -> str:
-        """As it stands in the file."""
+        """The text of the file."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2).decode() + "\n"
 
     @classmethod
     def from_json(cls, text: str, where: str) -> HandoverPlan:
-        """Raises `HandoverError` for what is no plan, or one of a later version; `where` is the file's name."""
+        """Reads the text of a file, whose name is `where`. Raises `HandoverError` for one that is not a plan, or of a later version."""
         try:
             given: Any = msgspec.json.decode(text)
             if isinstance(given, Mapping) and given.get("format", FORMAT) not in _READ:
@@ -142,14 +149,14 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                     f"{where} has format {given['format']}: this version reads formats up to {FORMAT}"
                 )
             plan = decoders.convert(given, cls, strict=False)
-            plan.topic_ids  # noqa: B018  # the ids are digits
+            plan.topic_ids  # noqa: B018  # raises for ids that are not hexadecimal
             return plan
         except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
             raise HandoverError(f"{where} is no plan of a hand-over: {error}") from None
 
 
 def plan_of(wanted: PlannedRead, cluster: ObservedTopics, plan_id: str, created: str) -> HandoverPlan:
-    """The plan to hand over where the logs end now. Its starts are still to be asked for."""
+    """Makes a plan to hand over at the present ends of the logs. Its starts come later, by `with_starts`."""
     topics: dict[str, dict[int, PlannedPartition]] = {}
     for tp, log in sorted(cluster.logs.items()):
         topics.setdefault(tp.topic, {})[tp.partition] = PlannedPartition(log.end, log.leader_epoch)
@@ -166,7 +173,7 @@ def plan_of(wanted: PlannedRead, cluster: ObservedTopics, plan_id: str, created:
 
 
 def check_same(plan: HandoverPlan, wanted: PlannedRead, where: str) -> None:
-    """Raises `ConfigError` where a plan was made for another pipeline than the one that finds it."""
+    """Raises `ConfigError` for the plan of another pipeline than the one that finds it."""
     said = f"and the plan in {where} is for"
     other = "give another pipeline a checkpoint of its own"
     if wanted.group_id != plan.group_id:
@@ -183,7 +190,7 @@ def check_same(plan: HandoverPlan, wanted: PlannedRead, where: str) -> None:
 
 
 def check_cluster(plan: HandoverPlan, cluster_id: str | None) -> None:
-    """Raises `ConfigError` where the brokers are another cluster's."""
+    """Raises `ConfigError` for brokers of another cluster than the plan's."""
     if plan.cluster_id is not None and cluster_id is not None and plan.cluster_id != cluster_id:
         raise ConfigError(
             "bootstrap_servers",

@@ -1,1 +1,1 @@
-"""The Spark engine of pipelines: a pipeline as a data source, DataFrame stages and a sink in one query."""
+"""Spark engine of pipelines: runs a pipeline as one query of a data source, DataFrame stages and a sink."""

@@ -1,4 +1,4 @@
-"""What `on_spark` is given: where to start and end, how often, and options of the data source."""
+"""Arguments of `on_spark`, as options of the data source and of Spark: start, end, trigger, more options."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import DataFrames, WriteKafka
-from kafka_actors.spark.source.checkpoint_path import checkpoint_of
+from kafka_actors.spark.source.checkpoint import checkpoint_of
 
 SPLITTING = ("minPartitions", "maxRecordsPerPartition")
 _GROUP_ID = "kafka.group.id"
-_SAID_BY_THE_PIPELINE = ("subscribe", "subscribepattern", "assign", "includeheaders")
+_SET_BY_THE_PIPELINE = ("subscribe", "subscribepattern", "assign", "includeheaders")
 _ASYNC = "asyncprogresstrackingenabled"
 _INTERVAL = re.compile(r"\s*(interval\s+)?[+-]?\.?[0-9]", re.IGNORECASE)
-"""How Spark's intervals begin. What comes behind the number is Spark's to check."""
+"""Begin of an interval of Spark's. Spark itself checks the rest."""
 
 
 def source_options(source: ReadKafka) -> dict[str, str]:
-    """The pipeline's options as those of the data source. What is about the group's membership and a job's workers
-    stays behind; where to start is `start_options`'. Raises `ConfigError` for what can't be done on Spark."""
+    """The options of a pipeline's source as ones of the data source, without those of membership in a group and of a job's
+    workers; see `start_options` for the start. Raises `ConfigError` for options that Spark can't fulfil."""
     found = (
         {"subscribe": ",".join(source.topics)}
         if source.topics
@@ -50,7 +50,7 @@ NOT_ON_SPARK = frozenset(
         "batch_linger_ms",
         "drain_timeout_ms",
         "enable_auto_commit",
-        "group_id",  # where it is used `more_options` gives it
+        "group_id",  # `more_options` adds it where it is used
         "group_instance_id",
         "group_protocol",
         "heartbeat_interval_ms",
@@ -67,15 +67,15 @@ NOT_ON_SPARK = frozenset(
         "worker_capacity",
     }
 )
-"""Options of a job that say nothing about which records are read and how: a pipeline for both engines may have them."""
+"""Options of a job that do not concern which records are read and how: ignored, so that one pipeline suits both engines."""
 
 _RESET = "auto_offset_reset"
 _STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
 def start_options(source: ReadKafka, given: Mapping[str, Any], *, streaming: bool) -> dict[str, str]:
-    """Where a read starts that nobody gave a start: where the pipeline says by `auto_offset_reset`, or at the earliest
-    offsets. `given` are the data source's options. Raises `ConfigError` for what only a group's member can do."""
+    """The option for the start, unless `given`, the data source's options, has one: the pipeline's `auto_offset_reset`, or the
+    earliest offsets. Raises `ConfigError` for a value that only a member of a group can have."""
     if any(name.lower() in _STARTS for name in given):
         return {}
     reset = source.options.get(_RESET, "earliest")
@@ -97,16 +97,17 @@ def _text(name: str, value: Any) -> str:
         return ",".join(value)
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise ConfigError(name, "can't be sent to Spark's executors: it is no text or number")
+    raise ConfigError(name, "can't be sent to Spark's executors: it is neither text nor a number")
 
 
 def more_options(source: ReadKafka, given: Mapping[str, Any]) -> dict[str, str]:
-    """Options that the user gives by the data source's own names. The group is the pipeline's, where it is used."""
+    """Checks the user's options by the data source's own names, and adds the pipeline's group where they use one. Raises
+    `ConfigError`."""
     for name in given:
-        if name.lower() in _SAID_BY_THE_PIPELINE or name.lower().startswith("kafka."):
-            raise ConfigError(name, "is the pipeline's: say it in read_kafka(…)")
+        if name.lower() in _SET_BY_THE_PIPELINE or name.lower().startswith("kafka."):
+            raise ConfigError(name, "is the pipeline's: set it in read_kafka(…)")
         if name.lower() == _ASYNC:
-            raise ConfigError(name, "is for Spark's own sinks: Spark has it for no Python sink")
+            raise ConfigError(name, "is for Spark's own sinks: Spark does not support it for Python sinks")
     found = {name: _text(name, value) for name, value in given.items()}
     lower = {name.lower(): value.lower() for name, value in found.items()}
     uses_group = lower.get("commitoffsets") == "true" or lower.get("startingoffsets") == "committed"
@@ -118,9 +119,9 @@ def more_options(source: ReadKafka, given: Mapping[str, Any]) -> dict[str, str]:
 def state_option(
     spark: Any, checkpoint: str, options: Mapping[str, str], stages: Iterable[Any]
 ) -> dict[str, str]:
-    """`stateLocation` where `offsetFormat` is given without it: in the checkpoint, where Spark's own source keeps its first
-    start. Raises `ConfigError` where nobody knows which source of the query this one is, and where the checkpoint is out
-    of reach."""
+    """The option `stateLocation` where `offsetFormat` is set without it: in the checkpoint, where Spark's own source stores its
+    first start. Raises `ConfigError` where the number of this source in the query is unknown, and for a checkpoint that
+    can't be reached."""
     given = {name.lower(): value for name, value in options.items()}
     if "offsetformat" not in given or "statelocation" in given:
         return {}
@@ -134,24 +135,22 @@ def state_option(
     ):
         if holds:
             raise ConfigError(
-                "offsetFormat", f"is given without stateLocation, and {reason}: say stateLocation="
+                "offsetFormat", f"is set without stateLocation, and {reason}: set stateLocation="
             )
     assert found is not None
     return {"stateLocation": f"{found.location.rstrip('/')}/sources/0"}
 
 
-def all_given(positions: Mapping[str, str], more: Mapping[str, Any]) -> dict[str, Any]:
-    """`start` and `end` with the options given by the data source's own names, which may be written in any case.
+def joined_options(positions: Mapping[str, str], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Joins `start` and `end` with the options by the data source's own names, whose case doesn't matter.
 
-    Raises `ConfigError` for what is said twice.
+    Raises `ConfigError` for a duplicate.
     """
     found: dict[str, Any] = dict(positions)
     for name, value in more.items():
         for other in found:
             if other.lower() == name.lower():
-                raise ConfigError(
-                    name, f"is said by {'start= or end=' if other in positions else other}, too"
-                )
+                raise ConfigError(name, f"is set by {'start= or end=' if other in positions else other}, too")
         found[name] = value
     return found
 
@@ -183,7 +182,7 @@ def position_options(start: Any, end: Any) -> dict[str, str]:
 
 
 def _offsets(name: str, given: Mapping[Any, Any]) -> str:
-    """By topic and partition, or by (topic, partition). Spark wants every partition named."""
+    """Offsets by topic and partition, or by (topic, partition), as JSON of the data source. Spark wants all partitions named."""
     nested: dict[str, dict[str, int]] = {}
     for key, value in given.items():
         if isinstance(key, tuple) and len(key) == 2 and isinstance(value, Integral):
@@ -203,7 +202,7 @@ def _offsets(name: str, given: Mapping[Any, Any]) -> str:
 
 
 def trigger_of(given: str | None) -> dict[str, Any]:
-    """The arguments of `DataStreamWriter.trigger`. None: the next micro-batch as soon as there is something."""
+    """The arguments of `DataStreamWriter.trigger`. None: a micro-batch as soon as there are records."""
     if given is None:
         return {"processingTime": "0 seconds"}
     if given in ("availableNow", "once"):
@@ -216,7 +215,8 @@ def trigger_of(given: str | None) -> dict[str, Any]:
 
 
 def check_ordered(stage: Any, options: Mapping[str, str], ordered: bool) -> None:
-    """A partition that is split over tasks is written in any order. Raises `ConfigError`."""
+    """Raises `ConfigError` for options that split partitions over tasks, which would write them out of order, unless
+    `ordered` is false."""
     if ordered and isinstance(stage, WriteKafka):
         for name in SPLITTING:
             if any(given.lower() == name.lower() for given in options):

@@ -1,9 +1,11 @@
-"""A pipeline as a DataFrame: the source with what is fused into it, and behind it what Spark runs."""
+"""A pipeline as a DataFrame: the source with the stages fused into it, and behind it the stages that Spark runs."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
+from string import Formatter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,48 +16,69 @@ from kafka_actors.base.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.check import CheckedPipeline, CheckedStage
-from kafka_actors.pipeline.columns import KAFKA, KAFKA_TYPE, check_names
+from kafka_actors.pipeline.rows import KAFKA, KAFKA_TYPE, check_names
 from kafka_actors.pipeline.source import STAGE
 from kafka_actors.pipeline.stages import DataFrames, WriteParquet
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
-from .arrow_types import arrow_schema, spark_schema
 from .dead_letters import DeadLetterPlan, dead_letter_plan
 from .failed_records import (
     begin_of_both,
     check_format,
     check_repeatable,
-    failing,
-    goes_past,
+    has_failed_before_dataframe,
     options_of_failed,
+    steps_with_dead_letters,
     with_failed,
 )
-from .frames import ERROR, PipelineFrame
-from .fusion import FusedStages
+from .frames import ERROR, PipelineFrame, arrow_schema, spark_schema
+from .fusion import FusedStages, MapInArrowStages
 from .kafka_column import ColumnNeeds, StageGroup, groups_of, names_kafka, needs_of, sink_needs
-from .map_in_arrow import MapInArrowStages
-from .parquet_sink import ParquetPlan, parquet_of, whole_path
+from .parquet_sink import ParquetPlan, absolute_path, parquet_of
 from .pipeline_sink import SinkPlan, sink_of
 from .pipeline_source import SourcePlan, source_of
-from .source_names import SourceNames
-from .sql_template import template
+from .session import SourceNames
+
+_THIS = re.compile(r"(\{this(?:\[[^\]{}]*\])?\})")
+
+
+def template(query: str) -> str:
+    """The query of a `.sql(…)` stage in the form of `spark.sql(query, this=df)`, in which every brace is doubled except those
+    of {this} and {this[column]}.
+
+    In a stage braces are literal, as in `rlike '[0-9]{3}'`. A query in which they are doubled already is not changed.
+    """
+    if _is_template(query):
+        return query
+    parts = _THIS.split(query)
+    parts[::2] = (part.replace("{", "{{").replace("}", "}}") for part in parts[::2])
+    return "".join(parts)
+
+
+def _is_template(query: str) -> bool:
+    try:
+        names = [name for _, name, _, _ in Formatter().parse(query) if name is not None]
+    except ValueError:  # a brace alone
+        return False
+    return all(name == "this" or name.startswith("this[") for name in names)
+
 
 _KEYS: WeakKeyDictionary[Pipeline, str] = WeakKeyDictionary()
 
 
 def key_of(pipeline: Pipeline) -> str:
-    """What the classes of a pipeline are kept under in Python workers: the same as long as the pipeline is there."""
+    """The key of a pipeline's objects in the caches of Python workers: constant for the lifetime of the pipeline."""
     return _KEYS.setdefault(pipeline, uuid.uuid4().hex)
 
 
 class DataFrameBuilder:
     """Makes the DataFrame of one read of a pipeline. `options` are the data source's, `begin` and `ends` a backfill's,
-    `names` those that data sources may be registered under.
+    `names` are for the registration of data sources.
 
-    Failed records are no rows for a DataFrame stage, which may drop or repeat what it gets: they go past it to the
-    sink, in a union. A batch keeps the rows before that stage, so that each record is worked on once, whatever Spark
-    does with them. What a stream has can't be kept: there the stages up to the last one with dead letters run in a
-    source of their own, too.
+    Failed records must not be rows of a DataFrame stage, which may drop or repeat its rows: they bypass it to the sink, in
+    a union. A batch persists the rows before that stage, so that each record is processed once, whatever Spark does with
+    the rows. A stream can't persist them: there the stages up to the last one with dead letters run a second time, in
+    a source of their own.
     """
 
     def __init__(
@@ -80,14 +103,14 @@ class DataFrameBuilder:
         self._groups = groups_of(self._checked)
         self._begin = begin
         self._failed: Any = None
-        self.kept: Any = None
-        """The DataFrame to be kept for the time of a batch; None if there is none."""
+        self.persisted: Any = None
+        """DataFrame to persist while a batch runs; None without one."""
 
-    def give_up(self) -> None:
-        """Where it didn't come to a run."""
+    def release(self) -> None:
+        """Releases names and DataFrame, where the run did not start."""
         self._names.give_back()
-        if self.kept is not None:
-            self.kept.unpersist()
+        if self.persisted is not None:
+            self.persisted.unpersist()
 
     # ------------------------------------------------------------ what comes out of it
 
@@ -95,7 +118,7 @@ class DataFrameBuilder:
         """The DataFrame without the sink, for the user. Raises `ConfigError`."""
         df, frame = self._built(ColumnNeeds(kafka), asked=kafka, to_user=True)
         if kafka and not frame.kafka:
-            raise ConfigError("kafka", f"is asked for, and a DataFrame stage dropped the column {KAFKA!r}")
+            raise ConfigError("kafka", f"is true, and a DataFrame stage dropped the column {KAFKA!r}")
         return df if kafka or not frame.kafka else df.drop(KAFKA)
 
     def to_write(self) -> tuple[Any, str]:
@@ -129,7 +152,7 @@ class DataFrameBuilder:
             self._names.take(),
             uuid.uuid4().hex,
             stage.name,
-            whole_path(stage.path),
+            absolute_path(stage.path),
             stage.compression,
             frame,
             self._dead_letters(),
@@ -138,8 +161,8 @@ class DataFrameBuilder:
         return df, plan.name
 
     def _to_sink(self, frame: PipelineFrame, sink: CheckedStage) -> str:
-        assert self._pipeline.source is not None  # the pipeline's check asks for one
-        # What the tasks need of the other stages is only which columns they left.
+        assert self._pipeline.source is not None  # the pipeline's check requires one
+        # Of the other stages the tasks only need the columns of the last one.
         behind = CheckedStage(sink.stage, None, frame.user_schema, sink.on_error)
         plan = SinkPlan(
             self._names.take(),
@@ -157,7 +180,7 @@ class DataFrameBuilder:
 
     def _built(self, end: ColumnNeeds, *, asked: bool, to_user: bool) -> tuple[Any, PipelineFrame]:
         needs = needs_of(self._groups, end, asked=asked)
-        apart = self._streaming and not to_user and goes_past(self._groups)
+        apart = self._streaming and not to_user and has_failed_before_dataframe(self._groups)
         if apart:
             check_repeatable(self._checked)
             check_format(self._options)
@@ -177,7 +200,7 @@ class DataFrameBuilder:
                     "it and go on from there, or give the stages before it on_error='skip'",
                 )
             if frame.errors:
-                self.kept = df.persist()
+                self.persisted = df.persist()
                 self._failed = df.where(f"{ERROR} is not null").select(ERROR)
                 df = df.where(f"{ERROR} is null").drop(ERROR)
             df = self._transformed(step, df)
@@ -187,7 +210,11 @@ class DataFrameBuilder:
     def _source(self, group: StageGroup, need: ColumnNeeds, *, errors: bool) -> tuple[Any, PipelineFrame]:
         columns = group.steps[-1].behind if group.steps else SCHEMA
         behind = PipelineFrame(
-            columns, need.kafka, need.value, errors and bool(failing(group.steps)), _stage_of(group.steps)
+            columns,
+            need.kafka,
+            need.value,
+            errors and bool(steps_with_dead_letters(group.steps)),
+            _stage_of(group.steps),
         )
         return self._read(self._fusion(group.steps, behind), self._options), behind
 
@@ -200,7 +227,7 @@ class DataFrameBuilder:
     def _mapped(
         self, group: StageGroup, need: ColumnNeeds, df: Any, frame: PipelineFrame
     ) -> tuple[Any, PipelineFrame]:
-        """What was not known at the check is known here: the columns that Spark's stages made."""
+        """Adds stages as mapInArrow. The columns of the DataFrame stages before them, unknown at the check, are known here."""
         steps = []
         columns = frame.user_schema
         for step in group.steps:
@@ -212,7 +239,7 @@ class DataFrameBuilder:
             behind = step.stage.output(columns)
             steps.append(step._replace(before=columns, behind=behind))
             columns = behind
-        errors = frame.errors or bool(failing(group.steps))
+        errors = frame.errors or bool(steps_with_dead_letters(group.steps))
         kafka = frame.kafka and need.kafka
         made = PipelineFrame(columns, kafka, kafka and need.value, errors, _stage_of(group.steps))
         stages = MapInArrowStages(frame, self._fusion(tuple(steps), made))
@@ -221,7 +248,7 @@ class DataFrameBuilder:
     def _fusion(
         self, steps: tuple[CheckedStage, ...], behind: PipelineFrame, *, failed_only: bool = False
     ) -> FusedStages:
-        behind.schema  # noqa: B018  # types that Spark has not are named now
+        behind.schema  # noqa: B018  # raises for types that Spark doesn't have
         # Behind a DataFrame stage the same stages may have other columns the next time.
         parts = [f"{step.stage.name} {step.before} {step.behind}" for step in steps]
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -235,16 +262,16 @@ class DataFrameBuilder:
         assert isinstance(stage, DataFrames)
         if stage.sql is not None:
             return self._spark.sql(template(stage.sql), this=df)
-        assert stage.transform is not None  # it has one of the two
+        assert stage.transform is not None  # a stage has one of the two
         made = stage.transform(df)
         if not hasattr(made, "mapInArrow"):
             raise ConfigError(stage.name, f"returned {made!r}: it must return a DataFrame")
         return made
 
     def _failed_source(self) -> Any:
-        """Reads what the rows are made of once more, as far as the last stage with dead letters, and gives the failed
-        records. It commits nothing."""
-        steps = failing(self._groups[0].steps)
+        """The failed records of a stream: a second source reads the same records, and runs the stages up to the last one with
+        dead letters. It commits nothing."""
+        steps = steps_with_dead_letters(self._groups[0].steps)
         fusion = self._fusion(steps, PipelineFrame(pa.schema([]), errors=True), failed_only=True)
         return self._read(fusion, options_of_failed(self._options, self._begin))
 
@@ -254,7 +281,7 @@ def _stage_of(steps: tuple[CheckedStage, ...]) -> str:
 
 
 def _frame_of(step: CheckedStage, df: Any) -> PipelineFrame:
-    """What a DataFrame stage left. Raises `ConfigError` for a name twice, and where `_kafka` is not what it was."""
+    """The frame behind a DataFrame stage. Raises `ConfigError` for a duplicate column, and where `_kafka` was changed."""
     schema = arrow_schema(df.schema)
     name = step.stage.name
     columns = pa.schema([field for field in schema if field.name != KAFKA])

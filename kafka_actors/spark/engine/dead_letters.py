@@ -1,4 +1,4 @@
-"""Dead letters in the tasks of Spark: rows with `_error` go to their topic."""
+"""Dead dead_letters in Spark's tasks: rows with `_error` are sent to the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import SinkError
 from kafka_actors.events import log_event
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.failure_events import events_of
-from kafka_actors.pipeline.rows import FailedRecord
+from kafka_actors.pipeline.failures import FailedRecord, events_of
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.sinks import DeadLetters
-from kafka_actors.sinks.targets import DEAD_LETTER_TOPIC, check_target
+from kafka_actors.sinks.kafka import DEAD_LETTER_TOPIC, check_target
 from kafka_actors.spark.worker_cache import WorkerCache
 
 from .frames import ERROR, records_of
@@ -27,7 +26,7 @@ STAGE = "dead_letters"
 
 
 class DeadLetterPlan(msgspec.Struct, frozen=True, eq=False):
-    """Where dead letters go; it travels to the tasks."""
+    """Target of dead dead_letters, which is pickled to the tasks."""
 
     key: str
     topic: str
@@ -35,16 +34,16 @@ class DeadLetterPlan(msgspec.Struct, frozen=True, eq=False):
     options: dict[str, Any]
 
     def check(self) -> None:
-        """Where the write is planned: the topic is there. Raises as `sinks.targets.check_target`."""
+        """Checks, where the write is planned, that the topic exists. Raises as `sinks.kafka.check_target`."""
         check_target(self._config(), self.topic, DEAD_LETTER_TOPIC)
 
     @contextmanager
     def task(self) -> Iterator[TaskDeadLetters]:
-        """For one task. The producer is kept for the next one, unless something goes wrong."""
+        """Context of one task. The producer is cached for the next one, unless the block raises."""
         try:
-            yield TaskDeadLetters(_kept.get(self.key, self._open))
+            yield TaskDeadLetters(_cache.get(self.key, self._open))
         except BaseException:
-            _kept.drop(self.key)
+            _cache.drop(self.key)
             raise
 
     def _open(self) -> DeadLetters:
@@ -54,25 +53,25 @@ class DeadLetterPlan(msgspec.Struct, frozen=True, eq=False):
         return producer_config(STAGE, self.source, self.options)
 
 
-_kept: WorkerCache[DeadLetters] = WorkerCache(DeadLetters.close)
+_cache: WorkerCache[DeadLetters] = WorkerCache(DeadLetters.close)
 
 
 def dead_letter_plan(key: str, pipeline: Pipeline) -> DeadLetterPlan | None:
-    """None where the pipeline doesn't say where to."""
+    """The target of a pipeline's dead dead_letters, None where it has no topic."""
     if pipeline.dead_letter_topic is None or pipeline.source is None:
         return None
     return DeadLetterPlan(key, pipeline.dead_letter_topic, pipeline.source, pipeline.dead_letter_options)
 
 
 class TaskDeadLetters:
-    """The dead letters of a task. Each that is sent is told of in the executor's log."""
+    """Dead dead_letters of a task. Each one sent is logged as an event in the executor."""
 
-    def __init__(self, letters: DeadLetters) -> None:
-        self._letters = letters
+    def __init__(self, dead_letters: DeadLetters) -> None:
+        self._dead_letters = dead_letters
         self._unflushed = False
 
     def write_failed(self, failed: pa.RecordBatch) -> None:
-        """Rows with `_error`. Raises as `DeadLetters.write`."""
+        """Sends the records in rows with `_error`. Raises as `DeadLetters.write`."""
         errors = failed.column(ERROR)
         stages, reasons = (pc.struct_field(errors, name).to_pylist() for name in ("stage", "reason"))
         self.write(
@@ -81,18 +80,18 @@ class TaskDeadLetters:
         )
 
     def write(self, failed: Sequence[FailedRecord], source: pa.RecordBatch) -> None:
-        """Records of `source`. Raises as `DeadLetters.write`."""
+        """Sends failed records of `source`. Raises as `DeadLetters.write`."""
         records = source.take(pa.array([f.record for f in failed], pa.int32()))
         self._unflushed = True
-        self._letters.write(records, [f.stage for f in failed], [f.reason for f in failed])
-        for event in events_of(failed, source, self._letters.topic):
+        self._dead_letters.write(records, [f.stage for f in failed], [f.reason for f in failed])
+        for event in events_of(failed, source, self._dead_letters.topic):
             log_event(event)
 
     def flush(self) -> None:
-        """Raises `SinkError`."""
+        """Waits until all are acknowledged. Raises `SinkError`."""
         if not self._unflushed:
             return
         try:
-            self._letters.flush()
+            self._dead_letters.flush()
         except Exception as error:
             raise SinkError(STAGE, f"{type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Failed records where there is a DataFrame stage: how they get past it, to the sink."""
+"""Failed records in pipelines with a DataFrame stage, which they bypass on their way to the sink."""
 
 from __future__ import annotations
 
@@ -14,36 +14,35 @@ from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline.check import CheckedPipeline, CheckedStage
 from kafka_actors.pipeline.stages import DataFrames, Function
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
-from kafka_actors.spark.source.offset_json import GivenOffsets
 from kafka_actors.spark.source.options import parse_stream
+from kafka_actors.spark.source.selection import GivenOffsets
 from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.types import EARLIEST, LATEST
 
-from .arrow_types import spark_schema
-from .frames import ERROR, ERROR_FIELD, PipelineFrame
+from .frames import ERROR, ERROR_FIELD, PipelineFrame, spark_schema
 from .kafka_column import StageGroup
 from .pipeline_source import initial_offsets
 
-_OF_GROUP = ("commitoffsets", "kafka.group.id")
+_GROUP_OPTIONS = ("commitoffsets", "kafka.group.id")
 
 
-def failing(steps: tuple[CheckedStage, ...]) -> tuple[CheckedStage, ...]:
-    """The steps up to the last one with dead letters; none where there is no such step."""
-    with_letters = [at for at, step in enumerate(steps) if step.on_error == "dead_letter"]
-    return steps[: with_letters[-1] + 1] if with_letters else ()
+def steps_with_dead_letters(steps: tuple[CheckedStage, ...]) -> tuple[CheckedStage, ...]:
+    """The steps up to the last one with dead letters; empty without one."""
+    at_dead_letters = [at for at, step in enumerate(steps) if step.on_error == "dead_letter"]
+    return steps[: at_dead_letters[-1] + 1] if at_dead_letters else ()
 
 
-def goes_past(groups: list[StageGroup]) -> bool:
-    """Whether there are failed records before a DataFrame stage."""
+def has_failed_before_dataframe(groups: list[StageGroup]) -> bool:
+    """Whether a stage with dead letters comes before a DataFrame stage."""
     before = list(takewhile(lambda group: group.place != "DataFrame", groups))
-    return len(before) < len(groups) and any(failing(group.steps) for group in before)
+    return len(before) < len(groups) and any(steps_with_dead_letters(group.steps) for group in before)
 
 
 def check_repeatable(checked: CheckedPipeline) -> None:
-    """Of a stream, where records are worked on twice: once for the rows and once for the dead letters. Those that fail
-    have to be the same both times, or some would be neither.
+    """Raises `ConfigError` for dead letters of a stream at, or behind, a user's function before a DataFrame stage.
 
-    Raises `ConfigError` for dead letters of, or behind, a function of the user's: nobody knows what that depends on.
+    There a stream processes records twice, once for the rows and once for the dead letters, and the same ones have to
+    fail both times. A user's function need not be deterministic.
     """
     function: str | None = None
     for step in takewhile(lambda step: not isinstance(step.stage, DataFrames), checked.steps):
@@ -52,14 +51,14 @@ def check_repeatable(checked: CheckedPipeline) -> None:
         if step.on_error == "dead_letter" and function is not None:
             raise ConfigError(
                 step.stage.name,
-                "has on_error='dead_letter' before a DataFrame stage of a stream, where records are worked on twice, "
-                f"and {function} may not fail for the same ones again: say 'fail' or 'skip' for it, or let another pipeline "
-                "do it that writes to a topic",
+                "has on_error='dead_letter' before a DataFrame stage of a stream, where records are processed twice, "
+                f"and {function} may not fail for the same ones again: use 'fail' or 'skip' for it, or run it in another "
+                "pipeline that writes to a topic",
             )
 
 
 def check_format(options: Mapping[str, str]) -> None:
-    """Raises `ConfigError` where a stream's two sources would keep their offsets in one place."""
+    """Raises `ConfigError` where a stream's two sources would store their offsets in one directory."""
     if parse_stream(options, limits=LIMITS).state_location is not None:
         raise ConfigError(
             "offsetFormat",
@@ -69,8 +68,8 @@ def check_format(options: Mapping[str, str]) -> None:
 
 
 def begin_of_both(options: Mapping[str, str], ends: StreamOffsets | None) -> StreamOffsets | None:
-    """Where both sources of a new stream begin, asked once: retention may pass between two looks for the earliest
-    offsets. None where offsets are given, which are the same whoever asks.
+    """The start of both sources of a new stream, resolved once, because retention may delete records between two look-ups of the
+    earliest offsets. None where the options name offsets.
 
     Raises as `StreamDriver.initial`.
     """
@@ -81,21 +80,21 @@ def begin_of_both(options: Mapping[str, str], ends: StreamOffsets | None) -> Str
 
 
 def options_of_failed(options: Mapping[str, str], begin: StreamOffsets | None) -> dict[str, str]:
-    """Those of the source that gives a stream's failed records: it commits nothing, and begins where the other does."""
-    said = "starting" if begin is not None else ()
+    """The options of the source of a stream's failed records, which commits nothing and begins where the other source does."""
+    prefix = "starting" if begin is not None else ()
     return {
         name: value
         for name, value in options.items()
-        if name.lower() not in _OF_GROUP and not name.lower().startswith(said)
+        if name.lower() not in _GROUP_OPTIONS and not name.lower().startswith(prefix)
     }
 
 
 def with_failed(df: Any, frame: PipelineFrame, failed: Any) -> tuple[Any, PipelineFrame]:
-    """The rows, and the failed records that went past the DataFrame stages (a DataFrame with the column `_error`
-    alone). Raises `ConfigError` where a stage has made such a column, too."""
-    made = msgspec.structs.replace(frame, errors=True)
-    made.user_schema  # noqa: B018  # a column that a stage has made of this name is named at once
+    """The union of the rows with the failed records that bypassed the DataFrame stages, a DataFrame of the column `_error`.
+    Raises `ConfigError` where a stage has frame_with_errors a column of that name."""
+    frame_with_errors = msgspec.structs.replace(frame, errors=True)
+    frame_with_errors.user_schema  # noqa: B018  # raises for a stage's own column of this name
     error = spark_schema(pa.schema([ERROR_FIELD]))[ERROR].dataType
     rows = df.select("*", functions.lit(None).cast(error).alias(ERROR))
     nulls = [functions.lit(None).cast(field.dataType).alias(field.name) for field in df.schema.fields]
-    return rows.union(failed.select(*nulls, ERROR)), made
+    return rows.union(failed.select(*nulls, ERROR)), frame_with_errors

@@ -1,34 +1,91 @@
-"""The DataFrames inside a pipeline: the user's columns, and hidden ones that say which record a row came from.
+"""DataFrames inside a pipeline: their Arrow types, the user's columns, and hidden ones that say which record a row came from.
 
-Rows leave one Python worker for the JVM packed, and are unpacked by the next: a stage behind the source, or the sink.
+One Python worker packs its rows into such a DataFrame for the JVM, and the next one, of a stage behind the source or of
+the sink, unpacks them. Spark requires that the batches of a Python data source equal its own schema exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from kafka_actors.base.batches import HEADERS_TYPE, SCHEMA
 from kafka_actors.errors import ConfigError
-from kafka_actors.pipeline.arrays import cast_to
-from kafka_actors.pipeline.columns import (
+from kafka_actors.pipeline.casts import as_utc, cast_to, is_bytes, is_list, is_text
+from kafka_actors.pipeline.failures import FailedRecord
+from kafka_actors.pipeline.rows import (
     KAFKA,
     KAFKA_FIELD,
     KAFKA_FIELDS,
     KAFKA_TYPE,
     NO_RECORD,
     Numbers,
+    StageRows,
     kafka_struct,
 )
-from kafka_actors.pipeline.rows import FailedRecord, StageRows
 from kafka_actors.pipeline.source import STAGE
 
-from .arrow_types import as_spark
+# Before 4.2 PySpark has no argument for the time zone, and uses UTC.
+_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Spark's schema for Arrow's. Timestamps without a zone stay so, as is PySpark's default from 4.2 on."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Arrow's schema for Spark's, with instants in UTC."""
+    return to_arrow_schema(schema, **_UTC)
+
+
+def as_spark(stage: str, schema: pa.Schema, *, nullable: bool = False) -> pa.Schema:
+    """The schema with the types that Spark has for its columns; `nullable`: without NOT NULL.
+
+    Raises `ConfigError`, naming the stage and the column, for a type that Spark doesn't have.
+    """
+    return pa.schema([pa.field(f.name, _type(stage, f.name, f.type), nullable or f.nullable) for f in schema])
+
+
+def _type(stage: str, name: str, kind: Any) -> Any:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _type(stage, name, kind.value_type)
+    if is_text(kind):
+        return pa.string()
+    if is_bytes(kind):
+        return pa.binary()
+    if types.is_boolean(kind) or types.is_signed_integer(kind) or types.is_decimal128(kind):
+        return kind
+    if types.is_float32(kind) or types.is_float64(kind):
+        return kind
+    if types.is_date(kind):
+        return pa.date32()
+    if types.is_timestamp(kind):
+        return as_utc(kind)
+    if is_list(kind):
+        return pa.list_(_field(stage, "element", kind.value_field))
+    if types.is_map(kind):
+        return pa.map_(_type(stage, name, kind.key_type), _field(stage, "value", kind.item_field))
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct([_field(stage, f.name, f) for f in fields])
+    raise ConfigError(
+        stage, f"column {name!r} is {kind}, which Spark doesn't have: cast it in with_columns or map_batches"
+    )
+
+
+def _field(stage: str, name: str, field: Any) -> Any:
+    return pa.field(name, _type(stage, name, field.type), field.nullable)
+
 
 ERROR = "_error"
 ERROR_FIELD = pa.field(
@@ -47,15 +104,15 @@ ERROR_FIELD = pa.field(
         ]
     ),
 )
-"""What a failed record is, under "dead_letter": a row of its own, whose other columns are null."""
+"""Column of failed records under "dead_letter": each is a row of its own, whose other columns are null."""
 
 _WITH_VALUE = pa.field(KAFKA, pa.struct([*KAFKA_TYPE, pa.field("value", pa.binary())]))
 
 
 class FramePart(NamedTuple):
-    """Rows of one partition, and one row of `source`, with the columns of `SCHEMA`, for each record they came from.
+    """Rows of one partition, and `source`, with the columns of `SCHEMA` and one row for each of their records.
 
-    Where a DataFrame doesn't tell, `source` has one row of nulls, and no row belongs to a record.
+    In a DataFrame without `_kafka`, `source` has one row of nulls, and no row belongs to a record.
     """
 
     rows: StageRows
@@ -63,8 +120,9 @@ class FramePart(NamedTuple):
 
 
 class PipelineFrame(msgspec.Struct, frozen=True, eq=False):
-    """`columns`: the user's. `kafka`: there is the column `_kafka`; `value`: with the record's value in it, for the
-    dead letters of a later stage. `errors`: there is the column `_error`. `stage`: what made it, for errors."""
+    """Columns of a DataFrame inside a pipeline. `columns`: the user's. `kafka`: it has the column `_kafka`; `value`: with the
+    record's value in it, for the dead letters of a later stage. `errors`: it has the column `_error`. `stage`: the stage
+    that made it, for errors."""
 
     columns: Any
     kafka: bool = False
@@ -74,16 +132,16 @@ class PipelineFrame(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def user_schema(self) -> pa.Schema:
-        """The user's columns, as Spark has them. Raises `ConfigError`."""
+        """The user's columns, with Spark's types. Raises `ConfigError`."""
         if self.errors and ERROR in self.columns.names:
             raise ConfigError(
-                "on_error", f"is 'dead_letter', which makes a column {ERROR!r}: call your own otherwise"
+                "on_error", f"is 'dead_letter', which makes a column {ERROR!r}: rename your own"
             )
         return as_spark(self.stage, self.columns, nullable=self.errors)
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns. Raises `ConfigError` for types that Spark has not."""
+        """All columns. Raises `ConfigError` for types that Spark doesn't have."""
         schema = self.user_schema
         if self.kafka:
             schema = schema.append(_WITH_VALUE if self.value else KAFKA_FIELD)
@@ -92,18 +150,18 @@ class PipelineFrame(msgspec.Struct, frozen=True, eq=False):
     # ------------------------------------------------------------ into the JVM
 
     def pack(self, rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows with the hidden columns. Raises `CastError`."""
+        """Packs rows: adds the hidden columns. Raises `CastError`."""
         made = cast_to(self.user_schema, rows.batch)
         errors = [pa.nulls(made.num_rows, ERROR_FIELD.type)] if self.errors else []
         return self._with_hidden(made.columns, rows.origin, source, errors)
 
     def pack_failed(self, failed: Sequence[FailedRecord], source: pa.RecordBatch) -> pa.RecordBatch:
-        """Failed records, as rows with nothing but what is hidden."""
+        """Packs failed records, as rows in which only the hidden columns are not null."""
         numbers = np.array([f.record for f in failed], dtype=np.int32)
         return self._with_hidden(self._nulls(len(failed)), numbers, source, [errors_of(failed, source)])
 
     def pack_again(self, failed: pa.RecordBatch) -> pa.RecordBatch:
-        """Failed records of a DataFrame before this one, as its `split` gave them."""
+        """Packs failed records that the `split` of an earlier frame returned."""
         errors = failed.column(ERROR)
         numbers = np.arange(failed.num_rows, dtype=np.int32)
         return self._with_hidden(self._nulls(failed.num_rows), numbers, records_of(errors), [errors])
@@ -129,8 +187,8 @@ class PipelineFrame(msgspec.Struct, frozen=True, eq=False):
     # ------------------------------------------------------------ and out of it
 
     def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """The rows without `_error`, which have that column no more, and those with one, if there are any."""
-        batch = cast_to(self.schema, batch)  # Spark gives timestamps the session's time zone, for one
+        """Separates the rows without `_error`, from which that column is removed, and the rows with one, None without any."""
+        batch = cast_to(self.schema, batch)  # Spark gives timestamps the session's time zone, for example
         if not self.errors:
             return batch, None
         errors = batch.column(ERROR)
@@ -141,7 +199,7 @@ class PipelineFrame(msgspec.Struct, frozen=True, eq=False):
         return batch.filter(good).select(names), batch.filter(pc.invert(good))
 
     def parts(self, good: pa.RecordBatch) -> Iterator[FramePart]:
-        """The rows, as `split` gave them: as many as follow each other of one partition at a time."""
+        """Unpacks the rows that `split` returned, in runs of one partition."""
         if not good.num_rows:
             return
         plain = good.select(self.columns.names)
@@ -162,7 +220,7 @@ def _no_record(rows: int) -> Numbers:
 
 
 def _runs(kafka: Any) -> list[int]:
-    """Where rows of another partition begin. A row of no record belongs to what is before it."""
+    """The numbers of rows at which another partition begins. A row without a record belongs to the run before it."""
     valid = kafka.is_valid().to_numpy(zero_copy_only=False)
     topics = pc.struct_field(kafka, "topic").dictionary_encode().indices
     numbers = pc.fill_null(topics, 0).to_numpy(zero_copy_only=False).astype(np.int64) << 32
@@ -173,7 +231,7 @@ def _runs(kafka: Any) -> list[int]:
 
 
 def _part(plain: pa.RecordBatch, kafka: Any) -> FramePart:
-    """Rows that follow each other with the same offset came from the same record."""
+    """Unpacks a run of one partition. Consecutive rows with the same offset belong to the same record."""
     valid = kafka.is_valid().to_numpy(zero_copy_only=False)
     at = np.flatnonzero(valid)
     if not len(at):
@@ -192,7 +250,7 @@ def _part(plain: pa.RecordBatch, kafka: Any) -> FramePart:
 
 
 def errors_of(failed: Sequence[FailedRecord], source: pa.RecordBatch) -> Any:
-    """The column `_error` of these records."""
+    """The column `_error` of failed records."""
     taken = source.take(pa.array([f.record for f in failed], pa.int32()))
     texts = {"stage": pa.array([f.stage for f in failed]), "reason": pa.array([f.reason for f in failed])}
     return pa.StructArray.from_arrays(

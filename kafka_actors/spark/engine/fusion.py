@@ -1,19 +1,20 @@
-"""The Arrow stages that run together in one Python worker of Spark: in the data source, or in a mapInArrow behind it."""
+"""Arrow stages that run together in one Python worker of Spark: in the data source, or in a mapInArrow behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pyarrow as pa
 
 from kafka_actors.events import log_event
-from kafka_actors.pipeline.arrays import CastError
+from kafka_actors.pipeline.casts import CastError
 from kafka_actors.pipeline.check import CheckedStage
-from kafka_actors.pipeline.failure_events import events_of, of_policy
+from kafka_actors.pipeline.failures import events_of, of_policy
 from kafka_actors.pipeline.fused import FusedSteps, StageOutput
 from kafka_actors.pipeline.rows import StageRows
 from kafka_actors.pipeline.stage_guard import stage_error
+from kafka_actors.spark.source.spark_calls import freeze_imports
 from kafka_actors.spark.worker_cache import WorkerCache
 from kafka_actors.telemetry.spans import ProcessSpans, failed, tracing
 
@@ -21,8 +22,8 @@ from .frames import PipelineFrame
 
 
 class FusedStages(msgspec.Struct, frozen=True, eq=False):
-    """It travels to Python workers, never into a Spark plan. `key` tells those of a process apart; `behind` is the
-    DataFrame that the stages make. `failed_only`: its rows are the failed records."""
+    """Fused stages, pickled to Python workers and never part of a Spark plan. `key` identifies them in a worker's cache;
+    `behind` is the frame that they make. `failed_only`: only the failed records are its rows."""
 
     key: str
     steps: tuple[CheckedStage, ...]
@@ -31,11 +32,11 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
     failed_only: bool = False
 
     def made(self) -> FusedSteps:
-        """The stages, made once per process: the users' classes with them."""
-        return _made.get(self.key, lambda: FusedSteps(self.steps, retries=self.retries))
+        """The stages, instantiated once per process, users' classes included."""
+        return _cache.get(self.key, lambda: FusedSteps(self.steps, retries=self.retries))
 
     def run(self, source: pa.RecordBatch, begun: StageRows | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows that the stages make of records, and behind them the failed records where `behind` has them. Raises
+        """Runs the stages: returns their packed rows, then the failed records if `behind` has the column `_error`. Raises
         `StageError`."""
         outcome = self._outcome(source, begun)
         for rows in () if self.failed_only else outcome.rows:
@@ -48,7 +49,7 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
             yield self.behind.pack_failed(dead, source)
 
     def _packed(self, rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
-        """For the JVM, whose types are fewer: a value that none of them holds is an error of the stage that made it."""
+        """Packs rows for the JVM. A value that no type of Spark's holds raises the `StageError` of the stage that made it."""
         try:
             return self.behind.pack(rows, source)
         except CastError as error:
@@ -57,7 +58,7 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
             raise stage_error(self.behind.stage, source, records[0], records[-1], 1, reason) from error
 
     def _outcome(self, source: pa.RecordBatch, begun: StageRows | None) -> StageOutput:
-        """In a span, where anybody traces and the rows still know their records."""
+        """Runs the stages, in a span where tracing is on and the records are known."""
         made = self.made()
         if not (self.steps and tracing()) or source["topic"][0].as_py() is None:
             return made.run(source, begun)
@@ -70,5 +71,26 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
                 raise
 
 
-_made: WorkerCache[FusedSteps] = WorkerCache(FusedSteps.close)
+_cache: WorkerCache[FusedSteps] = WorkerCache(FusedSteps.close)
 _spans = ProcessSpans(None, None)
+
+
+class MapInArrowStages(msgspec.Struct, frozen=True, eq=False):
+    """Function of a mapInArrow: runs stages behind the source. `before` is the frame of its input."""
+
+    before: PipelineFrame
+    fusion: FusedStages
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Processes the batches of a task. Raises `StageError`."""
+        from kafka_actors.spark.source.task_tracing import traced_task
+
+        freeze_imports()
+        behind = self.fusion.behind
+        with traced_task():
+            for batch in batches:
+                good, failed = self.before.split(batch)
+                for part in self.before.parts(good):
+                    yield from self.fusion.run(part.source, part.rows)
+                if failed is not None:
+                    yield behind.pack_again(failed)

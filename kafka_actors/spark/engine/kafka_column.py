@@ -1,4 +1,4 @@
-"""What later stages need of earlier ones: whether `_kafka` crosses the JVM, and the record's value in it."""
+"""Propagation of the hidden column: which frames carry `_kafka` through the JVM, with or without the record's value."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from kafka_actors.pipeline.check import CheckedPipeline, CheckedStage
-from kafka_actors.pipeline.columns import KAFKA
-from kafka_actors.pipeline.explain import Place, placed
+from kafka_actors.pipeline.engines import Place, placed
+from kafka_actors.pipeline.rows import KAFKA
 from kafka_actors.pipeline.stages import (
     DataFrames,
     Filter,
@@ -24,21 +24,21 @@ from kafka_actors.pipeline.stages import (
 
 
 class StageGroup(NamedTuple):
-    """Stages that run together; a DataFrame stage stands alone."""
+    """Stages that run in one place together; a DataFrame stage is a group of its own."""
 
     place: Place
     steps: tuple[CheckedStage, ...]
 
 
 class ColumnNeeds(NamedTuple):
-    """Of the DataFrame before a group, or before the end."""
+    """Hidden columns that a frame needs: `_kafka`, and the record's value in it."""
 
     kafka: bool = False
     value: bool = False
 
 
 def groups_of(checked: CheckedPipeline) -> list[StageGroup]:
-    """The first one is the source's, and may be without stages."""
+    """The groups of a pipeline. The first one is the source's, and may be empty."""
     steps = placed(checked, "spark")
     found = []
     for place, same in groupby(steps, key=lambda pair: pair[1]):
@@ -52,11 +52,11 @@ def groups_of(checked: CheckedPipeline) -> list[StageGroup]:
 
 
 _NAME = re.compile(rf"(?<!\w){KAFKA}(?!\w)")
-"""Not a part of another name: `from_kafka` is a column of the user's."""
+"""Pattern for `_kafka` as a whole name, not as part of one such as `from_kafka`."""
 
 
 def names_kafka(stage: Stage) -> bool:
-    """Whether the user asks for `_kafka` in it. An expression's text tells, before its columns are known."""
+    """Whether a stage uses `_kafka`, by its arguments or by the text of its expressions."""
     if isinstance(stage, (Function, WriteFunction, WriteParquet)):
         return stage.kafka
     if isinstance(stage, DataFrames):
@@ -69,15 +69,15 @@ def names_kafka(stage: Stage) -> bool:
 
 
 def _named(given: Any) -> bool:
-    """In a query, a path or an expression."""
+    """Whether the text of a query, a path or an expression names `_kafka`."""
     return _NAME.search(str(given)) is not None
 
 
 def needs_of(groups: list[StageGroup], end: ColumnNeeds, *, asked: bool) -> list[ColumnNeeds]:
-    """What each group's stages have to leave behind; `end` is what the end needs, `asked` whether the user said so.
+    """The hidden columns of the frame behind each group; `end` are those that the sink needs, `asked`: the user named them.
 
-    Stages and sinks that call the user's code, or send, want to say where they fail: they get `_kafka` without being
-    asked, as long as there is no DataFrame stage before them, behind which rows are no records.
+    Groups get `_kafka` without being asked, to say in errors which records failed, unless a DataFrame stage comes before
+    them, behind which rows belong to no record.
     """
     found: list[ColumnNeeds] = []
     need, explicit = end, asked
@@ -93,7 +93,7 @@ def needs_of(groups: list[StageGroup], end: ColumnNeeds, *, asked: bool) -> list
 
 
 def sink_needs(sink: CheckedStage | None, key: CheckedStage | None) -> tuple[ColumnNeeds, bool]:
-    """What the sink needs, and whether the user said so."""
+    """The hidden columns that the sink needs, and whether the user named `_kafka`."""
     if sink is None:
         return ColumnNeeds(), False
     stages: list[Any] = [sink.stage, *([key.stage] if key is not None else [])]

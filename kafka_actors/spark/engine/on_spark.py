@@ -24,8 +24,8 @@ from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.types import TopicPartition
 
 from .arguments import (
-    all_given,
     check_ordered,
+    joined_options,
     more_options,
     position_options,
     source_options,
@@ -35,24 +35,23 @@ from .arguments import (
 )
 from .dataframe_builder import DataFrameBuilder
 from .pipeline_source import initial_offsets
-from .query_progress import QueryProgress
-from .runs import BatchRun, SparkRun, SparkStatus, StreamRun, context_of, enter
-from .source_names import SourceNames
+from .runs import BatchRun, QueryProgress, SparkRun, SparkStatus, StreamRun
+from .session import SourceNames, context_of, enter
 
 
 class OnSpark(BoundPipeline[SparkRun]):
-    """Runs a pipeline in a Spark session: the stages before the first DataFrame stage in the data source's own Python
-    worker, before rows enter the JVM; the sink in Spark's tasks.
+    """Runs a pipeline in a Spark session: stages before the first DataFrame stage run in the data source's own Python
+    worker, before rows enter the JVM; the sink runs in Spark's tasks.
 
         run = orders.on_spark(spark, checkpoint="…", trigger="availableNow").start()
         run.status(); run.wait(); run.stop()
 
     With `checkpoint` it is a streaming query, which goes on where the last one of that checkpoint ended. `trigger`:
-    "availableNow" (what is there now, then it ends), "once", or the time between micro-batches, such as
-    "10 seconds"; None: as soon as there is something. Without a checkpoint it is one batch.
+    "availableNow" (all records that exist now, then it ends), "once", or the time between micro-batches, such as
+    "10 seconds"; None: as soon as there are records. Without a checkpoint it is one batch.
 
-    `start` (by default what the pipeline's `auto_offset_reset` says, or "earliest") and, for a batch, `end` (by default
-    "latest") are such a word, offsets `{topic: {partition: offset}}`, or a datetime. A stream may also start from
+    `start` (by default the pipeline's `auto_offset_reset`, or "earliest") and, for a batch, `end` (by default "latest") are
+    such a word, offsets `{topic: {partition: offset}}`, or a datetime. A stream may also start from
     "latest", or from "committed": the offsets of the pipeline's group. `options` are those of the data source
     `kafka_actors`, under their names there: `maxOffsetsPerTrigger=100_000`, `commitOffsets=True`.
 
@@ -85,7 +84,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         **options: Any,
     ) -> None:
         checked = pipeline.check("spark")
-        assert pipeline.source is not None  # the check asks for one
+        assert pipeline.source is not None  # the check requires one
         if checkpoint is None and trigger is not None:
             raise ConfigError("trigger", "is a stream's, which needs checkpoint=, a directory to go on from")
         if checkpoint is not None and end is not None:
@@ -114,15 +113,15 @@ class OnSpark(BoundPipeline[SparkRun]):
         self._more = options
 
     def _options(self, streaming: bool) -> dict[str, str]:
-        """Those of the data source."""
-        given = all_given(self._positions, self._more)
+        """The options of the data source."""
+        given = joined_options(self._positions, self._more)
         given = {**start_options(self._source, given, streaming=streaming), **given}
         options = {**source_options(self._source), **more_options(self._source, given)}
         if streaming and self._checkpoint is not None:
             options |= state_option(self._spark, self._checkpoint, options, self.pipeline.stages)
         return options
 
-    def _building(self, streaming: bool, names: SourceNames) -> DataFrameBuilder:
+    def _builder(self, streaming: bool, names: SourceNames) -> DataFrameBuilder:
         if not hasattr(self._spark, "createDataFrame"):
             raise ConfigError("spark", f"is {kind_of(self._spark)}: accepts a SparkSession")
         check_travels(self.pipeline.check("spark"), cloudpickle.dumps)
@@ -151,40 +150,40 @@ class OnSpark(BoundPipeline[SparkRun]):
         """
         wanted = self._checkpoint is not None if streaming is None else streaming
         names = SourceNames(self._spark)
-        building = self._building(wanted, names)
+        builder = self._builder(wanted, names)
         try:
-            return building.rows(kafka=kafka)
+            return builder.rows(kafka=kafka)
         finally:
             if context_of(self._spark) is not None:
-                names.give_back()  # Spark has looked them up; Spark Connect does at each action
+                names.give_back()  # Spark has looked them up; Spark Connect does so at each action
 
     # ------------------------------------------------------------ a run
 
     def initial_offsets(self) -> StreamOffsets:
-        """Where a new query of this stream begins, asked of the brokers now. Raises as `StreamDriver.initial`."""
+        """The start of a new query of this stream, resolved now. Raises as `StreamDriver.initial`."""
         return initial_offsets(self._options(streaming=True), self._ends)
 
     def start(self) -> Self:
-        """Starts and returns. Raises `ConfigError`, and what Spark finds wrong with the query."""
+        """Starts the run and returns. Raises `ConfigError`, and Spark's errors of the query's analysis."""
         self._check_new()
         streaming = self._checkpoint is not None
         names = SourceNames(self._spark)
-        building = self._building(streaming, names)
+        builder = self._builder(streaming, names)
         try:
-            self._running = self._started(building, names)
+            self._running = self._started(builder, names)
         except BaseException:
-            building.give_up()
+            builder.release()
             raise
         self._live.start()
         return self
 
-    def _started(self, building: DataFrameBuilder, names: SourceNames) -> SparkRun:
+    def _started(self, builder: DataFrameBuilder, names: SourceNames) -> SparkRun:
         enter(self._spark)
         if self._checkpoint is not None and self._output_mode != "append" and self._to_files:
             raise ConfigError("output_mode", f"is {self._output_mode!r}: files are only added to")
-        df, name = building.to_write()
+        df, name = builder.to_write()
         if self._checkpoint is None:
-            return BatchRun(self._spark, df.write.mode("append").format(name).save, building.kept, names)
+            return BatchRun(self._spark, df.write.mode("append").format(name).save, builder.persisted, names)
         writer = df.writeStream.outputMode(self._output_mode).trigger(**self._trigger)
         query = writer.option("checkpointLocation", self._checkpoint).format(name).start()
         return StreamRun(query, QueryProgress(self._selects, self._begun), self._commit, names)
@@ -198,13 +197,13 @@ class OnSpark(BoundPipeline[SparkRun]):
         return topic in source.topics if source.topics else bool(re.fullmatch(source.pattern or "", topic))
 
     def _begun(self) -> dict[TopicPartition, int]:
-        """Where the query starts, if that is kept beside its checkpoint."""
+        """The start of the query, if it is stored beside its checkpoint."""
         options = parse_stream(self._options(streaming=True), limits=LIMITS)
         first = OffsetFormat(options).first(options.selection.selects)
         return {} if first is None else first.by_partition
 
     def _commit(self, end: dict[str, Any]) -> None:
-        """With commitOffsets: the last batch too, which the query itself would commit at its next start."""
+        """Commits the end of the last batch for the group, with commitOffsets: the query itself would do so at its next start."""
         options = parse_stream(self._options(streaming=True), limits=LIMITS)
         if options.commit_offsets:
             driver = StreamDriver(options)
@@ -214,14 +213,15 @@ class OnSpark(BoundPipeline[SparkRun]):
                 driver.close()
 
     def stop(self) -> None:
-        """Ends it. A micro-batch in hand is given up, and done again at the next start. Safe to call twice."""
+        """Stops the run. A micro-batch that is running is cancelled, and runs again at the next start. A second call changes
+        nothing."""
         if self._running is not None:
             self._live.end()
             self._running.stop()
             self._live.last()
 
     def status(self) -> SparkStatus:
-        """State, records, lag, batch."""
+        """The state, records, lag and batch."""
         return self._run.status()
 
     def __exit__(

@@ -1,10 +1,11 @@
-"""Parquet files of a pipeline on Spark: those of each micro-batch are there once, for every reader of the directory.
+"""Parquet sink of a pipeline on Spark: the files of each micro-batch appear once, for every reader of the directory.
 
-Spark's own file sink keeps a list of its files beside them (`_spark_metadata`). Readers that don't know it count the
-files of micro-batches that were done again, and those that do are blind for files that others put there, such as the
-same pipeline on Ray. So tasks write into a hidden directory of the micro-batch, or of the run where it is a batch, and
-when all of it is complete the files get their names. A list of these is left in the hidden directory until the next
-micro-batch is complete: by it a later try finds what an earlier one gave names to, whatever else is in the directory.
+Spark's own file sink keeps a list of its files beside them (`_spark_metadata`). Readers that don't know the list also
+read the files of micro-batches that ran twice, and readers that do ignore files that others wrote, such as the same
+pipeline on Ray. So tasks write into a hidden directory of the micro-batch, or of the run where it is a batch, and
+when all of them are complete the files are renamed to their place. A list of the names stays in the hidden directory
+until the next micro-batch is complete: by it a retry finds the files of an earlier try, whatever else is in the
+directory.
 """
 
 from __future__ import annotations
@@ -30,22 +31,21 @@ from pyspark.sql.types import StructType
 
 from kafka_actors.errors import SinkError
 from kafka_actors.sinks.parquet import file_system
-from kafka_actors.spark.source.gc_settings import leave_imports_out
-from kafka_actors.spark.source.one_line_errors import OneLineErrors
+from kafka_actors.spark.source.spark_calls import OneLineErrors, freeze_imports
 
 from .dead_letters import DeadLetterPlan, TaskDeadLetters
 from .frames import PipelineFrame
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Of rows in memory: what a task holds before it writes."""
+"""Bytes of rows that a task holds in memory before it writes a row group."""
 
 _LIST = ".names"
-"""How the lists of names end, which lie among a micro-batch's hidden files."""
+"""Suffix of the lists of names, which are among a micro-batch's hidden files."""
 
 
 class ParquetPlan(msgspec.Struct, frozen=True, eq=False):
-    """It travels to the tasks. `name` is the data source's, `run` that of this run, `stage` the sink's for errors;
-    `path` a URI that pyarrow knows, or a whole path; `before`: the DataFrame that is written."""
+    """Parquet write of a pipeline, pickled to the tasks. `name` is the data source's, `run` names this run, `stage` is the sink's
+    name for errors; `path` a URI that pyarrow knows, or an absolute path; `before`: the frame that is written."""
 
     name: str
     run: str
@@ -57,7 +57,7 @@ class ParquetPlan(msgspec.Struct, frozen=True, eq=False):
 
 
 def parquet_of(plan: ParquetPlan) -> type[DataSource]:
-    """A class to register in a session, bound to the plan."""
+    """Makes a class to register in a session, bound to the plan."""
 
     class Bound(ParquetDataSource):
         bound = plan
@@ -66,7 +66,7 @@ def parquet_of(plan: ParquetPlan) -> type[DataSource]:
 
 
 class ParquetDataSource(DataSource):
-    """See the module. Its name is the plan's."""
+    """Data source of a Parquet write; see the module. Its name is the plan's."""
 
     bound: ClassVar[ParquetPlan]
 
@@ -82,15 +82,15 @@ class ParquetDataSource(DataSource):
 
 
 class WriteUnit(msgspec.Struct, frozen=True):
-    """What is there whole or not at all: a micro-batch, or the run of a batch. `name` is what its files begin with;
-    `done`: the unit before, which nobody does again once this one is complete."""
+    """Unit that appears whole or not at all: a micro-batch, or the run of a batch. `name` is the prefix of its files;
+    `done`: the unit before, which never runs again once this one is complete."""
 
     name: str
     done: str
 
 
 class WrittenFiles(WriterCommitMessage):
-    """Complete files under hidden names, by the names that they are to have."""
+    """Complete files of a task: their hidden paths by their final names."""
 
     def __init__(self, unit: WriteUnit, files: dict[str, str]) -> None:
         self.unit = unit
@@ -98,38 +98,38 @@ class WrittenFiles(WriterCommitMessage):
 
 
 class ParquetBatchWriter(DataSourceArrowWriter):
-    """`write` runs in tasks, `commit` and `abort` where the write is planned."""
+    """Writes the files of a batch: `write` runs in tasks, `commit` and `abort` where the write is planned."""
 
     def __init__(self, plan: ParquetPlan) -> None:
-        leave_imports_out()
+        freeze_imports()
         if plan.dead_letters is not None:
             plan.dead_letters.check()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
-        """Raises `SinkError`."""
+        """Writes the rows of a task to a hidden file. Raises `SinkError`."""
         return _write(self._plan, run_unit(self._plan.run), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Gives the files their names. Raises `SinkError`."""
+        """Renames the files to their final names. Raises `SinkError`."""
         _commit(self._plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Takes them away."""
+        """Deletes the files."""
         _abort(self._plan, messages)
 
 
 class ParquetStreamWriter(DataSourceStreamArrowWriter):
-    """The same for each micro-batch."""
+    """Writes the files of each micro-batch, as `ParquetBatchWriter` does for a batch."""
 
     def __init__(self, plan: ParquetPlan) -> None:
-        leave_imports_out()
+        freeze_imports()
         if plan.dead_letters is not None:
             plan.dead_letters.check()
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
-        """Raises `SinkError`."""
+        """Writes the rows of a task to a hidden file. Raises `SinkError`."""
         context = _context()
         query, batch_id = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
         assert query is not None  # Spark sets both for a stream's tasks
@@ -137,11 +137,11 @@ class ParquetStreamWriter(DataSourceStreamArrowWriter):
         return _write(self._plan, batch_unit(query, int(batch_id)), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Gives the files their names. Raises `SinkError`."""
+        """Renames the files to their final names. Raises `SinkError`."""
         _commit(self._plan, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Takes them away."""
+        """Deletes the files."""
         _abort(self._plan, messages)
 
 
@@ -152,7 +152,7 @@ def _context() -> TaskContext:
 
 
 def _write(plan: ParquetPlan, unit: WriteUnit, batches: Iterator[pa.RecordBatch]) -> WrittenFiles:
-    leave_imports_out()
+    freeze_imports()
     task = _context().partitionId()
     with OneLineErrors(), _SinkErrors(plan.stage), ExitStack() as stack:
         dead = None
@@ -175,7 +175,7 @@ def _abort(plan: ParquetPlan, messages: list[WriterCommitMessage | None]) -> Non
 
 
 class _SinkErrors:
-    """What the file system raises, with the sink's name."""
+    """Context in which errors of the file system become a `SinkError` with the sink's name."""
 
     def __init__(self, stage: str) -> None:
         self._stage = stage
@@ -188,18 +188,18 @@ class _SinkErrors:
             raise SinkError(self._stage, f"{type(error).__name__}: {error}") from error
 
 
-def whole_path(path: str) -> str:
-    """A path for every process: a relative one is from the driver's working directory."""
+def absolute_path(path: str) -> str:
+    """A path that is valid in every process: a relative one is resolved in the driver's working directory."""
     return path if "://" in path else os.path.abspath(path)
 
 
 def batch_unit(query: str, batch: int) -> WriteUnit:
-    """A micro-batch: the same when it is done again."""
+    """The unit of a micro-batch: the same when it runs again."""
     return WriteUnit(f"spark-{query}-{batch:010d}-", f"spark-{query}-{batch - 1:010d}-")
 
 
 def run_unit(run: str) -> WriteUnit:
-    """The whole run of a batch, which nobody does again."""
+    """The unit of a batch, which is its whole run and never runs again."""
     name = f"spark-{run}-"
     return WriteUnit(name, name)
 
@@ -211,12 +211,12 @@ def write_files(
     batches: Iterator[pa.RecordBatch],
     dead: TaskDeadLetters | None = None,
 ) -> WrittenFiles:
-    """The rows of a task as one file; none where there are no rows. Failed records go to the dead letters."""
+    """Writes the rows of a task to one file, or to none where there are no rows. Failed records go to the dead letters."""
     files, directory = file_system(plan.path)
-    home = f"{directory}/.{unit.name}"
-    hidden = f"{home}/{task:05d}-{uuid.uuid4().hex}.parquet"
+    hidden_directory = f"{directory}/.{unit.name}"
+    hidden = f"{hidden_directory}/{task:05d}-{uuid.uuid4().hex}.parquet"
     writer: pq.ParquetWriter | None = None
-    waiting: list[pa.RecordBatch] = []
+    row_group: list[pa.RecordBatch] = []
     try:
         for batch in batches:
             rows, failed = plan.before.split(batch)
@@ -226,19 +226,19 @@ def write_files(
             if not rows.num_rows:
                 continue
             if writer is None:
-                files.create_dir(home, recursive=True)
+                files.create_dir(hidden_directory, recursive=True)
                 stream = files.open_output_stream(hidden)
                 writer = pq.ParquetWriter(stream, rows.schema, compression=plan.compression)
-            waiting.append(rows)
-            if sum(part.nbytes for part in waiting) >= ROW_GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(waiting))
-                waiting.clear()
+            row_group.append(rows)
+            if sum(part.nbytes for part in row_group) >= ROW_GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(row_group))
+                row_group.clear()
         if dead is not None:
             dead.flush()
         if writer is None:
             return WrittenFiles(unit, {})
-        if waiting:
-            writer.write_table(pa.Table.from_batches(waiting))
+        if row_group:
+            writer.write_table(pa.Table.from_batches(row_group))
         writer.close()
         stream.close()
     except BaseException:
@@ -249,23 +249,25 @@ def write_files(
 
 
 def reveal(plan: ParquetPlan, written: list[WrittenFiles]) -> None:
-    """Gives the files of a unit their names, and takes away what earlier tries of it left. Costs what these files are,
-    however many others there are.
+    """Renames the files of a unit to their final names, and deletes the files of its earlier tries. Its cost depends on these
+    files only, not on others in the directory.
 
-    It may die at any moment: then the micro-batch is done again, and so is this.
+    If the process dies in between, the micro-batch runs again, and so does this.
     """
     if not written:
         return
     files, directory = file_system(plan.path)
     unit = written[0].unit
-    home = f"{directory}/.{unit.name}"
+    hidden_directory = f"{directory}/.{unit.name}"
     wanted = {name: hidden for message in written for name, hidden in message.files.items()}
-    there = [found.path for found in files.get_file_info(fs.FileSelector(home, allow_not_found=True))]
+    there = [
+        found.path for found in files.get_file_info(fs.FileSelector(hidden_directory, allow_not_found=True))
+    ]
     if wanted:
-        _put(files, f"{home}/{uuid.uuid4().hex}{_LIST}", "\n".join(wanted))
+        _write_text(files, f"{hidden_directory}/{uuid.uuid4().hex}{_LIST}", "\n".join(wanted))
     for path in there:
         if path.endswith(_LIST):
-            for name in _get(files, path).split("\n"):
+            for name in _read_text(files, path).split("\n"):
                 if name not in wanted:
                     _delete(files, f"{directory}/{name}")
         if path not in wanted.values():
@@ -277,12 +279,12 @@ def reveal(plan: ParquetPlan, written: list[WrittenFiles]) -> None:
         files.delete_dir(done)
 
 
-def _put(files: fs.FileSystem, path: str, text: str) -> None:
+def _write_text(files: fs.FileSystem, path: str, text: str) -> None:
     with files.open_output_stream(path) as stream:
         stream.write(text.encode())
 
 
-def _get(files: fs.FileSystem, path: str) -> str:
+def _read_text(files: fs.FileSystem, path: str) -> str:
     with files.open_input_stream(path) as stream:
         return bytes(stream.read()).decode()
 

@@ -1,4 +1,4 @@
-"""The data source of one pipeline: it plans as `kafka_actors` does, and runs the fused stages in its tasks."""
+"""Data source of one pipeline: it plans as the data source `kafka_actors` does, and runs the fused stages in its tasks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from kafka_actors.spark.source.batch_reader import KafkaBatchReader, read_task
-from kafka_actors.spark.source.gc_settings import leave_imports_out
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
-from kafka_actors.spark.source.one_line_errors import OneLineErrors
 from kafka_actors.spark.source.options import ReadOptions, parse_batch, parse_stream
 from kafka_actors.spark.source.schema import SourceColumns, columns_of, schema
+from kafka_actors.spark.source.spark_calls import OneLineErrors, freeze_imports
 from kafka_actors.spark.source.stream_reader import LIMITS, KafkaStreamReader, reader_class
 
-from .arrow_types import spark_schema
+from .frames import spark_schema
 from .fusion import FusedStages
 
 _ALL: SourceColumns = columns_of(schema(True), True)
@@ -30,8 +29,8 @@ else:
 
 
 class SourcePlan(msgspec.Struct, frozen=True, eq=False):
-    """`options` are those of the data source `kafka_actors`; `ends` where a stream has to end, of a backfill; `begin`
-    where one begins that has to begin where another one does."""
+    """Read of a pipeline. `options` are those of the data source `kafka_actors`; `ends`: the offsets at which a backfill's stream
+    has to end; `begin`: the offsets at which a stream has to begin."""
 
     name: str
     fusion: FusedStages
@@ -44,7 +43,7 @@ class SourcePlan(msgspec.Struct, frozen=True, eq=False):
 
 
 def initial_offsets(options: Mapping[str, str], ends: StreamOffsets | None) -> StreamOffsets:
-    """Where a new stream with these options, and up to these ends, begins now. Raises as `StreamDriver.initial`."""
+    """Resolves the start of a new stream with these options and ends. Raises as `StreamDriver.initial`."""
     from kafka_actors.spark.source.stream_driver import StreamDriver
 
     driver = StreamDriver(msgspec.structs.replace(parse_stream(options, limits=LIMITS), ends=ends))
@@ -55,7 +54,7 @@ def initial_offsets(options: Mapping[str, str], ends: StreamOffsets | None) -> S
 
 
 def source_of(plan: SourcePlan) -> type[DataSource]:
-    """A class to register in a session: bound to the plan, so that no secret of it stands in Spark's options."""
+    """Makes a class to register in a session, bound to the plan, so that Spark's options have none of its secrets."""
 
     class Bound(PipelineSource):
         bound = plan
@@ -64,7 +63,7 @@ def source_of(plan: SourcePlan) -> type[DataSource]:
 
 
 class PipelineSource(DataSource):
-    """See the module. Its name is the plan's."""
+    """Data source of a pipeline's read; see the module. Its name is the plan's."""
 
     bound: ClassVar[SourcePlan]
 
@@ -73,7 +72,7 @@ class PipelineSource(DataSource):
         return cls.bound.name
 
     def schema(self) -> StructType:
-        leave_imports_out()
+        freeze_imports()
         return spark_schema(self.bound.fusion.behind.schema)
 
     def reader(self, schema: StructType) -> PipelineReader:
@@ -86,19 +85,19 @@ class PipelineSource(DataSource):
 
 
 class PipelineReader(KafkaBatchReader):
-    """Plans once; in the tasks, each batch goes through the stages before Spark sees a row of it."""
+    """Reads a batch: plans once; in the tasks each batch of records passes the stages before Spark gets its rows."""
 
     def __init__(self, plan: SourcePlan) -> None:
         super().__init__(parse_batch(plan.options), _ALL)
         self._fusion = plan.fusion
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raises `StageError`, and as `read_ranges`."""
+        """Reads one task. Raises `StageError`, and as `read_ranges`."""
         return _read(self._fusion, self._options, partition)
 
 
 class PipelineStreamReader(_StreamReader):
-    """The same for micro-batches: offsets, limits and lag are those of `kafka_actors`."""
+    """Reads micro-batches through the stages; offsets, limits and lag are those of the data source `kafka_actors`."""
 
     def __init__(self, plan: SourcePlan) -> None:
         options = parse_stream(plan.options, limits=LIMITS)
@@ -106,7 +105,7 @@ class PipelineStreamReader(_StreamReader):
         self._fusion = plan.fusion
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raises `StageError`, and as `read_ranges`."""
+        """Reads one task. Raises `StageError`, and as `read_ranges`."""
         return _read(self._fusion, self._options, partition)
 
 

@@ -1,29 +1,112 @@
-"""A run on Spark: a streaming query, or a batch in a thread of its own."""
+"""Runs on Spark: a streaming query or a batch in a thread, and how far it is by the progress that Spark reports."""
 
 from __future__ import annotations
 
+import ast
+import json
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.errors import ConfigError, KafkaTimeoutError
+from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.types import TopicPartition
 
-from .query_progress import OffsetCounts, QueryProgress
-from .source_names import SourceNames
+from .session import SourceNames, context_of, enter
 from .task_errors import failed
 
+
+class OffsetCounts(NamedTuple):
+    """Offsets read since the start, offsets left to read, and the number of the last finished batch."""
+
+    records: int
+    lag: int | None
+    batch: int | None
+
+
+class QueryProgress:
+    """Counts offsets in the progress that Spark reports, because rows behind the stages are not records. `selects` recognises
+    the pipeline's topics, as Spark doesn't say which source of a query is which. `begun` returns the start of the query; it
+    is called where the first progress has none (`offsetFormat=spark`)."""
+
+    def __init__(
+        self,
+        selects: Callable[[str], object],
+        begun: Callable[[], Mapping[TopicPartition, int]] = dict,
+    ) -> None:
+        self._selects = selects
+        self._begun = begun
+        self._first: dict[TopicPartition, int] = {}
+        self.end: dict[str, Any] | None = None
+        """End of the last finished batch, in the source's format."""
+        self.counts = OffsetCounts(0, None, None)
+
+    def observe(self, progress: Mapping[str, Any]) -> None:
+        """Takes a progress report; one that was taken before changes nothing."""
+        batch = progress["batchId"]
+        if self.counts.batch is not None and batch < self.counts.batch:
+            return
+        for source in progress["sources"]:
+            end = _offsets(source["endOffset"])
+            if (
+                end is not None
+                and end.by_partition
+                and all(self._selects(tp.topic) for tp in end.by_partition)
+            ):
+                self._observe(batch, source, end)
+                return
+
+    def _observe(self, batch: int, source: Mapping[str, Any], end: StreamOffsets) -> None:
+        start = _offsets(source["startOffset"])
+        begun = start.by_partition if start is not None else self._start_of(end)
+        # A partition that is added later begins at 0, even if its first batch was missed.
+        new = dict.fromkeys(end.by_partition, 0) if self._first else {**end.by_partition, **begun}
+        for tp in end.by_partition:
+            self._first.setdefault(tp, new[tp])
+        self.end = _reported(source["endOffset"])
+        records = sum(offset - self._first[tp] for tp, offset in end.by_partition.items())
+        self.counts = OffsetCounts(records, _lag(_offsets(source["latestOffset"]), end), batch)
+
+    def _start_of(self, first: StreamOffsets) -> Mapping[TopicPartition, int]:
+        return self._begun() if first.start is None else first.start
+
+
+def _offsets(text: str | None) -> StreamOffsets | None:
+    """The offsets in a progress report; None without any, and for another source's."""
+    try:
+        found = _reported(text or "null")
+        return StreamOffsets.from_json(found) if isinstance(found, dict) else None
+    except (ValueError, SyntaxError, ConfigError):
+        return None
+
+
+def _reported(text: str) -> Any:
+    """Decodes offsets of a progress report: JSON, or from PySpark before 4.2 the `str` of a dict."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text)
+
+
+def _lag(latest: StreamOffsets | None, reached: StreamOffsets) -> int | None:
+    if latest is None:
+        return None
+    ends = latest.by_partition
+    return sum(max(0, end - reached.by_partition.get(tp, 0)) for tp, end in ends.items())
+
+
 STEP_S = 0.5
-"""So long Spark is waited for at a time, so that Ctrl-C is heard."""
+"""Seconds of one wait for Spark; between waits Ctrl-C is handled."""
 
 
 class SparkStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """`records`: offsets read since the start, `lag`: those that are left, as far as is known; `batch`: the number of
-    the last finished micro-batch. Of a batch run Spark tells only its tasks."""
+    """Status of a run. `records`: offsets read since the start; `lag`: offsets left to read, None where unknown; `batch`: the
+    number of the last finished micro-batch. A batch run has only `tasks`, finished and all."""
 
     state: str
     elapsed_s: float
@@ -34,10 +117,10 @@ class SparkStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SparkRun(Protocol):
-    """What was started."""
+    """Run that was started."""
 
     def wait(self, *, timeout: float | None) -> None:
-        """Raises `JobFailed`, `KafkaTimeoutError`."""
+        """Waits for the end. Raises `JobFailed`, `KafkaTimeoutError`."""
         ...
 
     def stop(self) -> None: ...
@@ -46,13 +129,13 @@ class SparkRun(Protocol):
 
 
 class StreamRun:
-    """A streaming query. `finish` is called once with the end of the last finished batch, after the query ended well;
-    its `names` are given back then, and where it failed."""
+    """Run of a streaming query. `finish` is called once with the end of the last finished batch, after the query ended without
+    error; `names` are given back at the end, also after an error."""
 
     def __init__(
         self,
         query: Any,
-        reckoning: QueryProgress,
+        query_progress: QueryProgress,
         finish: Callable[[dict[str, Any]], None],
         names: SourceNames,
     ) -> None:
@@ -63,15 +146,15 @@ class StreamRun:
         self._ended: float | None = None
         self._stopped = False
         self._finished = False
-        self._reckoning = reckoning
-        self._looking = threading.Lock()
-        threading.Thread(target=self._see_the_first, name="kafka-actors-progress", daemon=True).start()
+        self._progress = query_progress
+        self._lock = threading.Lock()
+        threading.Thread(target=self._observe_first, name="kafka-actors-progress", daemon=True).start()
 
-    def _see_the_first(self) -> None:
-        """Spark keeps the last 100 progresses, and what is counted from is in the first: whoever asks for a status may
-        ask later than that."""
-        with suppress(Exception):  # the session may end before the query has a batch
-            while self._look().batch is None and self.query.isActive:
+    def _observe_first(self) -> None:
+        """Takes the first progress report, from which offsets are counted: Spark keeps the last 100 only, and the first call of
+        `status` may come later."""
+        with suppress(Exception):  # the session may end before the query's first batch
+            while self._observed_counts().batch is None and self.query.isActive:
                 time.sleep(STEP_S)
 
     def wait(self, *, timeout: float | None) -> None:
@@ -81,7 +164,7 @@ class StreamRun:
             left = STEP_S if deadline is None else min(STEP_S, deadline - time.monotonic())
             try:
                 if self.query.awaitTermination(max(left, 0.001)):
-                    return self._over()
+                    return self._end()
             except Exception as raised:
                 error = raised
             if error is None and deadline is not None and time.monotonic() >= deadline:
@@ -91,31 +174,31 @@ class StreamRun:
         raise failed(error)
 
     def stop(self) -> None:
-        """The micro-batch in hand is given up: it is done again at the next start."""
+        """Stops the query. A micro-batch that is running is cancelled, and runs again at the next start."""
         active = self.query.isActive
         self._stopped = self._stopped or active
         self.query.stop()
         if self.query.exception() is None:
-            self._over()
+            self._end()
         self._names.give_back()
 
-    def _over(self) -> None:
+    def _end(self) -> None:
         self._ended = self._ended or time.monotonic()
         self._names.give_back()
         if not self._finished:
             self._finished = True
-            self._look()
-            if self._reckoning.end is not None:
-                self._finish(self._reckoning.end)
+            self._observed_counts()
+            if self._progress.end is not None:
+                self._finish(self._progress.end)
 
-    def _look(self) -> OffsetCounts:
-        with self._looking:
+    def _observed_counts(self) -> OffsetCounts:
+        with self._lock:
             for progress in self.query.recentProgress:
-                self._reckoning.observe(progress)
-            return self._reckoning.counts
+                self._progress.observe(progress)
+            return self._progress.counts
 
     def status(self) -> SparkStatus:
-        counts = self._look()
+        counts = self._observed_counts()
         return SparkStatus(
             state=self._state(),
             elapsed_s=(self._ended or time.monotonic()) - self._began,
@@ -133,13 +216,13 @@ class StreamRun:
 
 
 class BatchRun:
-    """A write of a batch in a thread: its jobs have a tag, by which they are stopped. `kept` is a DataFrame that is
-    made whole before, and let go behind it; `names` are given back then."""
+    """Run of a batch, written in a thread: its jobs have a tag, by which they are cancelled. `persisted` is a DataFrame that is
+    computed before the write and unpersisted after it; `names` are given back at the end."""
 
-    def __init__(self, spark: Any, write: Callable[[], None], kept: Any, names: SourceNames) -> None:
+    def __init__(self, spark: Any, write: Callable[[], None], persisted: Any, names: SourceNames) -> None:
         self._spark = spark
         self._write = write
-        self._kept = kept
+        self._persisted = persisted
         self._names = names
         self._context = context_of(spark)
         self._tag = f"kafka-actors-{uuid.uuid4().hex}"
@@ -156,18 +239,18 @@ class BatchRun:
             self._spark.addTag(self._tag)
             if self._context is not None:
                 self._context.setJobGroup(self._tag, "a pipeline of kafka-actors")
-            if self._kept is not None:
-                # Not while it is written: two tasks might make the same part of it at the same time, each its own way.
-                self._kept.write.format("noop").mode("overwrite").save()
+            if self._persisted is not None:
+                # Before the write, in which two tasks might compute the same partition at the same time, with different results.
+                self._persisted.write.format("noop").mode("overwrite").save()
             self._write()
-        except BaseException as error:  # it belongs to whoever waits
+        except BaseException as error:  # `wait` raises it
             self._error = error
         finally:
             self._ended = time.monotonic()
             self._names.give_back()
-            if self._kept is not None:
+            if self._persisted is not None:
                 with suppress(Exception):  # the session may have ended
-                    self._kept.unpersist()
+                    self._persisted.unpersist()
 
     def wait(self, *, timeout: float | None) -> None:
         self._thread.join(timeout)
@@ -177,10 +260,10 @@ class BatchRun:
             raise failed(self._error)
 
     def stop(self) -> None:
-        """Cancels its jobs, and waits until it has ended. What was written to Kafka stays written."""
+        """Cancels the jobs, and waits for the end. Records that were written to Kafka stay."""
         if self._thread.is_alive():
             self._stopped = True
-        while self._thread.is_alive():  # a job may begin just after the others were cancelled
+        while self._thread.is_alive():  # a job may start just after the others were cancelled
             self._spark.interruptTag(self._tag)
             self._thread.join(STEP_S)
 
@@ -199,7 +282,7 @@ class BatchRun:
         return "finished" if self._error is None else "failed"
 
     def _tasks(self) -> tuple[int, int] | None:
-        """Of the stages that have begun: those that Spark skips, because their rows are there, never do."""
+        """Finished tasks and all, of the stages that have begun: stages that Spark skips, because their rows exist, never begin."""
         if self._context is None:
             return None
         tracker = self._context.statusTracker()
@@ -211,17 +294,3 @@ class BatchRun:
 
 def _begun(stage: Any) -> bool:
     return bool(stage.numCompletedTasks + stage.numActiveTasks + stage.numFailedTasks)
-
-
-def enter(spark: Any) -> None:
-    """Before data sources are named in a thread that is not the session's own: Spark looks those of Python up in the
-    session that is active in the thread, and `createDataFrame` is what makes it so."""
-    spark.createDataFrame([], "nothing INT")
-
-
-def context_of(spark: Any) -> Any:
-    """None over Spark Connect, which has none."""
-    try:
-        return spark.sparkContext
-    except Exception:  # each version has its own
-        return None

@@ -1,4 +1,4 @@
-"""Errors of tasks as Spark reports them, told as what they were."""
+"""Errors of tasks: parsed from Spark's reports, and raised as what they were in the task."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SINK = re.compile(r"(?P<sink>.+?): (?P<message>.*); the offsets of its records 
 
 
 def failed(error: BaseException) -> JobFailed:
-    """What Spark raised as a `JobFailed`. Its cause is the `StageError` or `SinkError` that a task raised, whose own
-    cause is Spark's error with the traceback in the task; for anything else it is Spark's error."""
+    """Converts an error of Spark's to a `JobFailed`. Its cause is the `StageError` or `SinkError` that a task raised, whose own
+    cause is Spark's error with the task's traceback; for any other error the cause is Spark's error."""
     found = _OURS.findall(str(error))
     if not found:
         return JobFailed(error, f"the run failed: {_line_of(str(error))}")
@@ -33,7 +33,7 @@ def failed(error: BaseException) -> JobFailed:
 
 
 def _line_of(report: str) -> str:
-    """What a Python worker raised, with the notes on where it did; where none did, the first line."""
+    """The line of an error that a Python worker raised, with its notes; without one, the first line of the report."""
     raised = _RAISED.findall(report)
     if not raised:
         return report.strip().partition("\n")[0]

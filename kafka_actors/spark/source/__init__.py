@@ -1,6 +1,6 @@
-"""Kafka for Spark through PySpark, with no JAR: `spark.read.format("kafka_actors")`.
+"""Data source for Spark in PySpark, without a JAR: `spark.read.format("kafka_actors")`.
 
-Spark finds the source by the package `pyspark_kafka_actors`. What decides (options, offsets, how ranges become tasks)
-is pure; `planner` and `reading` are the shells that talk to brokers, the one where the query is planned, the other
-in the executors' Python workers.
+Spark finds the source by the package `pyspark_kafka_actors`. Options and `machines` (offsets, ranges, tasks) are pure;
+`planning`, `stream_brokers` and `read_session` talk to brokers, the first two where the query is planned, the last in
+the executors' Python workers.
 """

@@ -1,6 +1,6 @@
-"""Options as Spark hands them over: case-insensitive names in lower case, values as text.
+"""Options as Spark passes them: case-insensitive names in lower case, values as text.
 
-`CaseInsensitiveOptions` gives them by their documented names and refuses those that there are not.
+`CaseInsensitiveOptions` has them by their documented names, and refuses unknown ones.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from kafka_actors.errors import ConfigError
 
 KAFKA = "kafka."
-"""What the options of the Kafka client start with."""
+"""Prefix of the options of the Kafka client."""
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-# What Spark's catalog adds by itself to the options of a table (CREATE TABLE … USING kafka_actors); it gives the
-# table's own options as well, once more under a prefix. And what a streaming write has besides.
+# Options that Spark's catalog adds to those of a table (CREATE TABLE … USING kafka_actors), which it also repeats under
+# a prefix; and options that Spark passes to a streaming write.
 _OF_TABLE_OPTIONS = "option."
 _OF_SPARK = frozenset(
     {
@@ -33,18 +33,18 @@ _OF_SPARK = frozenset(
         "queryname",
     }
 )
-# What names the topics elsewhere: in the other direction, or in `.load(path)` and `.save(path)`.
+# Options that name topics elsewhere: in the other direction, or in `.load(path)` and `.save(path)`.
 _OF_TOPICS = ("path", "topic", "topics", "subscribe")
 _UNITS_MS = {"us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class CaseInsensitiveOptions:
-    """The options as given. `names` are those that are documented; another one is a `ConfigError`."""
+    """Options by documented name. Raises `ConfigError` for one that is not among `names`."""
 
     def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
         documented = {name.lower(): name for name in names}
         self.kafka: dict[str, str] = {}
-        """The options of the Kafka client, with their prefix."""
+        """Options of the Kafka client, with their prefix."""
         self._own: dict[str, str] = {}
         for name, value in options.items():
             lower = name.lower().removeprefix(_OF_TABLE_OPTIONS)
@@ -56,20 +56,20 @@ class CaseInsensitiveOptions:
                 raise ConfigError(name, "is not an option" + _suggestion(lower, documented))
 
     def present(self, names: Iterable[str]) -> list[str]:
-        """Those of these names that are given."""
+        """The names among these that have a value."""
         return [name for name in names if name in self._own]
 
     def text(self, name: str) -> str | None:
-        """The value without blanks around it, None where it isn't given."""
+        """The stripped value, None for a missing option."""
         value = self._own.get(name)
         return None if value is None else value.strip()
 
     def boolean(self, name: str, default: bool) -> bool:
-        """True or false. Raises `ConfigError` for another value."""
+        """A boolean. Raises `ConfigError` for another value."""
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def choice(self, name: str, accepted: tuple[str, ...], default: str) -> str:
-        """One of these words, in lower case. Raises `ConfigError` for another value."""
+        """One of the `accepted` words, in lower case. Raises `ConfigError` for another value."""
         text = self.text(name)
         value = default if text is None else text.lower()
         if value not in accepted:

@@ -1,4 +1,4 @@
-"""`kafka.*` options, as they stand in people's jobs, to the config of a consumer or a producer."""
+"""Client options: `kafka.*` options, named as in Java, become the config of a consumer or a producer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .case_insensitive import KAFKA
 
 C = TypeVar("C", bound=ClientConfig)
 
-# A task reads few partitions, mostly one: with Java's 1 MiB a response would be too small to be worth its round trip.
+# A task reads few partitions, mostly one: with Java's 1 MiB per partition a response would not be worth its round trip.
 _MAX_PARTITION_FETCH_BYTES = 4 * MIB
 
 Kind = Literal["consumer", "producer"]
@@ -26,8 +26,8 @@ _CONFIGS: dict[Kind, type[ClientConfig]] = {"consumer": ConsumerConfig, "produce
 _NO_JVM = "is not supported: there is no JVM to run it in"
 _FORBIDDEN: dict[Kind, dict[str, str]] = {
     "consumer": {
-        "auto.offset.reset": "is not supported: where to start is said by startingOffsets, and what happens to offsets "
-        "that are gone by failOnDataLoss",
+        "auto.offset.reset": "is not supported: startingOffsets says where to start, and failOnDataLoss what happens to offsets "
+        "that are gone",
         "key.deserializer": "is not supported: keys are binary; cast or decode the column",
         "value.deserializer": "is not supported: values are binary; cast or decode the column",
         "enable.auto.commit": "is not supported: offsets are committed by commitOffsets, once Spark has finished a batch",
@@ -43,14 +43,15 @@ _FORBIDDEN: dict[Kind, dict[str, str]] = {
     },
 }
 
-# What has a meaning for other clients of ours, but not where Spark says what is read, when, and with which retries.
+# Options of other clients of ours without effect here, where Spark decides what is read, when, and how often it is retried.
 _WITHOUT_EFFECT = ("group.id", "partition.assignment.strategy", "retries")
 
 
 class ClientOptions(Struct, frozen=True):
-    """The `kafka.*` options as given, with their prefix; never shown, because there are passwords among them.
+    """`kafka.*` options of the user's, with their prefix. Values are never shown, because there are passwords among them.
 
-    `${env:…}` and `${file:…}` stay as they are until a process makes a client: what they stand for never travels.
+    References such as `${env:…}` and `${file:…}` are resolved in the process that makes a client, so secrets are not sent
+    to other processes.
     """
 
     given: dict[str, str]
@@ -61,29 +62,29 @@ class ClientOptions(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """What options that are the same have in common."""
+        """A key that is equal for equal options."""
         return tuple(sorted(self.given.items()))
 
     def consumer(self) -> ConsumerConfig:
         """The config of a consumer. Raises `ConfigError`, which names the option as it was given."""
         taken = self._taken()
         taken.setdefault("max_partition_fetch_bytes", str(_MAX_PARTITION_FETCH_BYTES))
-        # Positions that are lost are this source's to handle, so the fetch code only has to report them.
+        # This source handles lost positions itself, so the fetch code only reports them.
         return self._build(ConsumerConfig, taken, auto_offset_reset="earliest", on_data_loss="fail")
 
     def producer(self) -> ProducerConfig:
         """The config of a producer. Raises `ConfigError`, which names the option as it was given."""
         taken = self._taken()
         if taken.get("acks", "all").strip().lower() not in ("all", "-1"):
-            taken.setdefault("enable_idempotence", "false")  # as Java does
+            taken.setdefault("enable_idempotence", "false")  # as in Java
         return self._build(ProducerConfig, taken)
 
     def without_effect(self, used: Container[str] = ()) -> list[str]:
-        """The names of those that mean nothing here, but in what `used` names."""
+        """The names of options without effect here, except those in `used`."""
         return [name for name in self.given if self._ignores(name) and name not in used]
 
     def _ignores(self, name: str) -> bool:
-        """Java's clients pass over what is another client's as well: one set of options serves both."""
+        """Whether an option is ignored, such as one of the other kind of client: as in Java, one set of options serves both."""
         key = name.removeprefix(KAFKA)
         field = key.replace(".", "_")
         others = {f for config in _CONFIGS.values() for f in config.__struct_fields__}
@@ -120,7 +121,7 @@ def _as_given(name: str, options: Mapping[str, str]) -> str:
 
 
 def _suggesting(message: str) -> str:
-    """The message with the name that it suggests as it would stand among Spark's options."""
+    """The message, in which a suggested name has the form that it has among Spark's options."""
     return re.sub(
         r"did you mean '(\w+)'", lambda found: f"did you mean '{KAFKA}{found[1].replace('_', '.')}'", message
     )

@@ -1,4 +1,4 @@
-"""The Python data source: what Spark looks up by its name. Everything else is imported when it is used, because Spark
+"""The Python data source, which Spark looks up by its name. Everything else is imported when it is used, because Spark
 imports this module at its first look-up of any data source."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 
 from kafka_actors.errors import ConfigError, UsageError
 
-from .one_line_errors import OneLineErrors
+from .spark_calls import OneLineErrors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -31,9 +31,9 @@ class KafkaDataSource(DataSource):
         df.write.format("kafka_actors").mode("append").option("topic", "scored").save()
         df.writeStream.format("kafka_actors")…
 
-    Options that are wrong for both are a `ConfigError` from `.load()`, before anything connects: Spark doesn't say yet
-    which it will be. Others are one from the first action or the start of the query, as all are with a `.schema(…)` of
-    one's own, which may name fewer columns.
+    Options that are wrong for a batch and for a stream raise `ConfigError` from `.load()`, before anything connects, where
+    Spark doesn't say yet which it will be. Others raise it at the first action or the start of the query, and so do all
+    with a `.schema(…)` of the user's, which may name fewer columns.
 
     Spark plans a Python data source once per `DataFrame`: the offsets of a batch are fixed at its first action, and
     records that come later need another `.load()`. (Spark's own source looks for the end anew at each action.)
@@ -44,11 +44,11 @@ class KafkaDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        from .gc_settings import leave_imports_out
         from .options import is_for_a_stream, parse_batch, parse_stream
         from .schema import schema
+        from .spark_calls import freeze_imports
         from .stream_reader import LIMITS
-        from .tables import noted
+        from .tables import with_options
 
         with OneLineErrors():
             try:
@@ -58,8 +58,8 @@ class KafkaDataSource(DataSource):
                     headers = parse_stream(self.options, limits=LIMITS).include_headers
                 except ConfigError as of_stream:
                     raise (of_stream if is_for_a_stream(self.options) else error) from None
-            leave_imports_out()
-            return noted(schema(headers), self.options)
+            freeze_imports()
+            return with_options(schema(headers), self.options)
 
     def reader(self, schema: StructType) -> KafkaBatchReader:
         from .batch_reader import FilteringKafkaBatchReader, KafkaBatchReader
@@ -93,9 +93,8 @@ class KafkaDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:
         from .writers import KafkaStreamWriter
 
-        with (
-            OneLineErrors()
-        ):  # outputMode complete appends each time all rows that there are, as Spark's sink does
+        # outputMode complete appends all rows each time, as Spark's own sink does.
+        with OneLineErrors():
             return KafkaStreamWriter(self._sink(schema))
 
     def _sink(self, schema: StructType) -> SinkOptions:
@@ -103,7 +102,7 @@ class KafkaDataSource(DataSource):
 
         if not self.options:
             raise UsageError(
-                "Spark gave no options: it gives those of a table to no write, such as INSERT INTO; "
-                "say df.write.format('kafka_actors').option(…)"
+                "Spark passed no options: it passes those of a table to no write, such as INSERT INTO; "
+                "use df.write.format('kafka_actors').option(…)"
             )
         return parse_sink(self.options, schema)

@@ -1,4 +1,4 @@
-"""`offsetFormat` and `stateLocation`: in which form Spark's checkpoint and progress have a stream's offsets."""
+"""Options `offsetFormat` and `stateLocation`: the format of a stream's offsets in Spark's checkpoint and progress."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_actors.errors import ConfigError
 from kafka_actors.types import TopicPartition
 
-from .machines.kept_offsets import restored
-from .machines.stream_offsets import StreamOffsets, nested
+from .machines.stream_offsets import StreamOffsets, nested, restored
 from .options import StreamOptions
 
 if TYPE_CHECKING:
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class OffsetFormat:
-    """Offsets as Spark has them, and as this source has them; both forms are read, whichever is written.
+    """Converts offsets between this source's objects and Spark's JSON. Both formats are read, whichever is written.
 
-    `kafka-actors`: `StreamOffsets.to_json`. `spark`: what Spark's own source reads and writes, which has neither topic ids
-    nor the first start: these are kept at `stateLocation`, before Spark has the offsets that they belong to. So what Spark
-    has can be understood, wherever the process is killed. Raises `ConfigError` as `StateFiles`.
+    `kafka-actors` is `StreamOffsets.to_json`. `spark` is the format of Spark's own source, which has neither topic ids nor
+    the first start: these are stored at `stateLocation` before Spark gets the offsets, so that Spark's offsets can be
+    read wherever the process is killed. Raises `ConfigError` as `StateFiles`.
     """
 
     def __init__(self, options: StreamOptions) -> None:
@@ -41,9 +40,9 @@ class OffsetFormat:
     # ------------------------------------------------------------ where the query starts
 
     def first(self, selects: Callable[[TopicPartition], bool]) -> StreamOffsets | None:
-        """Where the first batch starts, if this source or Spark's own has kept it.
+        """The start of the first batch, if this source or Spark's own has stored it.
 
-        Raises `ConfigError` where another source of the query has.
+        Raises `ConfigError` for one that another source of the query has stored.
         """
         found = None if self._state is None else self._state.first()
         if found is None:
@@ -59,41 +58,41 @@ class OffsetFormat:
         return StreamOffsets(found, first.topic_ids, initial=True)
 
     def keep_first(self, first: StreamOffsets) -> None:
-        """The first batch starts there, whenever it is asked again."""
+        """Stores the start of the first batch, in the format `spark`."""
         if self._spark and self._state is not None:
-            self._keep(first)  # the ids are there before the start is
+            self._keep(first)  # the ids are stored before the start
             self._state.keep_first(first.by_partition)
 
     # ------------------------------------------------------------ offsets
 
-    def read(self, given: Mapping[str, Any]) -> StreamOffsets:
-        """What Spark gave. Raises `ConfigError` for what is no stream's offsets."""
-        found = StreamOffsets.from_json(given)
+    def read(self, offsets: Mapping[str, Any]) -> StreamOffsets:
+        """Reads offsets of Spark's. Raises `ConfigError` for ones that are not of a stream of this source."""
+        found = StreamOffsets.from_json(offsets)
         return found if found.has_more_than_spark else self._restored(found)
 
     def _restored(self, found: StreamOffsets) -> StreamOffsets:
         return found if self._state is None else restored(found, self._state.kept())
 
     def write(self, offsets: StreamOffsets, base: StreamOffsets) -> dict[str, Any]:
-        """For Spark: the end of a batch that begins at `base`. Both are kept before Spark has it."""
+        """Writes the end of a batch that begins at `base`, for Spark. In the format `spark` both are stored first."""
         if self._spark:
             self._keep(base)
             self._keep(offsets)
         return self.shown(offsets)
 
     def shown(self, offsets: StreamOffsets) -> dict[str, Any]:
-        """As Spark sees offsets that are kept, or need not be."""
+        """The JSON for Spark of offsets that are stored, or need not be."""
         return nested(offsets.by_partition) if self._spark else offsets.to_json()
 
     def _keep(self, offsets: StreamOffsets) -> None:
         assert self._state is not None  # the options are checked together
-        if offsets not in islice(self._state.kept(), 2):  # what a batch begins and ends with
+        if offsets not in islice(self._state.kept(), 2):  # the begin and the end of a batch
             self._state.keep(offsets)
 
     def same(self, one: StreamOffsets, other: StreamOffsets) -> bool:
-        """Whether they are one text for Spark, for which there is then nothing new."""
+        """Whether Spark gets the same text for both, so that it finds nothing new."""
         return self._spark and one.by_partition == other.by_partition
 
     def progress(self, ends: dict[str, Any], metrics: dict[str, str]) -> dict[str, Any]:
-        """The ends of the logs for a query's progress; Spark's form has no place for metrics."""
+        """The ends of the logs for a query's progress, with metrics, for which the format `spark` has no place."""
         return ends if self._spark or not metrics else {**ends, "@metrics": metrics}

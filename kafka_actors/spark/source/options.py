@@ -1,7 +1,7 @@
 """The options of the sources: names, defaults and refusals of Spark's own Kafka source.
 
-`parse_batch` and `parse_stream` check all that can be checked without a broker. Names are case-insensitive; Spark
-hands them over in lower case, errors give them as they are documented.
+`parse_batch` and `parse_stream` check all that can be checked without a broker. Names are case-insensitive: Spark
+passes them in lower case, and errors have them as they are documented.
 """
 
 from __future__ import annotations
@@ -16,12 +16,22 @@ from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import ConfigError
 from kafka_actors.types import LATEST
 
-from .bounds import end_of, start_of
 from .case_insensitive import INT_MAX, LONG_MAX, CaseInsensitiveOptions
 from .client_options import ClientOptions
 from .machines.stream_offsets import StreamOffsets
-from .offset_json import Bound, Fixed, GivenCommitted, GivenOffsets, LogEnd, at
-from .selection import SELECTIONS, Selection, selection_of
+from .selection import (
+    SELECTIONS,
+    Bound,
+    Fixed,
+    GivenCommitted,
+    GivenOffsets,
+    LogEnd,
+    Selection,
+    at,
+    end_of,
+    selection_of,
+    start_of,
+)
 
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -52,7 +62,7 @@ _MAX_TRIGGER_DELAY_MS = 15 * 60_000
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
-    """The options that a batch read and a stream share, checked. `notes` are for the log: what has no effect."""
+    """Checked options that a batch read and a stream share. `notes` are for the log: options without effect."""
 
     client: ClientOptions
     selection: Selection
@@ -69,23 +79,23 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def consumer(self) -> ConsumerConfig:
-        """The client's config, made here and now. Raises `ConfigError`."""
+        """The client's config, made now: references to secrets are resolved. Raises `ConfigError`."""
         return self.client.consumer()
 
 
 class BatchOptions(ReadOptions, frozen=True, kw_only=True):
-    """The options of one batch read, checked."""
+    """Checked options of a batch read."""
 
     end: Fixed = LogEnd.LATEST
     push_filters: bool = False
 
 
 class StreamOptions(ReadOptions, frozen=True, kw_only=True):
-    """The options of one stream, checked. Limits count offsets.
+    """Checked options of a stream. Limits count offsets.
 
-    `ends`: the stream reads up to exactly these, whatever its trigger, and only these partitions. It is no option:
-    Spark refuses `endingOffsets` in a stream. A backfill gives them. `begin`: it starts exactly there, whatever `start`
-    says: where two streams have to start together.
+    `ends` and `begin` are not options of the user's. `ends`: the stream reads only these partitions and exactly up to these
+    offsets, whatever its trigger, as a backfill's history does. `begin`: the stream starts exactly there, whatever `start`
+    says, as two streams do that have to start together.
     """
 
     max_offsets: int | None = None
@@ -99,57 +109,57 @@ class StreamOptions(ReadOptions, frozen=True, kw_only=True):
     begin: StreamOffsets | None = None
 
 
-def parse_batch(options: Mapping[str, str]) -> BatchOptions:
+def parse_batch(raw: Mapping[str, str]) -> BatchOptions:
     """Checks the options of a batch read. Raises `ConfigError` with the option's name and what it accepts."""
-    given = CaseInsensitiveOptions(options, _NAMES)
-    client = ClientOptions(given.kafka)
-    if given.boolean("commitOffsets", False):
+    options = CaseInsensitiveOptions(raw, _NAMES)
+    client = ClientOptions(options.kafka)
+    if options.boolean("commitOffsets", False):
         raise ConfigError(
-            "commitOffsets", "is a stream's: Spark tells no source when a batch read was finished"
+            "commitOffsets", "is for streams: Spark does not tell a source when a batch read has finished"
         )
-    notes = [f"{name} has no effect in a batch read" for name in given.present((*_LIMITS, *_FORMS))]
+    notes = [f"{name} has no effect in a batch read" for name in options.present((*_LIMITS, *_FORMS))]
     parsed = BatchOptions(
         client=client,
-        selection=selection_of(given),
-        start=start_of(given, streaming=False),
-        end=end_of(given),
-        push_filters=given.boolean("pushFilters", False),
-        notes=_notes(given, notes, client.without_effect()),
-        **_shared(given),
+        selection=selection_of(options),
+        start=start_of(options, streaming=False),
+        end=end_of(options),
+        push_filters=options.boolean("pushFilters", False),
+        notes=_notes(options, notes, client.without_effect()),
+        **_shared(options),
     )
     _check_order(parsed)
-    parsed.consumer  # noqa: B018  # what is wrong with it is said at once
+    parsed.consumer  # noqa: B018  # raises for wrong client options
     return parsed
 
 
-def parse_stream(options: Mapping[str, str], *, limits: bool) -> StreamOptions:
+def parse_stream(raw: Mapping[str, str], *, limits: bool) -> StreamOptions:
     """Checks the options of a stream. `limits`: whether this Spark lets a source limit a batch (from 4.2 on).
 
     Raises `ConfigError` with the option's name and what it accepts.
     """
-    given = CaseInsensitiveOptions(options, _NAMES)
-    for name in given.present(_ENDS):
+    options = CaseInsensitiveOptions(raw, _NAMES)
+    for name in options.present(_ENDS):
         raise ConfigError(name, "is not for a stream, which has no end: use spark.read")
-    if given.boolean("pushFilters", False):
-        raise ConfigError("pushFilters", "is a batch read's: Spark tells no stream of a query's filters")
-    for name in given.present(_LIMITS):
+    if options.boolean("pushFilters", False):
+        raise ConfigError("pushFilters", "is for batch reads: Spark passes no filters to a stream")
+    for name in options.present(_LIMITS):
         if not limits:
             raise ConfigError(name, "needs Spark 4.2 or newer: before, a Python source can't limit a batch")
-    client = ClientOptions(given.kafka)
-    group_id = given.kafka.get(_GROUP_ID, "").strip() or None
+    client = ClientOptions(options.kafka)
+    group_id = options.kafka.get(_GROUP_ID, "").strip() or None
     parsed = StreamOptions(
         client=client,
-        selection=selection_of(given),
-        start=start_of(given, streaming=True),
-        max_offsets=given.number("maxOffsetsPerTrigger", None, 1, LONG_MAX),
-        min_offsets=given.number("minOffsetsPerTrigger", None, 1, LONG_MAX),
-        max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", _MAX_TRIGGER_DELAY_MS),
+        selection=selection_of(options),
+        start=start_of(options, streaming=True),
+        max_offsets=options.number("maxOffsetsPerTrigger", None, 1, LONG_MAX),
+        min_offsets=options.number("minOffsetsPerTrigger", None, 1, LONG_MAX),
+        max_trigger_delay_ms=options.duration_ms("maxTriggerDelay", _MAX_TRIGGER_DELAY_MS),
         group_id=group_id,
-        commit_offsets=given.boolean("commitOffsets", False),
-        offset_format=given.choice("offsetFormat", ("kafka-actors", "spark"), "kafka-actors"),  # type: ignore[arg-type]
-        state_location=_state_location(given),
-        notes=_notes(given, [], client.without_effect(_used(given))),
-        **_shared(given),
+        commit_offsets=options.boolean("commitOffsets", False),
+        offset_format=options.choice("offsetFormat", ("kafka-actors", "spark"), "kafka-actors"),  # type: ignore[arg-type]
+        state_location=_state_location(options),
+        notes=_notes(options, [], client.without_effect(_used(options))),
+        **_shared(options),
     )
     _check_stream(parsed)
     parsed.consumer  # noqa: B018
@@ -157,39 +167,41 @@ def parse_stream(options: Mapping[str, str], *, limits: bool) -> StreamOptions:
 
 
 def is_for_a_stream(options: Mapping[str, str]) -> bool:
-    """Whether only a stream can have what these options say: what else is wrong is then its error, and no batch's."""
-    given = {name.lower(): value.strip().lower() for name, value in options.items()}
-    return given.get("commitoffsets") == "true" or given.get("startingoffsets") in ("latest", "committed")
+    """Whether only a stream can have these options, so that other errors in them are reported as a stream's."""
+    values = {name.lower(): value.strip().lower() for name, value in options.items()}
+    return values.get("commitoffsets") == "true" or values.get("startingoffsets") in ("latest", "committed")
 
 
-def _shared(given: CaseInsensitiveOptions) -> dict[str, Any]:
-    no_match = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+def _shared(options: CaseInsensitiveOptions) -> dict[str, Any]:
+    no_match = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
     return {
         "no_match": no_match,
-        "fail_on_data_loss": given.boolean("failOnDataLoss", True),
-        "min_partitions": given.number("minPartitions", None, 1, INT_MAX),
-        "max_records_per_partition": given.number("maxRecordsPerPartition", None, 1, LONG_MAX),
-        "include_headers": given.boolean("includeHeaders", False),
-        "poll_timeout_ms": given.number("kafkaConsumer.pollTimeoutMs", 120_000, 1, LONG_MAX),
-        "lookup_retries": given.number("fetchOffset.numRetries", 3, 0, INT_MAX),
-        "lookup_retry_interval_ms": given.number("fetchOffset.retryIntervalMs", 1_000, 0, LONG_MAX),
+        "fail_on_data_loss": options.boolean("failOnDataLoss", True),
+        "min_partitions": options.number("minPartitions", None, 1, INT_MAX),
+        "max_records_per_partition": options.number("maxRecordsPerPartition", None, 1, LONG_MAX),
+        "include_headers": options.boolean("includeHeaders", False),
+        "poll_timeout_ms": options.number("kafkaConsumer.pollTimeoutMs", 120_000, 1, LONG_MAX),
+        "lookup_retries": options.number("fetchOffset.numRetries", 3, 0, INT_MAX),
+        "lookup_retry_interval_ms": options.number("fetchOffset.retryIntervalMs", 1_000, 0, LONG_MAX),
     }
 
 
-def _notes(given: CaseInsensitiveOptions, notes: list[str], ignored: list[str]) -> tuple[str, ...]:
-    without = [f"{name} has no effect: no group is joined" for name in given.present(_WITHOUT_EFFECT)]
+def _notes(options: CaseInsensitiveOptions, notes: list[str], ignored: list[str]) -> tuple[str, ...]:
+    without = [
+        f"{name} has no effect: no consumer group is joined" for name in options.present(_WITHOUT_EFFECT)
+    ]
     return (*without, *notes, *(f"{name} has no effect here" for name in ignored))
 
 
-def _used(given: CaseInsensitiveOptions) -> frozenset[str]:
-    """The client's options that have a meaning in this stream, though they have none in others."""
-    from_group = (given.text("startingOffsets") or "").lower() == "committed"
-    return frozenset({_GROUP_ID} if from_group or given.boolean("commitOffsets", False) else ())
+def _used(options: CaseInsensitiveOptions) -> frozenset[str]:
+    """Client options that have an effect in this stream, though not in every one."""
+    from_group = (options.text("startingOffsets") or "").lower() == "committed"
+    return frozenset({_GROUP_ID} if from_group or options.boolean("commitOffsets", False) else ())
 
 
-def _state_location(given: CaseInsensitiveOptions) -> str | None:
+def _state_location(options: CaseInsensitiveOptions) -> str | None:
     name = "stateLocation"
-    location = given.text(name)
+    location = options.text(name)
     if location is None:
         return None
     if wrong := wrong_path(location):
@@ -214,7 +226,7 @@ def _check_stream(options: StreamOptions) -> None:
         raise ConfigError(
             "offsetFormat",
             "is 'spark', which has no place for topic ids and for the first start: stateLocation has to say where they are "
-            "kept, best in sources/0 in the query's checkpoint, where Spark's own source looks for its first start",
+            "stored, best in sources/0 in the query's checkpoint, where Spark's own source looks for its first start",
         )
     least, most = options.min_offsets, options.max_offsets
     if least is not None and most is not None and least > most:

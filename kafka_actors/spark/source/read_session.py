@@ -1,6 +1,6 @@
-"""`ReadSession`: client and fetcher of Spark's tasks, one after the other, on an event loop in a thread of its own.
+"""`ReadSession`: client and fetcher for Spark's tasks, one task at a time, on an event loop in a thread of its own.
 
-The task's own thread decodes and hands batches to Spark; meanwhile the next Fetch is in flight here.
+The task's own thread decodes and passes batches to Spark; meanwhile the next fetch request is in flight here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from kafka_actors.types import TopicPartition
 
 
 class ReadSession:
-    """Connects when it is made, and raises what `KafkaClient.bootstrap` raises; `close` ends it.
+    """Client and fetcher of one worker process. The constructor connects and raises as `KafkaClient.bootstrap`; `close`
+    ends the thread.
 
-    `client` and `fetcher` are there in between; what each allows from another thread is in its docstring.
+    The docstrings of `client` and `fetcher` say what other threads may call.
     """
 
     client: KafkaClient
@@ -45,7 +46,7 @@ class ReadSession:
         return self._io.alive
 
     def close(self) -> None:
-        """Closes the connections and waits for the thread to end. Closing again changes nothing."""
+        """Closes the connections and waits for the thread to end. A second call changes nothing."""
         if self._io.alive:
             try:
                 self._io.run(self._close())
@@ -53,8 +54,8 @@ class ReadSession:
                 self._io.stop()
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """For the next task: knows these partitions, if they are there. What is known from earlier tasks may be older
-        than a partition. Raises `NoBrokersError` where no broker tells of them."""
+        """Prepares for the next task: requests metadata of its partitions, unless an earlier task did. Raises
+        `NoBrokersError` where no broker answers."""
         tps = list(partitions)
         topics = sorted({tp.topic for tp in tps})
         if topics != self._topics:
@@ -64,11 +65,11 @@ class ReadSession:
             self.refresh()
 
     def refresh(self) -> None:
-        """Asks about the topics again. Raises as `begin`."""
+        """Requests metadata of the topics again. Raises as `begin`."""
         self._io.run(self._refresh())
 
     def end(self) -> None:
-        """After a task: reads none of its partitions any more."""
+        """Stops fetching a task's partitions."""
         self.fetcher.revoke(self.fetcher.partitions)
 
     async def _track(self, topics: list[str]) -> None:
@@ -78,7 +79,7 @@ class ReadSession:
         await self.client.update_metadata()
 
     def take(self, timeout_s: float) -> FetchedBytes | None:
-        """The next records, waiting for some up to `timeout_s`; None if there are none. Raises as `Fetcher.take`."""
+        """Takes the next fetched records, waiting up to `timeout_s`; None if there are none. Raises as `Fetcher.take`."""
         self._arrived.clear()
         item = self._taken()
         if item is None and self._arrived.wait(timeout_s):
@@ -104,7 +105,7 @@ class ReadSession:
                 self._config,
                 sources=self._sources.get,
                 lookups=OffsetLookups(client),
-                request_metadata=lambda: _ask(client),
+                request_metadata=lambda: _request_metadata(client),
                 on_ready=self._arrived.set,
             )
             client.cluster.add_listener(lambda _: self._on_metadata())
@@ -126,5 +127,5 @@ class ReadSession:
             await self.client.close()
 
 
-def _ask(client: KafkaClient) -> None:
+def _request_metadata(client: KafkaClient) -> None:
     client.cluster.request_update()

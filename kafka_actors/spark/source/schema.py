@@ -1,4 +1,4 @@
-"""The columns of Spark's Kafka source and the choice that a user makes of them."""
+"""Columns of Spark's Kafka source, and the selection that a user's schema makes of them."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _NULLABLE = frozenset({"key", "value", "headers"})
 
 
 def schema(include_headers: bool) -> StructType:
-    """The seven columns, and `headers` where they are asked for."""
+    """The seven columns, and with `includeHeaders` the column `headers`."""
     return WITH_HEADERS if include_headers else COLUMNS
 
 
 class SourceColumns(Struct, frozen=True):
-    """The columns to hand over, in order. `required` are those that the user's schema says are never null."""
+    """Columns to return to Spark, in order. `required` are NOT NULL in the user's schema."""
 
     names: tuple[str, ...]
     required: frozenset[str] = frozenset()
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """These columns of a batch. Spark wants Arrow's schema to equal its own, NOT NULL included."""
+        """These columns of a batch. Spark requires that Arrow's schema equals its own, NOT NULL included."""
         chosen = batch.select(list(self.names))
         if not self.required:
             return chosen
@@ -57,9 +57,9 @@ class SourceColumns(Struct, frozen=True):
 
 
 def columns_of(wanted: StructType, include_headers: bool) -> SourceColumns:
-    """The columns that `wanted`, the user's `.schema(…)` or ours, names, in its order.
+    """The columns of `wanted`, the user's `.schema(…)` or the source's own, in its order.
 
-    Raises `ConfigError` for a column that isn't there, of another type, or that is said to be without nulls.
+    Raises `ConfigError` for an unknown column, one of another type, and a NOT NULL column that may be null.
     """
     offered = {field.name: field for field in schema(include_headers).fields}
     for field in wanted.fields:

@@ -1,25 +1,177 @@
-"""Which topics and partitions are read: `subscribe`, `subscribePattern` or `assign`."""
+"""The topics, partitions and offsets that a query reads, as its options say them.
+
+`{"orders": {"0": 23, "1": -2}}` names offsets or timestamps by partition, `{"orders": [0, 1]}` partitions alone:
+the same JSON as in the options and checkpoints of Spark's own Kafka source."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import ClassVar
+from enum import Enum
+from typing import Annotated, ClassVar, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
+from kafka_actors.base import decoders
 from kafka_actors.base.topics import check_topics
 from kafka_actors.errors import ConfigError
-from kafka_actors.types import TopicPartition
+from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
-from .case_insensitive import CaseInsensitiveOptions
-from .offset_json import parse_partitions
+from .case_insensitive import LONG_MAX, CaseInsensitiveOptions
+
+T = TypeVar("T")
+
+_PartitionId = Annotated[int, Meta(ge=0, lt=2**31)]
+_OFFSETS = '{"topic": {"0": 23, "1": -2}}'
+_PARTITIONS = '{"topic": [0, 1]}'
+
+
+class LogEnd(Enum):
+    """One of the two ends of a log."""
+
+    EARLIEST = EARLIEST
+    LATEST = LATEST
+
+
+class GivenOffsets(Struct, frozen=True):
+    """Offsets by partition, from the option named `option`; `EARLIEST` and `LATEST` stand for the ends of the log."""
+
+    option: str
+    by_partition: dict[TopicPartition, int]
+
+
+class GivenTimestamps(Struct, frozen=True):
+    """Milliseconds since 1970, from the option named `option`: one for all partitions, or by partition."""
+
+    option: str
+    everywhere: int | None = None
+    by_partition: dict[TopicPartition, int] = {}
+
+    def of(self, tp: TopicPartition) -> int:
+        """The timestamp of one partition. Raises `KeyError` for one that isn't named."""
+        return self.by_partition[tp] if self.everywhere is None else self.everywhere
+
+
+Fixed = LogEnd | GivenOffsets | GivenTimestamps
+
+
+class GivenCommitted(Struct, frozen=True):
+    """Committed offsets of a group; the earliest offset for a partition without one."""
+
+
+Bound = Fixed | GivenCommitted
+
+
+def at(tp: TopicPartition) -> str:
+    """The name of a partition in errors."""
+    return f"{tp.topic}-{tp.partition}"
+
+
+def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
+    """Numbers by partition. Raises `ConfigError` for another form."""
+    decoded = _decode(option, text, dict[str, dict[_PartitionId, int]], _OFFSETS)
+    found: dict[TopicPartition, int] = {
+        TopicPartition(topic, partition): number
+        for topic, numbers in decoded.items()
+        for partition, number in numbers.items()
+    }
+    return found
+
+
+def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
+    """Partitions, sorted, each once. Raises `ConfigError` for another form and where there is none."""
+    decoded = _decode(option, text, dict[str, list[_PartitionId]], _PARTITIONS)
+    found = {TopicPartition(topic, p) for topic, partitions in decoded.items() for p in partitions}
+    if not found:
+        raise ConfigError(option, f"is {text!r}: names no partition; accepts JSON like {_PARTITIONS}")
+    return tuple(sorted(found))
+
+
+def _decode(option: str, text: str, form: type[T], example: str) -> T:
+    try:
+        return decoders.json(form).decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise ConfigError(option, f"is {text!r}: accepts JSON like {example} ({error})") from None
+
+
+_START = "startingOffsets"
+_END = "endingOffsets"
+
+
+def start_of(options: CaseInsensitiveOptions, *, streaming: bool) -> Bound:
+    """Reads the start: by default the latest offsets in a stream, the earliest in a batch. Raises `ConfigError`."""
+    timestamps = _timestamps(options, "startingTimestamp", "startingOffsetsByTimestamp")
+    if timestamps is not None:
+        return timestamps
+    text = options.text(_START)
+    word = ("latest" if streaming else "earliest") if text is None else text.lower()
+    if word == "earliest":
+        return LogEnd.EARLIEST
+    if streaming:
+        if word == "latest":
+            return LogEnd.LATEST
+        if word == "committed":
+            return GivenCommitted()
+        return _offsets(_START, str(text), (EARLIEST, LATEST))
+    if word == "latest":
+        raise ConfigError(_START, "can't be 'latest' in a batch read: accepts 'earliest' or offsets as JSON")
+    if word == "committed":
+        raise ConfigError(
+            _START, "can't be 'committed' in a batch read: accepts 'earliest' or offsets as JSON"
+        )
+    return _offsets(_START, str(text), (EARLIEST,))
+
+
+def end_of(options: CaseInsensitiveOptions) -> Fixed:
+    """Reads the end of a batch: by default the latest offsets. Raises `ConfigError`."""
+    timestamps = _timestamps(options, "endingTimestamp", "endingOffsetsByTimestamp")
+    if timestamps is not None:
+        return timestamps
+    text = options.text(_END)
+    if text is None or text.lower() == "latest":
+        return LogEnd.LATEST
+    if text.lower() == "earliest":
+        raise ConfigError(_END, "can't be 'earliest' in a batch read: accepts 'latest' or offsets as JSON")
+    return _offsets(_END, text, (LATEST,))
+
+
+_MEANINGS = {EARLIEST: "earliest", LATEST: "latest"}
+
+
+def _offsets(name: str, text: str, special: tuple[int, ...]) -> GivenOffsets:
+    offsets = parse_offsets(name, text)
+    for tp, offset in offsets.items():
+        if offset in _MEANINGS and offset not in special:
+            raise ConfigError(
+                name, f"has {offset} ({_MEANINGS[offset]}) for {at(tp)}: not possible in a batch read"
+            )
+        if offset < 0 and offset not in special:
+            accepted = " or ".join(map(str, special))
+            raise ConfigError(name, f"has {offset} for {at(tp)}: accepts offsets from 0 on, or {accepted}")
+    return GivenOffsets(name, offsets)
+
+
+def _timestamps(
+    options: CaseInsensitiveOptions, everywhere: str, by_partition: str
+) -> GivenTimestamps | None:
+    """Reads timestamps, in Spark's order of precedence: one for all partitions, then those by partition, then offsets."""
+    if (timestamp := options.number(everywhere, None, 0, LONG_MAX)) is not None:
+        return GivenTimestamps(everywhere, timestamp)
+    if (text := options.text(by_partition)) is None:
+        return None
+    timestamps = parse_offsets(by_partition, text)
+    for tp, timestamp in timestamps.items():
+        if timestamp < 0:
+            raise ConfigError(by_partition, f"has {timestamp} for {at(tp)}: accepts milliseconds since 1970")
+    return GivenTimestamps(by_partition, None, timestamps)
+
 
 SELECTIONS = ("subscribe", "subscribePattern", "assign")
 
 
 class SubscribeTopics(Struct, frozen=True):
-    """All partitions of these topics."""
+    """Selects all partitions of these topics."""
 
     topics: tuple[str, ...]
 
@@ -31,7 +183,7 @@ class SubscribeTopics(Struct, frozen=True):
 
 
 class SubscribePattern(Struct, frozen=True):
-    """All partitions of the topics whose whole name matches; Kafka's internal topics are left out."""
+    """Selects all partitions of the topics whose whole name matches, without Kafka's internal topics."""
 
     pattern: str
 
@@ -43,7 +195,7 @@ class SubscribePattern(Struct, frozen=True):
 
 
 class AssignPartitions(Struct, frozen=True):
-    """These partitions."""
+    """Selects these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -57,15 +209,15 @@ class AssignPartitions(Struct, frozen=True):
 Selection = SubscribeTopics | SubscribePattern | AssignPartitions
 
 
-def selection_of(given: CaseInsensitiveOptions) -> Selection:
-    """What is selected. Raises `ConfigError` unless exactly one option says so, in its form."""
-    chosen = given.present(SELECTIONS)
+def selection_of(options: CaseInsensitiveOptions) -> Selection:
+    """Reads the selection. Raises `ConfigError` unless exactly one option selects, in its form."""
+    chosen = options.present(SELECTIONS)
     if len(chosen) != 1:
         what = "are given together" if chosen else "are all missing"
         names = ", ".join(chosen or SELECTIONS)
         raise ConfigError(names, f"{what}: exactly one of {', '.join(SELECTIONS)} is needed")
     name = chosen[0]
-    text = given.text(name) or ""
+    text = options.text(name) or ""
     if name == "assign":
         partitions = parse_partitions(name, text)
         _check_names(name, (tp.topic for tp in partitions))
@@ -81,7 +233,9 @@ def selection_of(given: CaseInsensitiveOptions) -> Selection:
     try:
         re.compile(text)
     except re.error as error:
-        raise ConfigError(name, f"is {text!r}: no regular expression of Python's: {error}") from None
+        raise ConfigError(
+            name, f"is {text!r}, which is not a regular expression of Python's: {error}"
+        ) from None
     return SubscribePattern(text)
 
 

@@ -1,4 +1,4 @@
-"""The options and columns of a write: names and refusals of Spark's own Kafka sink."""
+"""Options and columns of a write: names and refusals are those of Spark's own Kafka sink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_SPARK = (
     "asyncProgressTrackingCheckpointIntervalMs",
     "_asyncProgressTrackingOverrideSinkSupportCheck",
 )
-"""What a stream's writer may have for Spark itself, which hands it on to the sink."""
+"""Options of a streaming write for Spark itself, which passes them on to the sink."""
 _TYPES = {
     "key": (StringType, BinaryType),
     "value": (StringType, BinaryType),
@@ -31,7 +31,7 @@ _TYPES = {
 
 
 class SinkOptions(Struct, frozen=True, kw_only=True):
-    """The options of one write, checked. `notes` are for the log: what has no effect."""
+    """Checked options of a write. `notes` are for the log: options without effect."""
 
     client: ClientOptions
     topic: str | None = None
@@ -40,18 +40,18 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def producer(self) -> ProducerConfig:
-        """The client's config, made here and now. Raises `ConfigError`."""
+        """The client's config, made now: references to secrets are resolved. Raises `ConfigError`."""
         return self.client.producer()
 
 
-def parse_sink(options: Mapping[str, str], schema: StructType) -> SinkOptions:
-    """Checks the options of a write, and the columns to be written.
+def parse_sink(raw: Mapping[str, str], schema: StructType) -> SinkOptions:
+    """Checks the options of a write, and the columns that it writes.
 
-    Raises `ConfigError` with the option's name, or `schema` and the column's, and what it accepts.
+    Raises `ConfigError`, which names the option, or `schema` and the column, and says what is accepted.
     """
-    given = CaseInsensitiveOptions(options, (*_NAMES, *_OF_SPARK))
-    client = ClientOptions(given.kafka, "producer")
-    topic = given.text("topic")
+    options = CaseInsensitiveOptions(raw, (*_NAMES, *_OF_SPARK))
+    client = ClientOptions(options.kafka, "producer")
+    topic = options.text("topic")
     if topic is not None:
         check_topic(topic, "topic")
     parsed = SinkOptions(
@@ -60,19 +60,19 @@ def parse_sink(options: Mapping[str, str], schema: StructType) -> SinkOptions:
         columns=_columns(schema, topic),
         notes=tuple(f"{name} has no effect here" for name in client.without_effect()),
     )
-    parsed.producer  # noqa: B018  # what is wrong with it is said at once
+    parsed.producer  # noqa: B018  # raises for wrong client options
     return parsed
 
 
 def _columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """The columns that are written, in the order of the schema; others are passed over, as Spark's sink does."""
+    """The columns to write, in the order of the schema; others are ignored, as by Spark's own sink."""
     if "value" not in schema.names:
         raise ConfigError("schema", "has no column 'value', which is what is written")
     if "topic" not in schema.names and topic is None:
         raise ConfigError(
             "topic", "is missing: name the topic in this option, or for each row in a column 'topic'"
         )
-    taken = []
+    columns = []
     for field in schema.fields:
         if field.name == "headers":
             if not _are_headers(field.dataType.jsonValue()):
@@ -89,16 +89,16 @@ def _columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
                 "schema",
                 f"column {field.name!r} is {field.dataType.simpleString()}: it must be {accepted}",
             )
-        if field.name in taken:
+        if field.name in columns:
             raise ConfigError("schema", f"has more than one column {field.name!r}")
-        taken.append(field.name)
-    return tuple(taken)
+        columns.append(field.name)
+    return tuple(columns)
 
 
-def _are_headers(given: object) -> bool:
-    """Whether it is the headers' type, whatever may be null in it."""
+def _are_headers(kind: object) -> bool:
+    """Whether a type, in JSON, is that of headers, whatever in it may be null."""
     wanted = HEADERS.dataType.jsonValue()
-    return _shape(given) == _shape(wanted)
+    return _shape(kind) == _shape(wanted)
 
 
 def _shape(json: object) -> object:

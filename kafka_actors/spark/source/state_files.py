@@ -1,7 +1,7 @@
-"""The files of a `stateLocation`: where a query starts, in the file of Spark's own source, and its offsets with topic ids.
+"""Files of a `stateLocation`: the start of a query, in the file of Spark's own source, and its offsets with topic ids.
 
-0                          where the first batch starts: Spark's own source reads it, too, and writes the same
-kafka_actors/0, 1, 2, …    offsets in the form that has topic ids: `StreamOffsets.to_json`
+0                          start of the first batch: Spark's own source reads and writes the same file
+kafka_actors/0, 1, 2, …    offsets in the format with topic ids: `StreamOffsets.to_json`
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _FIRST = "0"
 _OURS = "kafka_actors"
 _FORMAT = 1
 _KEPT = 100
-"""As many as Spark keeps of its own log (`spark.sql.streaming.minBatchesToRetain`)."""
+"""Number of files that are kept, as in Spark's own log (`spark.sql.streaming.minBatchesToRetain`)."""
 _SPARKS_VERSION = "v1"
 
 
 class TextFiles:
-    """Small files in a directory or at a URI that pyarrow knows; each is there whole or not at all.
+    """Small files in a directory or at a URI that pyarrow knows; each appears complete or not at all.
 
     Raises `ConfigError`, of `option`, where the file system refuses.
     """
@@ -43,7 +43,7 @@ class TextFiles:
             self._files, self.directory = file_system(location)
 
     def read(self, name: str) -> str | None:
-        """A file's text, None if there is no such file."""
+        """The text of a file, None if there is no such file."""
         with self._errors(name):
             try:
                 with self._files.open_input_stream(f"{self.directory}/{name}") as stream:
@@ -52,27 +52,26 @@ class TextFiles:
                 return None
 
     def write(self, name: str, text: str) -> None:
-        """Makes or replaces a file. It is on the disk when this returns, if that is one of this machine's."""
+        """Makes or replaces a file. On a local file system it is on the disk when this returns."""
         directory, _, base = f"{self.directory}/{name}".rpartition("/")
-        unready = f"{directory}/.{base}.{uuid.uuid4().hex}"
+        unfinished = f"{directory}/.{base}.{uuid.uuid4().hex}"
         with self._errors(name):
             self._files.create_dir(directory, recursive=True)
-            with self._files.open_output_stream(unready) as stream:
+            with self._files.open_output_stream(unfinished) as stream:
                 stream.write(text.encode())
             if isinstance(self._files, fs.LocalFileSystem):
-                sync(unready)
-            self.delete(
-                f"{name.rpartition('/')[0]}/.{base}.crc".lstrip("/")
-            )  # of Hadoop's, for what was there
-            self._files.move(unready, f"{directory}/{base}")
+                sync(unfinished)
+            # The checksum that Hadoop has made for the old content.
+            self.delete(f"{name.rpartition('/')[0]}/.{base}.crc".lstrip("/"))
+            self._files.move(unfinished, f"{directory}/{base}")
 
     def delete(self, name: str) -> None:
-        """Takes a file away, if it is there."""
+        """Deletes a file, if there is one."""
         with self._errors(name), suppress(FileNotFoundError):
             self._files.delete_file(f"{self.directory}/{name}")
 
     def numbers(self, name: str = "") -> list[int]:
-        """The files of a directory whose names are numbers, in order."""
+        """The numbers, in order, that are names of files in a directory."""
         selector = fs.FileSelector(f"{self.directory}/{name}".rstrip("/"), allow_not_found=True)
         with self._errors(name):
             found = self._files.get_file_info(selector)
@@ -88,8 +87,8 @@ class TextFiles:
 
 
 class StateFiles:
-    """See the module. For one process at a time, as a query's checkpoint is. Raises `ConfigError` as `TextFiles`, and for
-    files that are none of these."""
+    """Reads and writes the files of a `stateLocation`; see the module. For one process at a time, as a query's checkpoint
+    is. Raises `ConfigError` as `TextFiles`, and for files in another format."""
 
     def __init__(self, location: str, option: str = _OPTION) -> None:
         self._files = TextFiles(location, option)
@@ -100,40 +99,40 @@ class StateFiles:
     # ------------------------------------------------------------ where the query starts
 
     def first(self) -> dict[TopicPartition, int] | None:
-        """Where the first batch starts, None where nobody has said it."""
+        """The start of the first batch, None if it was never stored."""
         text = self._files.read(_FIRST)
         if text is None:
             return None
         version, newline, offsets = text.lstrip("\0").partition("\n")
-        if not newline:  # as Spark 2.1 wrote it
+        if not newline:  # the format of Spark 2.1
             version, offsets = _SPARKS_VERSION, version
         if version != _SPARKS_VERSION:
             raise ConfigError(self._option, f"{self._files.directory}/{_FIRST} has version {version}")
         return StreamOffsets.from_json(self._decoded(_FIRST, offsets)).by_partition
 
     def keep_first(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Says where the first batch starts, as Spark's own source says it."""
+        """Stores the start of the first batch, in the format of Spark's own source."""
         self._files.write(_FIRST, f"\0{_SPARKS_VERSION}\n{compact(nested(offsets))}")
 
     # ------------------------------------------------------------ offsets with topic ids
 
     def kept(self) -> Iterator[StreamOffsets]:
-        """The kept offsets, newest first."""
+        """Stored offsets, newest first."""
         for number in reversed(self._known):
             if number not in self._read:
                 name = f"{_OURS}/{number}"
                 text = self._files.read(name)
-                given = None if text is None else self._decoded(name, text)
-                if not isinstance(given, dict) or given.get("format") != _FORMAT:
+                document = None if text is None else self._decoded(name, text)
+                if not isinstance(document, dict) or document.get("format") != _FORMAT:
                     raise ConfigError(
                         self._option,
-                        f"{self._files.directory}/{name} has no format {_FORMAT}, which this version reads",
+                        f"{self._files.directory}/{name} is not of format {_FORMAT}, which this version reads",
                     )
-                self._read[number] = StreamOffsets.from_json(given["offsets"])
+                self._read[number] = StreamOffsets.from_json(document["offsets"])
             yield self._read[number]
 
     def keep(self, offsets: StreamOffsets) -> None:
-        """Keeps offsets, before Spark has them. What was kept long ago goes."""
+        """Stores offsets, before Spark has them, and deletes the oldest beyond a hundred."""
         number = self._known[-1] + 1 if self._known else 0
         text = compact({"format": _FORMAT, "offsets": offsets.to_json()})
         self._files.write(f"{_OURS}/{number}", text + "\n")
@@ -154,9 +153,9 @@ class StateFiles:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise ConfigError(self._option, f"{self._files.directory}/{name} is no JSON: {error}") from None
+            raise ConfigError(self._option, f"{self._files.directory}/{name} is not JSON: {error}") from None
 
 
 def compact(document: Any) -> str:
-    """JSON as Spark writes it."""
+    """JSON without blanks, as Spark writes it."""
     return json.dumps(document, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What a stream asks of the brokers at its triggers, for a caller that has no event loop."""
+"""Requests of a stream to the brokers at its triggers, for a caller without an event loop."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import ConfigError, NonEmptyGroupError
 from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
-from .batch_planner import logs_of
 from .machines.offset_ranges import ResolvedRanges, check_named, resolve
 from .machines.stream_offsets import ObservedPartitions, StreamOffsets, newcomers, truncated
-from .offset_json import Fixed, GivenCommitted, GivenOffsets, LogEnd
 from .options import StreamOptions
-from .planning_brokers import PlanningBrokers
-from .selection import SubscribePattern
+from .planning import PlanningBrokers
+from .selection import Fixed, GivenCommitted, GivenOffsets, LogEnd, SubscribePattern
 
 if TYPE_CHECKING:
     from kafka_actors.admin.groups import GroupRequests
@@ -30,11 +28,12 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _METADATA_AGE_S = 1.0
-"""An idle query looks for new records a hundred times a second: new partitions may be a second late."""
+"""Seconds for which metadata are used. An idle query looks for new records a hundred times a second; new partitions may be
+    noticed a second late."""
 
 
 class StreamStart(NamedTuple):
-    """Where a stream starts: as the start of each range, with the topics' ids; and where the logs begin."""
+    """Start of a stream: the start of each range, the topics' ids, and the starts of the logs."""
 
     found: ResolvedRanges
     topic_ids: dict[str, bytes]
@@ -42,7 +41,7 @@ class StreamStart(NamedTuple):
 
 
 class StreamBrokers:
-    """Connections of a stream's planning, kept open between triggers, in a thread of their own."""
+    """Client of a stream's planning, which stays connected between triggers, on an event loop in a thread of its own."""
 
     def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -52,7 +51,7 @@ class StreamBrokers:
 
     @cached_property
     def _groups(self) -> GroupRequests:
-        """Most streams have none: they don't wait for its import."""
+        """Requests for the group, imported on first use: most streams have no group."""
         from kafka_actors.admin.groups import GroupRequests
 
         return GroupRequests(self._brokers.client)
@@ -70,9 +69,9 @@ class StreamBrokers:
     # ------------------------------------------------------------ offsets
 
     def start(self) -> StreamStart:
-        """Where the stream starts.
+        """Resolves the start of the stream.
 
-        Raises as `planner.plan`, but that a pattern may match nothing so far.
+        Raises as `planning.plan`, except that a pattern may match no topic yet.
         """
         return self._run(self._start())
 
@@ -88,15 +87,16 @@ class StreamBrokers:
             return StreamStart(ResolvedRanges([], []), {}, {})
         bound = await self._bound(partitions)
         check_named(bound, partitions)
-        logs = await logs_of(brokers, partitions, bound, LogEnd.LATEST)
+        logs = await brokers.logs(partitions, bound, LogEnd.LATEST)
         found = resolve(logs, bound, LogEnd.LATEST, no_match=options.no_match)
         return StreamStart(found, brokers.topic_ids(partitions), {tp: log.start for tp, log in logs.items()})
 
     async def _bound(self, partitions: list[TopicPartition]) -> Fixed:
-        """`committed` as offsets. A partition without a commit is read from its start: nothing is lost."""
+        """The start as options say, with `committed` resolved to offsets. A partition without a committed offset is read from its
+        start, so that nothing is lost."""
         if not isinstance(self._options.start, GivenCommitted):
             return self._options.start
-        ids = self._brokers.topic_ids(partitions)  # a commit of a topic of before counts for nothing
+        ids = self._brokers.topic_ids(partitions)  # offsets of a deleted topic of the same name don't count
         committed = await self._groups.committed(self._group_id, CallDeadline(self._brokers.client), ids)
         offsets = {tp: committed[tp].offset if tp in committed else EARLIEST for tp in partitions}
         without = sum(offset == EARLIEST for offset in offsets.values())
@@ -109,38 +109,38 @@ class StreamBrokers:
             )
         return GivenOffsets("startingOffsets", offsets)
 
-    def seen(self, base: StreamOffsets, *, since: float | None = None) -> ObservedPartitions:
-        """What there is now, of the topics that are there. `since`: all partitions that there were at that time.
+    def observed(self, base: StreamOffsets, *, since: float | None = None) -> ObservedPartitions:
+        """Looks up the selected partitions and the ends of their logs. `since`: metadata have to be newer than that time.
 
         Raises `NoBrokersAvailable`, a `KafkaError` of a partition.
         """
-        return self._run(self._seen(base, self._clock() - _METADATA_AGE_S if since is None else since))
+        return self._run(self._observed(base, self._clock() - _METADATA_AGE_S if since is None else since))
 
-    async def _seen(self, base: StreamOffsets, since: float) -> ObservedPartitions:
+    async def _observed(self, base: StreamOffsets, since: float) -> ObservedPartitions:
         brokers = self._brokers
         await brokers.connect()
         await brokers.refresh(since)
-        wanted = {**base.by_partition, **self._given_ends}
+        wanted = {**base.by_partition, **self._fixed_ends}
         if not wanted.keys() <= set(brokers.present()):
-            await self._look_again(wanted)
-        seen = await self._ends()
+            await self._wait_for(wanted)
+        observed = await self._ends()
         for _ in range(self._options.lookup_retries):
-            if not truncated(base, seen) and not truncated(StreamOffsets(self._given_ends), seen):
+            if not truncated(base, observed) and not truncated(StreamOffsets(self._fixed_ends), observed):
                 break
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
             await brokers.refresh()
-            seen = await self._ends()
-        starts = await brokers.offsets_while_there(dict.fromkeys(newcomers(base, seen), EARLIEST))
+            observed = await self._ends()
+        starts = await brokers.offsets_while_there(dict.fromkeys(newcomers(base, observed), EARLIEST))
         if starts is None:
-            return await self._seen(base, self._clock())
-        return ObservedPartitions(seen.ends, seen.topic_ids, starts)
+            return await self._observed(base, self._clock())
+        return ObservedPartitions(observed.ends, observed.topic_ids, starts)
 
     @property
-    def _given_ends(self) -> dict[TopicPartition, int]:
+    def _fixed_ends(self) -> dict[TopicPartition, int]:
         return {} if self._options.ends is None else self._options.ends.by_partition
 
-    async def _look_again(self, wanted: Collection[TopicPartition]) -> None:
-        """What seems to be gone may only be unknown to the broker that was asked."""
+    async def _wait_for(self, wanted: Collection[TopicPartition]) -> None:
+        """Requests metadata again for missing partitions, which may only be unknown to the broker that answered."""
         for _ in range(self._options.lookup_retries):
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
             await self._brokers.refresh()
@@ -153,7 +153,7 @@ class StreamBrokers:
             ends = await self._brokers.offsets_while_there(dict.fromkeys(partitions, LATEST))
             if ends is not None:
                 return ObservedPartitions(ends, self._brokers.topic_ids(partitions))
-            await self._look_again(partitions)
+            await self._wait_for(partitions)
 
     # ------------------------------------------------------------ the group
 
@@ -163,8 +163,8 @@ class StreamBrokers:
         return self._options.group_id
 
     def check_group(self) -> None:
-        """Raises `NonEmptyGroupError` for a group that has members: its offsets are theirs; and what a broker says of
-        a group that may not be described."""
+        """Raises `NonEmptyGroupError` for a group with members, which commit its offsets; and the broker's error for a group that
+        may not be described."""
         self._run(self._check_group())
 
     async def _check_group(self) -> None:
@@ -176,7 +176,8 @@ class StreamBrokers:
             )
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits for the group, as no member of it, offsets of topics as they are now. Raises `NonEmptyGroupError` and what else keeps it from that."""
-        made = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+        """Commits offsets for the group without being a member, of topics with their present ids. Raises `NonEmptyGroupError`, and
+        other errors that keep it from committing."""
+        to_commit = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
         ids = self._brokers.topic_ids(offsets)
-        self._run(self._groups.commit(self._group_id, made, CallDeadline(self._brokers.client), ids))
+        self._run(self._groups.commit(self._group_id, to_commit, CallDeadline(self._brokers.client), ids))

@@ -1,4 +1,4 @@
-"""`StreamDriver`: what a stream answers Spark where the query is planned, from trigger to trigger."""
+"""`StreamDriver`: answers Spark's questions about a stream's offsets where the query is planned, from trigger to trigger."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from kafka_actors.admin.requests import raise_first
 from kafka_actors.errors import ConfigError, DataLossError, KafkaActorsError
 from kafka_actors.types import TopicPartition
 
-from .machines.behind import offsets_behind
-from .machines.checkpoint import CheckpointProgress
 from .machines.stream_offsets import (
     MinOffsetsDelay,
     ObservedPartitions,
@@ -30,22 +28,23 @@ from .machines.stream_offsets import (
     ranges_between,
     started_late,
 )
+from .machines.stream_progress import CheckpointProgress, offsets_behind
 from .machines.tasks import Task, tasks_of
 from .offset_format import OffsetFormat
-from .offset_json import GivenOffsets, at
 from .options import StreamOptions
+from .selection import GivenOffsets, at
 from .stream_brokers import StreamBrokers
 
 logger = logging.getLogger(__name__)
 
 _COMMIT_PAUSE_S = 10.0
-"""Until the same offsets are tried again: an idle query is asked a hundred times a second."""
+"""Seconds until a refused commit is tried again: Spark calls an idle query a hundred times a second."""
 
 
 class StreamDriver:
-    """Offsets go in and out in Spark's form, as `StreamOffsets.to_json` has it. For one thread.
+    """Plans the micro-batches of a stream. Offsets go in and out in the form of `OffsetFormat`. For one thread.
 
-    Every call may raise `NoBrokersAvailable`, a `KafkaError`, and with `failOnDataLoss` a `DataLossError`.
+    Every method may raise `NoBrokersAvailable`, a `KafkaError`, and with `failOnDataLoss` a `DataLossError`.
     """
 
     def __init__(
@@ -57,19 +56,21 @@ class StreamDriver:
         self._options = options
         self._clock = clock
         self._brokers = brokers or StreamBrokers(options, clock)
-        self._hold = MinOffsetsDelay(options.min_offsets, options.max_trigger_delay_ms / 1000)
+        self._delay = MinOffsetsDelay(options.min_offsets, options.max_trigger_delay_ms / 1000)
         self._first: StreamOffsets | None = None
-        self._known: StreamOffsets | None = None  # the newest end that Spark showed or was told
+        self._known: StreamOffsets | None = None  # the newest end that Spark passed or got
         self._target = None if options.ends is None else options.ends.by_partition
-        self._available_at: float | None = None  # of when all is to be read, until that is known
+        self._available_at: float | None = (
+            None  # Trigger.AvailableNow: when it was prepared, until its target is known
+        )
         self._newest: dict[TopicPartition, int] | None = None
         self._format = OffsetFormat(options)
         self._first_kept = False
         self._checkpoint = CheckpointProgress()
         self._committed: dict[TopicPartition, int] = {}
         self._refused: dict[TopicPartition, int] = {}
-        self._again_at = 0.0
-        self._told: set[str] = set()
+        self._retry_at = 0.0
+        self._logged: set[str] = set()
         self._group_checked = False
         for note in options.notes:
             logger.warning("%s", note)
@@ -81,7 +82,7 @@ class StreamDriver:
     # ------------------------------------------------------------ offsets
 
     def initial(self) -> dict[str, Any]:
-        """Where a new query starts: the same at each call."""
+        """The start of a new query: the same at each call."""
         return self._format.shown(self._initial())
 
     def _initial(self) -> StreamOffsets:
@@ -96,7 +97,7 @@ class StreamDriver:
 
     def _start(self) -> StreamOffsets:
         found, ids, log_starts = self._brokers.start()
-        self._tell(found.losses)
+        self._report(found.losses)
         first = StreamOffsets({r.tp: r.start for r in found.ranges}, ids, initial=True)
         ends = self._options.ends
         if ends is None:
@@ -105,60 +106,68 @@ class StreamDriver:
         return limited_to(first, ends, log_starts)
 
     def _check_before(self, first: StreamOffsets, ends: StreamOffsets) -> None:
-        """Offsets behind the end were said by mistake; times are the same for all partitions."""
+        """Raises `ConfigError` for start offsets behind the end. A timestamp, which is for all partitions, may be."""
         start = self._options.start
         for tp in sorted(first.by_partition.keys() & ends.by_partition.keys()):
             end = ends.by_partition[tp]
             if isinstance(start, GivenOffsets) and start.by_partition[tp] > end:
-                asked = start.by_partition[tp]
-                raise ConfigError(start.option, f"has {asked} for {at(tp)}, which is to be read up to {end}")
+                requested = start.by_partition[tp]
+                raise ConfigError(
+                    start.option, f"has {requested} for {at(tp)}, which is to be read up to {end}"
+                )
 
     def latest(self, start: dict[str, Any] | None = None, *, limited: bool = True) -> dict[str, Any]:
-        """The end of the next batch: what Spark gave as `start` where there is nothing to read.
+        """The end of the next batch; it is `start` where there is nothing to read.
 
-        Without `start` (before Spark 4.2) the newest end that is known is the start; if there is none, the query is
-        new. `limited`: whether the options' limits hold, which some triggers pass over.
+        Without `start` (before Spark 4.2) the batch starts at the newest known end, or at the start of a new query.
+        `limited`: whether the options' limits apply, which some triggers ignore.
         """
         self._check_group()
         base = self._format.read(start) if start is not None else self._known or self._initial()
-        seen = self._brokers.seen(base, since=self._available_at)
+        observed = self._brokers.observed(base, since=self._available_at)
         if self._available_at is not None:
-            self._target, self._available_at = seen.ends, None
+            self._target, self._available_at = observed.ends, None
         if self._options.ends is not None:
-            raise_first(out_of_reach(base, seen, self._options.ends))
-            seen = capped(seen, self._options.ends.by_partition)
+            raise_first(out_of_reach(base, observed, self._options.ends))
+            observed = capped(observed, self._options.ends.by_partition)
         if start is not None:
-            self._commit(self._checkpoint.at(base), seen)  # Spark plans a batch when the one before has ended
-        self._newest, self._known = seen.ends, base
-        end = self._end(base, seen, limited)
+            self._commit(
+                self._checkpoint.safe_at(base), observed
+            )  # Spark plans a batch when the last one has ended
+        self._newest, self._known = observed.ends, base
+        end = self._end(base, observed, limited)
         if self._format.same(base, end) and not base.initial:
-            end = base  # a topic made anew, whose log ends there, too: it is read when it goes on
+            end = base  # a topic that was created again, with the same end: it is read when it grows
         self._known = end
         return start if start is not None and end is base else self._format.write(end, base)
 
-    def _end(self, base: StreamOffsets, seen: ObservedPartitions, limited: bool) -> StreamOffsets:
-        self._tell(started_late(base, seen))
+    def _end(self, base: StreamOffsets, observed: ObservedPartitions, limited: bool) -> StreamOffsets:
+        self._report(started_late(base, observed))
         if self._target is not None:
-            seen = capped(seen, self._target)
-        elif limited and self._hold.holds(pending(base, seen), self._clock()):
+            observed = capped(observed, self._target)
+        elif limited and self._delay.holds(pending(base, observed), self._clock()):
             return base
         limit = self._options.max_offsets if limited else None
-        end = advance(base, seen, max_offsets=limit, selects=self._options.selection.selects)
-        topics = {tp.topic for tp in seen.ends}
+        end = advance(base, observed, max_offsets=limit, selects=self._options.selection.selects)
+        topics = {tp.topic for tp in observed.ends}
         gone = [tp for tp in base.by_partition if tp.topic not in topics]
-        self._tell(losses(replace(base, initial=False), end, gone))  # nothing stands for the start but itself
+        self._report(
+            losses(replace(base, initial=False), end, gone)
+        )  # the start itself counts here, not the one in `end`
         return end
 
     def prepare_available_now(self) -> None:
-        """Everything that is there now is what the query reads (Trigger.AvailableNow), or up to the given ends. `latest`
-        looks what that is: it comes next, and knows what was read, which a broker that is behind may not have. A client
-        that asks again at once what topics there are waits for a tenth of a second, so what is asked from here on counts."""
+        """Fixes the target of the query (Trigger.AvailableNow): all records that exist now, or the ends of the options.
+
+        `latest`, which Spark calls next, looks the target up: it knows the stream's position, which a lagging broker may not
+        have reached. It accepts metadata that are requested from now on, because a client that requests them twice in a
+        row waits for a tenth of a second."""
         self._available_at = self._clock() if self._options.ends is None else None
         self._check_group()
 
     def reported(self) -> dict[str, Any] | None:
-        """For the query's progress: the ends of the logs at the last trigger, and how far the planned end is behind
-        them, by the names of the metrics of Spark's own source."""
+        """The ends of the logs at the last trigger, and the lag of the planned end under the names of Spark's own metrics, for the
+        query's progress."""
         if self._newest is None or self._known is None:
             return None
         behind = offsets_behind(self._newest, self._known.by_partition)
@@ -167,8 +176,8 @@ class StreamDriver:
     # ------------------------------------------------------------ batches
 
     def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
-        """The ranges of each task of the batch between two offsets. Raises `ConfigError` for a first batch of Spark's own
-        source whose start isn't known."""
+        """The ranges of each task of the batch between two offsets. Raises `ConfigError` for a first batch that Spark's own source
+        planned and whose start is unknown."""
         first, last = self._format.read(start), self._format.read(end)
         if first.initial and last.start is None and not self._first_kept:
             raise ConfigError(
@@ -178,7 +187,7 @@ class StreamDriver:
                 "kafka-actors spark-checkpoint convert --to kafka-actors",
             )
         self._known = last
-        self._tell(losses(first, last))
+        self._report(losses(first, last))
         return tasks_of(
             ranges_between(first, last),
             min_partitions=self._options.min_partitions,
@@ -186,27 +195,27 @@ class StreamDriver:
         )
 
     def checkpointed(self, end: dict[str, Any]) -> None:
-        """Spark from 4.2 on says what is in its checkpoint. What the group may know of it is committed by `latest`."""
-        self._checkpoint.told(self._format.read(end))
+        """Takes the offsets of a `commit` of Spark from 4.2 on. The group's offsets are committed later, by `latest`."""
+        self._checkpoint.committed(self._format.read(end))
 
     def finished(self, end: dict[str, Any]) -> None:
-        """Spark before 4.2 has finished all up to `end`, and says so a batch late; or a query has ended there."""
+        """Commits `end` for the group: Spark before 4.2 has finished that batch, as it says a batch late, or the query has ended."""
         if not self._options.commit_offsets:
             return
         done = self._format.read(end)
         try:
-            seen = self._brokers.seen(done)
+            observed = self._brokers.observed(done)
         except KafkaActorsError as error:
             logger.warning("group %s: offsets are not committed: %s", self._options.group_id, error)
         else:
-            self._commit(done, seen)
+            self._commit(done, observed)
 
-    def _tell(self, found: Iterable[DataLossError]) -> None:
+    def _report(self, found: Iterable[DataLossError]) -> None:
         for loss in found:
             if self._options.fail_on_data_loss:
                 raise loss
-            if str(loss) not in self._told:
-                self._told.add(str(loss))
+            if str(loss) not in self._logged:
+                self._logged.add(str(loss))
                 logger.warning("%s; going on, because failOnDataLoss is false", loss)
 
     # ------------------------------------------------------------ the group
@@ -216,20 +225,20 @@ class StreamDriver:
             self._brokers.check_group()
             self._group_checked = True
 
-    def _commit(self, done: StreamOffsets, seen: ObservedPartitions) -> None:
-        """Commits what is new, of topics that are the same still. Spark's checkpoint is what counts, so a failure is
-        only told."""
+    def _commit(self, done: StreamOffsets, observed: ObservedPartitions) -> None:
+        """Commits new offsets of topics that still have the same ids. A failure is only logged, because the query goes on from
+        Spark's checkpoint."""
         if not self._options.commit_offsets or done.initial:
             return
-        here = seen.ends.keys() - newcomers(done, seen)
+        here = observed.ends.keys() - newcomers(done, observed)
         new = {tp: o for tp, o in done.by_partition.items() if tp in here and self._committed.get(tp) != o}
         now = self._clock()
-        if not new or (new == self._refused and now < self._again_at):
+        if not new or (new == self._refused and now < self._retry_at):
             return
         try:
             self._brokers.commit(new)
         except KafkaActorsError as error:
-            self._refused, self._again_at = new, now + _COMMIT_PAUSE_S
+            self._refused, self._retry_at = new, now + _COMMIT_PAUSE_S
             logger.warning("group %s: offsets are not committed: %s", self._options.group_id, error)
         else:
             self._committed.update(new)

@@ -1,7 +1,7 @@
 """Tables of a catalog: `CREATE TABLE orders USING kafka_actors OPTIONS (…)`.
 
-Spark keeps a table's options and gives them when it asks for the schema, but not when the table is read (4.1 to 4.3,
-when tried). What the schema's columns are said to be comes back, though: so the options are noted there.
+Spark passes a table's options when it asks for the schema, but not when the table is read (as tried with 4.1 to 4.3). It
+does pass back the metadata of the schema's columns, so the options are stored there.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kafka_actors.errors import ConfigError, UsageError
 
 from .case_insensitive import KAFKA
 
-_NOTE = "kafka_actors.options"
+_METADATA_KEY = "kafka_actors.options"
 _OF_CATALOG = "provider"
-"""The catalog adds this to the options of a table."""
+"""Option that the catalog adds to those of a table."""
 
 
-def noted(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema; if it is that of a table, with its options noted.
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema; for a table with its options in the first column's metadata.
 
-    Raises `ConfigError` for a secret that is written out: a catalog shows what it keeps.
+    Raises `ConfigError` for a secret in plain text, because a catalog shows its tables' options.
     """
     if _OF_CATALOG not in options:
         return schema
@@ -34,19 +34,19 @@ def noted(schema: StructType, options: Mapping[str, str]) -> StructType:
         if name.startswith(KAFKA):
             _check_secret(name, value)
     first, *others = schema.fields
-    note = {_NOTE: json.dumps(dict(options), sort_keys=True)}
-    return StructType([StructField(first.name, first.dataType, first.nullable, note), *others])
+    metadata = {_METADATA_KEY: json.dumps(dict(options), sort_keys=True)}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
 
 
 def options_of(options: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """The options given, and those of the table if it is one. Raises `UsageError` where there are neither."""
+    """The options, and those in the metadata of a table's schema. Raises `UsageError` where there are neither."""
     for field in schema.fields:
-        if _NOTE in field.metadata:
-            kept: dict[str, str] = json.loads(field.metadata[_NOTE])
+        if _METADATA_KEY in field.metadata:
+            kept: dict[str, str] = json.loads(field.metadata[_METADATA_KEY])
             return {**kept, **options}
     if not options:
         raise UsageError(
-            "Spark gave no options: a table has to be created without columns of its own, so that it keeps them"
+            "Spark passed no options: a table has to be created without columns of its own, so that it keeps them"
         )
     return options
 
@@ -60,5 +60,5 @@ def _check_secret(name: str, value: str) -> None:
     if not all(refers(text) for text in secrets):
         raise ConfigError(
             name,
-            "is written out, and a catalog shows what it keeps: refer to it by ${env:NAME} or ${file:path:key}",
+            "is in plain text, and a catalog shows a table's options: refer to it by ${env:NAME} or ${file:path:key}",
         )

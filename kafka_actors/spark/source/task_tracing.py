@@ -1,7 +1,7 @@
-"""What the executors' Python workers tell of Spark's tasks, where the `OTEL_*` variables of their environment ask for it.
+"""Traces and logs of Spark's tasks in the executors' Python workers, where the `OTEL_*` environment variables enable them.
 
-A worker works on one task after the other, so the task is in the resource of its spans, and in each of its log lines, under the names
-that the collector's `apachespark` receiver has for them.
+A worker runs one task at a time, so the task's attributes are in the resource of its spans and in each of its log lines, under
+the names of the collector's `apachespark` receiver.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 2.0
-"""So long a task waits at its end for a collector that takes no spans; what is not sent by then is sent in the time of later tasks."""
+"""Seconds that a task waits at its end for a slow collector; later tasks send the rest."""
 
 _sending: list[threading.Thread] = []
 
 
 @contextmanager
 def traced_task() -> Iterator[bool]:
-    """Around what this process does of a task: log lines name it meanwhile. Gives whether anybody traces; what was traced and said is
-    sent at the end, because Spark may end its workers at any time. Telemetry that can't be set up is a warning: the
-    variables may be meant for others on the machine."""
+    """Context of a task: log lines have its attributes. Yields whether tracing is on. Spans and logs are sent at the end,
+    because Spark may end its workers at any time. Telemetry that can't be set up is only a warning: the variables may be
+    meant for other programs on the machine."""
     context: Any = TaskContext.get()
     if context is None:  # not in a task
         yield False
@@ -64,7 +64,7 @@ def _begin(application: dict[str, str | int], task: dict[str, str | int]) -> boo
 
 @functools.cache
 def _lines_on_stderr() -> None:
-    """Nobody has set up logging in Spark's Python workers, unless the user's own code does."""
+    """Logs to stderr: Spark's Python workers have no logging set up, unless the user's code does it."""
     logging.getLogger("kafka_actors").addHandler(LastResort())
 
 
@@ -76,7 +76,7 @@ def _warn(problem: str) -> None:
 def _send() -> None:
     while _sending and not _sending[0].is_alive():
         del _sending[0]
-    if _sending:  # the collector has not taken what was sent before
+    if _sending:  # the collector is still busy with an earlier flush
         return
     thread = threading.Thread(target=flush, args=(FLUSH_S,), name="kafka-actors-flush", daemon=True)
     _sending.append(thread)
@@ -85,7 +85,7 @@ def _send() -> None:
 
 
 def application_of(context: Any) -> dict[str, str | int]:
-    """What stays the same for as long as a worker lives. Spark SQL hands its driver's settings to each task."""
+    """Attributes of the application, which are constant in a worker. Spark SQL passes its driver's settings to each task."""
     found = {
         "spark.application.id": context.getLocalProperty("spark.app.id")
         or os.environ.get("SPARK_APPLICATION_ID"),  # of executors on Kubernetes
@@ -95,7 +95,7 @@ def application_of(context: Any) -> dict[str, str | int]:
 
 
 def attributes_of(context: Any) -> dict[str, str | int]:
-    """A task: where Spark shows it, which try of it this is, and of which micro-batch it is a part."""
+    """Attributes of a task: its ids in Spark's UI, the attempt, and the micro-batch."""
     task: dict[str, str | int | None] = {
         "spark.stage.id": context.stageId(),
         "spark.partition.id": context.partitionId(),
@@ -108,7 +108,7 @@ def attributes_of(context: Any) -> dict[str, str | int]:
 
 
 def polled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches, each with a span of the time for which it was waited."""
+    """The batches, each with a span for the time spent waiting for it."""
     began = time.monotonic()
     for batch in batches:
         received(None, None, batch, time.monotonic() - began)

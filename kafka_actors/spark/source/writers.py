@@ -1,4 +1,4 @@
-"""The writers: what Spark calls of a `df.write` and a `df.writeStream`, at planning, in tasks and at the end."""
+"""The writers: the methods that Spark calls for `df.write` and `df.writeStream`, at planning, in tasks and at the end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from pyspark.sql.datasource import (
 )
 
 from kafka_actors.errors import KafkaActorsError
-from kafka_actors.sinks.targets import check_target, is_final
+from kafka_actors.sinks.kafka import check_target, is_final
 
-from .gc_settings import leave_imports_out
-from .one_line_errors import OneLineErrors
 from .sink_options import SinkOptions
+from .spark_calls import OneLineErrors, freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +27,7 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class WriteCommit(WriterCommitMessage):
-    """What a task wrote, and the brokers have acknowledged; or the error that a second try would only repeat."""
+    """Result of a task: the number of acknowledged rows; or an error that a retry would only repeat."""
 
     def __init__(self, rows: int, refused: KafkaActorsError | None = None) -> None:
         self.rows = rows
@@ -36,10 +35,10 @@ class WriteCommit(WriterCommitMessage):
 
 
 class _TaskWrites:
-    """Rows are in the log once a task has ended, and stay there whatever becomes of the others: at least once."""
+    """Base of the writers. Delivery is at least once: rows of a finished task stay in the log even if other tasks fail."""
 
     def __init__(self, options: SinkOptions) -> None:
-        leave_imports_out()
+        freeze_imports()
         self._options = options
         with OneLineErrors():
             check_target(options.producer, options.topic, "the option topic's topic")
@@ -56,10 +55,10 @@ class _TaskWrites:
         except KafkaActorsError as error:
             if not is_final(error):
                 raise
-            return WriteCommit(0, error)  # a task that raises is tried three times more
+            return WriteCommit(0, error)  # Spark would retry a task that raises three times
 
     def _commit(self, messages: Messages) -> None:
-        leave_imports_out()
+        freeze_imports()
         for message in messages:
             if isinstance(message, WriteCommit) and message.refused is not None:
                 with OneLineErrors():
@@ -74,29 +73,29 @@ class KafkaBatchWriter(_TaskWrites, DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteCommit:
-        """All rows of a task, acknowledged when it returns. Raises as `writing.write_batches`."""
+        """Writes the rows of a task, and returns when they are acknowledged. Raises as `task_writer.write_batches`."""
         return self._write(iterator)
 
     def commit(self, messages: Messages) -> None:
-        """All tasks have ended. Raises what the brokers refused for good."""
+        """Ends a write of which all tasks have returned. Raises the permanent error of a task."""
         self._commit(messages)
 
     def abort(self, messages: Messages) -> None:
-        """A task failed for good."""
+        """Ends a write of which a task has failed."""
         self._abort(messages)
 
 
 class KafkaStreamWriter(_TaskWrites, DataSourceStreamArrowWriter):
-    """Writes the rows of a stream. A micro-batch that is done again after a crash is written again."""
+    """Writes the rows of a stream. A micro-batch that Spark runs again after a crash is written again."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteCommit:
-        """All rows of a task, acknowledged when it returns. Raises as `writing.write_batches`."""
+        """Writes the rows of a task, and returns when they are acknowledged. Raises as `task_writer.write_batches`."""
         return self._write(iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        """All tasks have ended. Raises what the brokers refused for good."""
+        """Ends a micro-batch of which all tasks have returned. Raises the permanent error of a task."""
         self._commit(messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        """A task failed for good."""
+        """Ends a micro-batch of which a task has failed."""
         self._abort(messages)

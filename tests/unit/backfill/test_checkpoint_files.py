@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from kafka_actors.backfill.checkpoint_files import LocalFiles, files_of
-from kafka_actors.backfill.query_checkpoint import finished_offsets
+from kafka_actors.backfill.checkpoint_files import LocalFiles, files_of, finished_offsets
 from kafka_actors.errors import ConfigError, HandoverError
 from kafka_actors.types import TopicPartition
 

@@ -63,8 +63,8 @@ def run(pipeline, values):
         (None, "tombstone"),
         (b"", "ends before"),
         (written(ROW)[:-1], "ends before"),
-        (written(ROW) + b"x", "1 bytes are left over"),
-        (written(ROW) * 2, "left over"),
+        (written(ROW) + b"x", "1 bytes follow the record"),
+        (written(ROW) * 2, "bytes follow the record"),
     ],
 )
 @pytest.mark.parametrize("at", [0, 1, 2])
@@ -135,7 +135,7 @@ def test_behind_a_schema_id_only_values_with_that_id():
     outcome = run(READ.decode_avro(AVRO, schema_id=7, on_error="skip"), [framed, other, written(ROW), b"\0"])
     assert outcome.rows[0].origin.tolist() == [0]
     assert outcome.failures[0].reason == "the value was written with schema id 8, not 7"
-    assert "no schema id" in outcome.failures[1].reason
+    assert "does not begin with a schema id" in outcome.failures[1].reason
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,7 @@ def test_dataframe_stages_are_refused_on_ray_before_the_start():
         ),
         (
             lambda: JSON.filter(pc.field("id") > 0, on_error="dead_letter").write(double),
-            "nobody said where to",
+            "no topic for them",
         ),
     ],
 )

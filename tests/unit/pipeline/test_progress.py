@@ -2,8 +2,7 @@
 
 import io
 
-from kafka_actors.pipeline.live_line import display_for
-from kafka_actors.pipeline.progress import RateMeter, RunProgress, html, line
+from kafka_actors.pipeline.progress import RateMeter, RunProgress, display_for, html, line
 
 
 def reading(**more):

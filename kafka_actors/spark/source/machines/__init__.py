@@ -1,1 +1,1 @@
-"""What decides on Spark's side, without sockets, threads, clock or Spark: offset ranges and what is lost."""
+"""Pure decisions of the data source, without sockets, threads, clock or Spark: offsets, ranges, tasks, losses."""

@@ -1,4 +1,11 @@
-"""What a query's filters say about the ranges that have to be read at all. Spark applies the filters all the same."""
+"""Narrowing of offset ranges by a query's filters.
+
+Theory of operation. `pushFilters` of the batch reader passes the filters that compare `partition`, `offset` or `timestamp`
+with constants. `narrowing_of` intersects them to one `FilterRange`; `narrowed` cuts the planned ranges to it. This only
+avoids reading: Spark applies all filters to the rows again, so a filter that can't narrow is simply ignored, and a
+range may always be too wide but never too narrow. Timestamps narrow only from below, by the first offset at or after
+the bound (ListOffsets), because producers set timestamps and a later record may have an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +22,7 @@ Operator = Literal["=", "<", "<=", ">", ">=", "in"]
 
 
 class FilterCondition(NamedTuple):
-    """A column compared with a value; with "in" the values. Timestamps are milliseconds since 1970."""
+    """Comparison of a column with a value, or with "in" with a list. Timestamps are milliseconds since 1970."""
 
     column: str
     operator: Operator
@@ -23,7 +30,7 @@ class FilterCondition(NamedTuple):
 
 
 class FilterRange(Struct, frozen=True):
-    """Partitions (None: all), offsets from `first` to before `end`, and records not older than `from_ms`."""
+    """Partitions (None: all), offsets from `first` to `end` (exclusive), and records not older than `from_ms`."""
 
     partitions: frozenset[int] | None = None
     first: int = 0
@@ -35,7 +42,7 @@ EVERYTHING = FilterRange()
 
 
 def narrowing_of(conditions: Iterable[FilterCondition]) -> FilterRange:
-    """What all these conditions together leave. One about another column leaves everything."""
+    """The range that fulfils all conditions; a condition on another column doesn't narrow it."""
     found = EVERYTHING
     for condition in conditions:
         found = _with(found, condition)
@@ -53,14 +60,14 @@ def _with(found: FilterRange, condition: FilterCondition) -> FilterRange:
         first = first if lowest is None else max(first, lowest)
         end = end if highest is None else highest + 1 if end is None else min(end, highest + 1)
     elif column == "timestamp" and lowest is not None and lowest >= 0:
-        # An upper bound says nothing: producers set timestamps, so a later record may have an earlier one. Nor does a time
-        # before 1970: asked for -1, brokers give the end of the log, for -2 its start, and for another one an error.
+        # An upper bound can't narrow: producers set timestamps, so a later record may have an earlier one. Nor can a time
+        # before 1970: to brokers -1 is the end of the log, -2 its start, and others are errors.
         from_ms = lowest if from_ms is None else max(from_ms, lowest)
     return FilterRange(partitions, first, end, from_ms)
 
 
 def _bounds(operator: Operator, value: Any) -> tuple[int | None, int | None]:
-    """The lowest and the highest value that fulfil it."""
+    """The lowest and the highest integer that fulfil a comparison, None without a bound."""
     if operator == "in":
         return (min(value), max(value)) if value else (None, None)
     return {
@@ -73,18 +80,18 @@ def _bounds(operator: Operator, value: Any) -> tuple[int | None, int | None]:
 
 
 def narrowed(
-    ranges: Iterable[TaskRange], narrowing: FilterRange, young: Mapping[TopicPartition, int]
+    ranges: Iterable[TaskRange], narrowing: FilterRange, from_offsets: Mapping[TopicPartition, int]
 ) -> list[TaskRange]:
-    """The parts of the ranges that can have such records, empty ones included.
+    """The parts of the ranges that can have records within the filters, empty ones included.
 
-    `young` has the first offset that isn't older than `from_ms`, -1 where there is none.
+    `from_offsets` has the first offset at or after `from_ms` by partition, -1 without one.
     """
     found = []
     for r in ranges:
         start = max(r.start, narrowing.first)
         end = r.end if narrowing.end is None else min(r.end, narrowing.end)
         if narrowing.from_ms is not None:
-            start = max(start, young[r.tp]) if young[r.tp] >= 0 else end
+            start = max(start, from_offsets[r.tp]) if from_offsets[r.tp] >= 0 else end
         if narrowing.partitions is not None and r.partition not in narrowing.partitions:
             start = end
         found.append(TaskRange(r.topic, r.partition, min(start, end), end, r.topic_id))

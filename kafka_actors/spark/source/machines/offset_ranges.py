@@ -1,4 +1,12 @@
-"""From a start and an end to exact offset ranges: what Spark's `KafkaOffsetReader` decides."""
+"""Offset ranges: resolution of the start and end that the options say to exact offsets.
+
+Theory of operation. Options say where a read starts and ends: at an end of the logs, at offsets, or at timestamps, for all
+partitions or by partition. Brokers say where each log starts and ends, and which offsets match the timestamps
+(`LogRange`). `resolve` makes a `TaskRange` of each partition. An offset outside of the log is not an error here but
+a `DataLossError` in the result, which the caller raises or logs (`failOnDataLoss`), and the range is cut to the log.
+`check_named` and `check_order` refuse options that can't be meant. The rules are those of Spark's own
+`KafkaOffsetReader`.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from kafka_actors.errors import ConfigError, DataLossError
-from kafka_actors.spark.source.offset_json import Fixed, GivenOffsets, GivenTimestamps, LogEnd, at
+from kafka_actors.spark.source.selection import Fixed, GivenOffsets, GivenTimestamps, LogEnd, at
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
 
 class TaskRange(Struct, frozen=True, array_like=True):
-    """Offsets `start` to `end` (exclusive) of one partition, and the topic's id when the range was planned."""
+    """Offsets from `start` to `end` (exclusive) of one partition, and the topic's id at the time of planning."""
 
     topic: str
     partition: int
@@ -26,13 +34,13 @@ class TaskRange(Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """Offsets, not records: compaction and transactions leave gaps."""
+        """The number of offsets, of which compaction and transactions may leave fewer records."""
         return self.end - self.start
 
 
 class LogRange(Struct, frozen=True):
-    """What a partition's log holds: offsets from `start` to `end` (exclusive; under read_committed the last
-    stable offset). `start_match` and `end_match` answer a look-up by timestamp: -1 where no record is as young."""
+    """Log of a partition: offsets from `start` to `end` (exclusive; under read_committed the last stable offset).
+    `start_match` and `end_match` are the results of a look-up by timestamp, -1 where no record matches."""
 
     start: int
     end: int
@@ -41,17 +49,15 @@ class LogRange(Struct, frozen=True):
 
 
 class ResolvedRanges(Struct, frozen=True):
-    """The ranges, one for each partition, empty ones included; and what the user asked for that the log hasn't."""
+    """Ranges, one for each partition, empty ones included; and the losses where options name offsets outside of a log."""
 
     ranges: list[TaskRange]
     losses: list[DataLossError]
 
 
 def check_named(bound: Fixed, partitions: Iterable[TopicPartition]) -> None:
-    """Offsets or timestamps by partition have to name all partitions that are read, and no others, as in Spark.
-
-    Raises `ConfigError` with the partitions that are missing or too many.
-    """
+    """Raises `ConfigError` for offsets or timestamps by partition that don't name exactly the partitions that are read, as in
+    Spark. The error names the ones that are missing or too many."""
     if not isinstance(bound, (GivenOffsets, GivenTimestamps)):
         return
     if isinstance(bound, GivenTimestamps) and bound.everywhere is not None:
@@ -73,19 +79,19 @@ def resolve(
     no_match: str = "error",
     topic_ids: Mapping[str, bytes | None] | None = None,
 ) -> ResolvedRanges:
-    """The ranges of all partitions in `logs`, sorted.
+    """Resolves the ranges of all partitions in `logs`, sorted.
 
-    An offset outside of the log is a loss, and its range is cut to what is there. `no_match`: what a start
-    timestamp does that no record matches, "error" (`ConfigError`) or "latest".
+    An offset outside of the log is a loss, and its range is cut to the log. `no_match`: the result for a start timestamp
+    that no record matches, "error" (`ConfigError`) or "latest".
     """
     ids = topic_ids or {}
     ranges: list[TaskRange] = []
     losses: list[DataLossError] = []
-    for tp, log, first, last in _asked(logs, start, end, no_match):
-        for asked, what in ((first, "start"), (last, "end")):
-            if not log.start <= asked <= log.end:
+    for tp, log, first, last in _requested(logs, start, end, no_match):
+        for requested, side in ((first, "start"), (last, "end")):
+            if not log.start <= requested <= log.end:
                 holds = f"the log holds offsets {log.start} to {log.end}"
-                losses.append(DataLossError(*tp, asked, f"the {what} of the range is gone: {holds}"))
+                losses.append(DataLossError(*tp, requested, f"the {side} of the range is gone: {holds}"))
         first, last = (min(max(offset, log.start), log.end) for offset in (first, last))
         ranges.append(TaskRange(tp.topic, tp.partition, first, max(first, last), ids.get(tp.topic)))
     return ResolvedRanges(ranges, losses)
@@ -94,9 +100,9 @@ def resolve(
 def check_order(
     logs: Mapping[TopicPartition, LogRange], start: Fixed, end: Fixed, *, no_match: str = "error"
 ) -> None:
-    """Raises `ConfigError` for a range of a batch whose start lies behind its end, whether or not the log has them; so does
-    Spark, also where `failOnDataLoss` is false."""
-    for tp, _, first, last in _asked(logs, start, end, no_match):
+    """Raises `ConfigError` for a range of a batch whose start is behind its end, in the log or not; as Spark does, also where
+    `failOnDataLoss` is false."""
+    for tp, _, first, last in _requested(logs, start, end, no_match):
         if first > last:
             option = next((bound.option for bound in (end, start) if not isinstance(bound, LogEnd)), "")
             raise ConfigError(
@@ -104,10 +110,10 @@ def check_order(
             )
 
 
-def _asked(
+def _requested(
     logs: Mapping[TopicPartition, LogRange], start: Fixed, end: Fixed, no_match: str
 ) -> Iterator[tuple[TopicPartition, LogRange, int, int]]:
-    """Start and end of each partition as the options mean them."""
+    """The start and end of each partition by the options, before they are cut to the log."""
     for tp, log in sorted(logs.items()):
         yield tp, log, _start(tp, log, start, no_match), _end(tp, log, end)
 
@@ -135,7 +141,7 @@ def _end(tp: TopicPartition, log: LogRange, bound: Fixed) -> int:
         return log.end if offset == LATEST else offset
     if isinstance(bound, LogEnd):
         return log.end if bound is LogEnd.LATEST else log.start
-    # A record at the timestamp itself isn't read: the end is exclusive. No match is the end of the log.
+    # The end is exclusive: a record at the timestamp itself isn't read. Without a match the log is read to its end.
     return log.end if log.end_match < 0 else log.end_match
 
 

@@ -1,13 +1,23 @@
-"""How a stream goes on: from the offsets of one micro-batch to those of the next, and what lies between them.
+"""Offsets of a stream: from the end of one micro-batch to the end of the next, and the ranges and losses in between.
 
-Spark keeps the *end* of each batch in its checkpoint and takes it as the start of the next. For the first batch it
-asks for a start, and asks again after a crash: an answer like "latest" would then be another one. So the end of
-the first batch carries its start.
+Theory of operation. Spark drives a stream by three questions: where it starts (once), where the next batch ends (each
+trigger), and which ranges lie between a start and an end. Spark stores the *end* of each batch in its checkpoint and
+passes it back as the start of the next. `StreamOffsets` is that value; `ObservedPartitions` is what brokers say now.
+
+- `advance` decides the next end: all there is, or the share of each partition in `max_offsets`, as Spark's own source
+  has it. `capped` limits it to a target (Trigger.AvailableNow, a backfill); `MinOffsetsDelay` holds a batch back.
+- `ranges_between` decides what a batch reads. New partitions and topics that were deleted and created again
+  (`newcomers`, by topic id, KIP-516) are read from 0.
+- `losses`, `started_late`, `truncated`, `out_of_reach` find records that should be read and can't be. They return
+  `DataLossError`s; the caller raises or logs them (`failOnDataLoss`).
+- For the first batch Spark asks for a start, and asks again after a crash, when an answer like "latest" would be
+  another one. So the end of the first batch carries its start (`start`), and the start is marked (`initial`).
+- Spark's own format of offsets has no room for topic ids and that start; `restored` adds the ids from the state files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +29,7 @@ from kafka_actors.types import TopicPartition
 
 from .offset_ranges import TaskRange
 
-# A topic's name can't have this character, so these keys stand beside topics in Spark's own form of the offsets.
+# No topic's name has this character, so these keys can be beside topics in Spark's own format of offsets.
 _TOPIC_IDS = "@topic_ids"
 _START = "@start"
 _INITIAL = "@initial"
@@ -28,10 +38,10 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class StreamOffsets(Struct, frozen=True):
-    """Where a stream stands: the offset behind the last one read, by partition.
+    """Position of a stream: by partition the offset behind the last one that was read.
 
-    `topic_ids` has the topics' ids where brokers tell them (from Kafka 2.8 on). `initial` marks what Spark was told as
-    the start of the first batch, `start` is the same, in the first batch's end.
+    `topic_ids` are the ids of topics, where brokers have them (from Kafka 2.8 on). `initial` marks the start of the first
+    batch; `start` is that start, in the end of the first batch.
     """
 
     by_partition: dict[TopicPartition, int]
@@ -40,8 +50,8 @@ class StreamOffsets(Struct, frozen=True):
     initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """For Spark's checkpoint: `{"topic": {"0": 23}}` as Spark's own source has it, and ours beside it. The same
-        offsets have the same text, by which Spark tells whether there is anything new."""
+        """Writes Spark's checkpoint format: `{"topic": {"0": 23}}` as Spark's own source does, and more keys beside it. Equal
+        offsets have equal text, by which Spark finds whether there is anything new."""
         found: dict[str, Any] = nested(self.by_partition)
         if self.topic_ids:
             found[_TOPIC_IDS] = {topic: self.topic_ids[topic].hex() for topic in sorted(self.topic_ids)}
@@ -53,7 +63,7 @@ class StreamOffsets(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> StreamOffsets:
-        """Raises `ConfigError` for what is no stream's offsets: another source's checkpoint."""
+        """Reads Spark's checkpoint format. Raises `ConfigError` for offsets of another source."""
         try:
             topics = {name: value for name, value in given.items() if not name.startswith("@")}
             ids = decoders.convert(given.get(_TOPIC_IDS, {}), dict[str, str])
@@ -70,17 +80,17 @@ class StreamOffsets(Struct, frozen=True):
 
     @property
     def has_more_than_spark(self) -> bool:
-        """Whether there is anything besides offsets, which Spark's own form of them has no place for."""
+        """Whether there is more than offsets, for which Spark's own format has no place."""
         return bool(self.topic_ids) or self.initial or self.start is not None
 
     def same_topic(self, topic: str, other: StreamOffsets) -> bool:
-        """Whether the name stands for the same topic in both, as far as ids tell."""
+        """Whether a name is the same topic in both: false only for two different ids."""
         mine, theirs = self.topic_ids.get(topic), other.topic_ids.get(topic)
         return mine is None or theirs is None or mine == theirs
 
 
 def nested(offsets: Offsets) -> dict[str, Any]:
-    """`{"topic": {"0": 23}}`, sorted."""
+    """Offsets in Spark's own format, `{"topic": {"0": 23}}`, sorted."""
     found: dict[str, dict[str, int]] = {}
     for tp in sorted(offsets):
         found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
@@ -93,56 +103,56 @@ def _flat(topics: Any) -> dict[TopicPartition, int]:
 
 
 class ObservedPartitions(Struct, frozen=True):
-    """What brokers said: the end of each partition that is there, its topic's id, and the start of its log if it is
-    new to the stream (`newcomers`)."""
+    """Partitions as brokers describe them: the end of each one's log, its topic's id, and the start of its log if the
+    partition is new to the stream (`newcomers`)."""
 
     ends: dict[TopicPartition, int]
     topic_ids: dict[str, bytes] = {}
     starts: dict[TopicPartition, int] = {}
 
 
-def newcomers(base: StreamOffsets, seen: ObservedPartitions) -> set[TopicPartition]:
-    """The partitions that the stream reads from their start: new ones, and those of topics made anew."""
-    now = StreamOffsets({}, seen.topic_ids)
-    return {tp for tp in seen.ends if tp not in base.by_partition or not base.same_topic(tp.topic, now)}
+def newcomers(base: StreamOffsets, observed: ObservedPartitions) -> set[TopicPartition]:
+    """Partitions that the stream reads from their start: new ones, and those of topics that were created again."""
+    now = StreamOffsets({}, observed.topic_ids)
+    return {tp for tp in observed.ends if tp not in base.by_partition or not base.same_topic(tp.topic, now)}
 
 
-def backlog(base: StreamOffsets, seen: ObservedPartitions) -> dict[TopicPartition, tuple[int, int]]:
-    """Start and end of what there is to read, by partition."""
-    new = newcomers(base, seen)
+def backlog(base: StreamOffsets, observed: ObservedPartitions) -> dict[TopicPartition, tuple[int, int]]:
+    """The start and end of the offsets to read, by partition."""
+    new = newcomers(base, observed)
     return {
-        tp: (seen.starts.get(tp, 0) if tp in new else base.by_partition[tp], end)
-        for tp, end in seen.ends.items()
+        tp: (observed.starts.get(tp, 0) if tp in new else base.by_partition[tp], end)
+        for tp, end in observed.ends.items()
     }
 
 
-def pending(base: StreamOffsets, seen: ObservedPartitions) -> int:
-    """How many offsets there are to read."""
-    return _length(backlog(base, seen))
+def pending(base: StreamOffsets, observed: ObservedPartitions) -> int:
+    """The number of offsets to read."""
+    return _length(backlog(base, observed))
 
 
 def advance(
     base: StreamOffsets,
-    seen: ObservedPartitions,
+    observed: ObservedPartitions,
     *,
     max_offsets: int | None = None,
     selects: Callable[[TopicPartition], bool] = lambda _: True,
 ) -> StreamOffsets:
-    """The end of the next batch: all that there is, or about `max_offsets` in proportion to what there is.
+    """The end of the next batch: the ends of all logs, or about `max_offsets` further, shared out in proportion to backlogs.
 
-    What was read of a topic that isn't there is kept, so that it isn't read again should it only have been out of
-    sight; not so where it isn't selected any more or lost a partition.
+    Offsets of a missing topic are kept, so that it isn't read again if its metadata was missing only for a moment; not
+    so for partitions that are no longer selected, or are missing from a topic that exists.
     """
-    ends = {tp: end for tp, (_, end) in _limited(backlog(base, seen), max_offsets).items()}
-    topics = {tp.topic for tp in seen.ends}
+    ends = {tp: end for tp, (_, end) in _limited(backlog(base, observed), max_offsets).items()}
+    topics = {tp.topic for tp in observed.ends}
     kept = {tp: offset for tp, offset in base.by_partition.items() if tp.topic not in topics and selects(tp)}
     ids = {
         **{tp.topic: base.topic_ids[tp.topic] for tp in kept if tp.topic in base.topic_ids},
-        **seen.topic_ids,
+        **observed.topic_ids,
     }
     start: dict[TopicPartition, int] | None = None
-    if base.initial:  # of a topic that was made anew since, the first batch reads all
-        new = newcomers(base, seen)
+    if base.initial:  # the first batch reads all of a topic that was created again since
+        new = newcomers(base, observed)
         start = {tp: offset for tp, offset in base.by_partition.items() if tp not in new}
     end = StreamOffsets({**kept, **ends}, ids, start)
     if not base.initial and (end.by_partition, end.topic_ids) == (base.by_partition, base.topic_ids):
@@ -157,7 +167,7 @@ def _length(found: Mapping[TopicPartition, tuple[int, int]]) -> int:
 def _limited(
     found: Mapping[TopicPartition, tuple[int, int]], limit: int | None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Ends cut as Spark's source does: each partition has its share of `limit`, and at least one offset."""
+    """Cuts ends as Spark's own source does: each partition gets its share of `limit`, and at least one offset."""
     total = _length(found)
     if limit is None or total <= limit:
         return dict(found)
@@ -167,18 +177,20 @@ def _limited(
     }
 
 
-def capped(seen: ObservedPartitions, target: Offsets) -> ObservedPartitions:
-    """What there was at `target`, and nothing newer (Trigger.AvailableNow)."""
-    ends = {tp: min(end, target[tp]) for tp, end in seen.ends.items() if tp in target}
+def capped(observed: ObservedPartitions, target: Offsets) -> ObservedPartitions:
+    """The partitions and ends up to `target` (Trigger.AvailableNow)."""
+    ends = {tp: min(end, target[tp]) for tp, end in observed.ends.items() if tp in target}
     topics = {tp.topic for tp in ends}
-    return ObservedPartitions(ends, {t: i for t, i in seen.topic_ids.items() if t in topics}, seen.starts)
+    return ObservedPartitions(
+        ends, {t: i for t, i in observed.topic_ids.items() if t in topics}, observed.starts
+    )
 
 
 def limited_to(start: StreamOffsets, ends: StreamOffsets, log_starts: Offsets) -> StreamOffsets:
     """The start of a stream that reads only the partitions of `ends`.
 
-    Who starts later than a partition's end, by a time for example, reads nothing of it. Where the log itself begins
-    behind the end the position stays: what was before is lost, and `out_of_reach` says so.
+    A start behind a partition's end, such as one by timestamp, is moved to the end: nothing of it is read. Where the log
+    itself begins behind the end the start stays, so that `out_of_reach` reports the lost records.
     """
     found = {
         tp: min(offset, ends.by_partition[tp]) if offset > log_starts.get(tp, 0) else offset
@@ -190,9 +202,11 @@ def limited_to(start: StreamOffsets, ends: StreamOffsets, log_starts: Offsets) -
     return StreamOffsets(found, ids, start.start, start.initial)
 
 
-def out_of_reach(base: StreamOffsets, seen: ObservedPartitions, ends: StreamOffsets) -> list[DataLossError]:
-    """What keeps a stream at `base` from ending exactly at `ends`."""
-    now = StreamOffsets(seen.ends, seen.topic_ids)
+def out_of_reach(
+    base: StreamOffsets, observed: ObservedPartitions, ends: StreamOffsets
+) -> list[DataLossError]:
+    """Losses that keep a stream at `base` from ending exactly at `ends`."""
+    now = StreamOffsets(observed.ends, observed.topic_ids)
     found: list[DataLossError] = []
     for tp, end in sorted(ends.by_partition.items()):
         position = base.by_partition.get(tp, 0)
@@ -203,17 +217,17 @@ def out_of_reach(base: StreamOffsets, seen: ObservedPartitions, ends: StreamOffs
             found.append(StartLostError(*tp, end, position))
         elif position > end:
             found.append(DataLossError(*tp, position, f"is behind the end of the stream, {end}"))
-        elif tp not in seen.ends and position < end:
+        elif tp not in observed.ends and position < end:
             found.append(DataLossError(*tp, position, f"the partition is gone before its end, {end}"))
-        elif tp in seen.ends and seen.ends[tp] < end:
-            found.append(DataLossError(*tp, position, f"the log ends at {seen.ends[tp]}, before {end}"))
+        elif tp in observed.ends and observed.ends[tp] < end:
+            found.append(DataLossError(*tp, position, f"the log ends at {observed.ends[tp]}, before {end}"))
     return found
 
 
 def losses(
     start: StreamOffsets, end: StreamOffsets, gone: Collection[TopicPartition] = ()
 ) -> list[DataLossError]:
-    """What can't be read between two offsets; `gone` are partitions whose topic isn't there."""
+    """Losses between two positions; `gone` are partitions whose topic is missing."""
     start = _resumed(start, end)
     topics = {tp.topic for tp in end.by_partition}
     found: list[DataLossError] = []
@@ -231,23 +245,25 @@ def losses(
     return found
 
 
-def truncated(base: StreamOffsets, seen: ObservedPartitions) -> set[TopicPartition]:
-    """Partitions whose log seems to end before what was read: a new leader may say that for a moment."""
-    return {tp for tp, (start, end) in backlog(base, seen).items() if end < start}
+def truncated(base: StreamOffsets, observed: ObservedPartitions) -> set[TopicPartition]:
+    """Partitions whose log ends before the stream's position, as a new leader may say for a moment."""
+    return {tp for tp, (start, end) in backlog(base, observed).items() if end < start}
 
 
-def started_late(base: StreamOffsets, seen: ObservedPartitions) -> list[DataLossError]:
-    """New partitions whose first records are gone already."""
+def started_late(base: StreamOffsets, observed: ObservedPartitions) -> list[DataLossError]:
+    """Losses of new partitions whose first records are already deleted."""
     return [
-        DataLossError(*tp, 0, f"the partition is new to the stream, and its log starts at {seen.starts[tp]}")
-        for tp in sorted(newcomers(base, seen))
-        if seen.starts.get(tp, 0) > 0
+        DataLossError(
+            *tp, 0, f"the partition is new to the stream, and its log starts at {observed.starts[tp]}"
+        )
+        for tp in sorted(newcomers(base, observed))
+        if observed.starts.get(tp, 0) > 0
     ]
 
 
 def ranges_between(start: StreamOffsets, end: StreamOffsets) -> list[TaskRange]:
-    """The ranges of a micro-batch, by partition; none where there is nothing to read. A partition that is new in
-    `end`, or whose topic was made anew, begins at 0."""
+    """The non-empty ranges of a micro-batch, by partition. A partition that is new in `end`, or whose topic was created again,
+    begins at 0."""
     start = _resumed(start, end)
     ranges = []
     for tp, until in sorted(end.by_partition.items()):
@@ -258,14 +274,14 @@ def ranges_between(start: StreamOffsets, end: StreamOffsets) -> list[TaskRange]:
 
 
 def _resumed(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """The start of the first batch is what its end says: asked again after a crash, it may be another one."""
+    """The start of a batch. For the first batch it is taken from its end, because after a crash it may be resolved differently."""
     if start.initial and end.start is not None:
         return StreamOffsets(end.start, end.topic_ids, initial=True)
     return start
 
 
 class MinOffsetsDelay:
-    """Waits for `min_offsets`, up to `max_delay` seconds after the last batch; the first isn't held back."""
+    """Holds a batch back until there are `min_offsets`, up to `max_delay` seconds after the last one; never the first."""
 
     def __init__(self, min_offsets: int | None, max_delay: float) -> None:
         self._min_offsets = min_offsets
@@ -273,10 +289,29 @@ class MinOffsetsDelay:
         self._last: float | None = None
 
     def holds(self, pending: int, now: float) -> bool:
-        """Whether so many offsets are too few for a batch now; if not, one begins now."""
+        """Whether to wait with `pending` offsets; otherwise a batch begins now."""
         if self._min_offsets is None:
             return False
         if self._last is not None and now - self._last < self._max_delay and pending < self._min_offsets:
             return True
         self._last = now
         return False
+
+
+def restored(given: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> StreamOffsets:
+    """Adds topic ids to offsets that Spark passed in its own format. `newest_first` are the stored offsets.
+
+    Offsets that were stored get their own ids. Others were written by Spark's own source, which ran the query in
+    between: they get the newest stored ids. If the topic has another id now, nobody knows to which of the two topics the
+    offsets belong, so `losses` reports the topic as recreated.
+    """
+    newest: StreamOffsets | None = None
+    for kept in newest_first:
+        if kept.by_partition == given.by_partition:
+            return kept
+        newest = newest or kept
+    if newest is None:
+        return given
+    topics = {tp.topic for tp in given.by_partition}
+    ids = {topic: topic_id for topic, topic_id in newest.topic_ids.items() if topic in topics}
+    return StreamOffsets(given.by_partition, ids)

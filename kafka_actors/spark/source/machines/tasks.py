@@ -1,4 +1,12 @@
-"""Offset ranges to Spark tasks: big ones are split as Spark's `KafkaOffsetRangeCalculator` does, small ones share."""
+"""Tasks of Spark: the distribution of offset ranges over tasks, and the offset at which a task goes on after a loss.
+
+Theory of operation. `tasks_of` gets the planned ranges. Without options a large range is a task, and small ones share
+tasks, because a task costs more to start than to read them. `maxRecordsPerPartition` splits ranges into parts of at
+most that many offsets; `minPartitions` then splits the largest ones in proportion to their size, with the rounding of
+Spark's `KafkaOffsetRangeCalculator`. A partition's parts are read independently, so its order is kept within a part
+only. `go_on_at` is for a task that finds records gone where `failOnDataLoss` is false: it goes on behind the gap, never
+before its position, and never in a topic that was created again, in which the same offsets are other records.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +15,14 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from kafka_actors.errors import DataLossError, FetchOffsetOutOfRangeError, LogTruncationError
+
 from .offset_ranges import TaskRange
 
 SMALL = 10_000
-"""A range of at most so many offsets is read faster than a task starts, so it doesn't get one of its own."""
+"""Offsets of a range that is read faster than a task starts, so that it shares a task."""
 SHARED = 10 * SMALL
-"""Small ranges share a task up to so many offsets together."""
+"""Offsets of a task up to which small ranges share it."""
 
 Task = tuple[TaskRange, ...]
 
@@ -25,9 +35,8 @@ def tasks_of(
 ) -> list[Task]:
     """The ranges of each task; empty ranges get none.
 
-    Without options each range is a task, small ones share. `max_records_per_partition` bounds the offsets of a
-    task; after that, `min_partitions` is about how many tasks there are at least. With either, each task has one
-    range.
+    Without options each range is a task, and small ones share. `max_records_per_partition` bounds the offsets of a
+    task; `min_partitions` is about the least number of tasks after that. With either, each task has one range.
     """
     full = [r for r in ranges if r.size > 0]
     if min_partitions is None and max_records_per_partition is None:
@@ -53,7 +62,7 @@ def _shared(ranges: Sequence[TaskRange]) -> list[Task]:
 
 
 class _SplitRanges(Struct, frozen=True):
-    """The ranges that are split, together."""
+    """Ranges that are split together: their offsets in all, and the number of parts."""
 
     size: int
     parts: int
@@ -63,7 +72,8 @@ class _SplitRanges(Struct, frozen=True):
 
 
 def _at_least(ranges: Sequence[TaskRange], count: int) -> list[TaskRange]:
-    """Splits in proportion to size. Ranges too small to be split count, but don't dilute the share of the rest."""
+    """Splits ranges in proportion to their size. Those too small to be split count as tasks, and don't reduce the share of the
+    others."""
     if not ranges:
         return []
     everything = _SplitRanges(sum(r.size for r in ranges), count)
@@ -73,7 +83,21 @@ def _at_least(ranges: Sequence[TaskRange], count: int) -> list[TaskRange]:
 
 
 def _split(r: TaskRange, parts: int) -> list[TaskRange]:
-    """Parts that differ by at most one offset; never an empty one."""
+    """Splits a range into parts that differ by at most one offset; none is empty."""
     parts = min(parts, r.size)
     cuts = [r.start + r.size * i // parts for i in range(parts + 1)]
     return [TaskRange(r.topic, r.partition, begin, end, r.topic_id) for begin, end in pairwise(cuts)]
+
+
+def go_on_at(loss: DataLossError, position: int, r: TaskRange) -> int | None:
+    """The offset from which the rest of a range is read after a loss; None where nothing of it is left.
+
+    `position` is the offset behind the last record that was returned, or the start of the range. The result is never
+    before it. It is None for a topic that was created again, in which the same offsets are other records.
+    """
+    if isinstance(loss, LogTruncationError):
+        return position
+    if isinstance(loss, FetchOffsetOutOfRangeError):
+        start = loss.log_start_offset
+        return start if start is not None and position < start < r.end else None
+    return None

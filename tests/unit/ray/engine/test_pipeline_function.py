@@ -11,7 +11,7 @@ import kafka_actors as ka
 from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.pipeline.engines import engine
-from kafka_actors.pipeline.live_line import LiveLine
+from kafka_actors.pipeline.progress import LiveLine
 from kafka_actors.ray.engine import pipeline_function as module
 from kafka_actors.ray.engine.on_ray import OnRay
 from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
@@ -202,7 +202,7 @@ def test_rows_of_no_record_have_no_key(monkeypatch):
 
 def test_the_engine_is_found_by_its_entry_point():
     assert engine("ray") is OnRay
-    with pytest.raises(UsageError, match=r"there is no engine 'flink'; those registered are .*ray"):
+    with pytest.raises(UsageError, match=r"there is no engine 'flink'; registered are .*ray"):
         engine("flink")
 
 

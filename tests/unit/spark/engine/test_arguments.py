@@ -18,7 +18,7 @@ from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.spark import OnSpark
 from kafka_actors.spark.engine.arguments import (
     NOT_ON_SPARK,
-    all_given,
+    joined_options,
     more_options,
     position_options,
     source_options,
@@ -27,11 +27,10 @@ from kafka_actors.spark.engine.arguments import (
     trigger_of,
 )
 from kafka_actors.spark.engine.kafka_column import ColumnNeeds, groups_of, needs_of, sink_needs
-from kafka_actors.spark.engine.query_progress import QueryProgress
-from kafka_actors.spark.engine.runs import StreamRun
-from kafka_actors.spark.engine.source_names import SourceNames
+from kafka_actors.spark.engine.runs import QueryProgress, StreamRun
+from kafka_actors.spark.engine.session import SourceNames
 from kafka_actors.spark.engine.task_errors import failed
-from kafka_actors.spark.source.checkpoint_path import CheckpointPath
+from kafka_actors.spark.source.checkpoint import CheckpointPath
 from kafka_actors.spark.source.options import parse_batch
 from kafka_actors.types import TopicPartition
 
@@ -51,9 +50,9 @@ def test_the_state_of_sparks_form_of_offsets_is_in_the_checkpoint(monkeypatch):
     assert state_option(True, "c", form, stages) == {"stateLocation": "s3://bucket/c/sources/0"}
     assert state_option(True, "c", {}, stages) == {}
     assert state_option(None, "c", {**form, "STATELOCATION": "/x"}, stages) == {}
-    with pytest.raises(ConfigError, match=r"^offsetFormat: .*Spark Connect: say stateLocation="):
+    with pytest.raises(ConfigError, match=r"^offsetFormat: .*Spark Connect: set stateLocation="):
         state_option(None, "c", form, stages)
-    with pytest.raises(ConfigError, match=r"^offsetFormat: .*behind a DataFrame stage: say stateLocation="):
+    with pytest.raises(ConfigError, match=r"^offsetFormat: .*behind a DataFrame stage: set stateLocation="):
         state_option(True, "c", form, DECODED.sql("select * from {this}").stages)
 
 
@@ -137,13 +136,16 @@ def test_names_of_options_are_case_insensitive_and_said_once():
     with pytest.raises(ConfigError, match=r"^asyncProgressTrackingEnabled: is for Spark's own sinks"):
         more_options(READ.source, {"asyncProgressTrackingEnabled": True})
     positions = position_options("earliest", None)
-    assert all_given(positions, {"minPartitions": 2}) == {"startingOffsets": "earliest", "minPartitions": 2}
-    with pytest.raises(ConfigError, match=r"^startingoffsets: is said by start= or end=, too"):
-        all_given(positions, {"startingoffsets": "latest"})
-    with pytest.raises(ConfigError, match=r"^startingOffsets: is said by start= or end=, too"):
-        all_given(positions, {"startingOffsets": "latest"})
-    with pytest.raises(ConfigError, match=r"^MINPARTITIONS: is said by minPartitions, too"):
-        all_given({}, {"minPartitions": 2, "MINPARTITIONS": 3})
+    assert joined_options(positions, {"minPartitions": 2}) == {
+        "startingOffsets": "earliest",
+        "minPartitions": 2,
+    }
+    with pytest.raises(ConfigError, match=r"^startingoffsets: is set by start= or end=, too"):
+        joined_options(positions, {"startingoffsets": "latest"})
+    with pytest.raises(ConfigError, match=r"^startingOffsets: is set by start= or end=, too"):
+        joined_options(positions, {"startingOffsets": "latest"})
+    with pytest.raises(ConfigError, match=r"^MINPARTITIONS: is set by minPartitions, too"):
+        joined_options({}, {"minPartitions": 2, "MINPARTITIONS": 3})
 
 
 def options_of(**given):

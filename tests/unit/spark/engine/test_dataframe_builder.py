@@ -13,17 +13,16 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from kafka_actors.pipeline.check import CheckedStage
 from kafka_actors.pipeline.stages import DataFrames
-from kafka_actors.spark.engine.dataframe_builder import DataFrameBuilder, _frame_of
+from kafka_actors.spark.engine.dataframe_builder import DataFrameBuilder, _frame_of, template
 from kafka_actors.spark.engine.failed_records import (
     begin_of_both,
     check_format,
     check_repeatable,
-    failing,
     options_of_failed,
+    steps_with_dead_letters,
 )
 from kafka_actors.spark.engine.frames import PipelineFrame
-from kafka_actors.spark.engine.source_names import SourceNames
-from kafka_actors.spark.engine.sql_template import template
+from kafka_actors.spark.engine.session import SourceNames
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.types import TopicPartition
 
@@ -74,8 +73,8 @@ def test_what_may_fail_differently_cannot_be_worked_on_twice():
 def test_failed_records_need_the_stages_up_to_the_last_that_has_dead_letters():
     pipeline = DECODED.with_columns(a=pc.scalar(1), on_error="dead_letter").filter(pc.field("a") == 1)
     steps = pipeline.check("spark").steps
-    assert [step.stage.name for step in failing(steps)] == ["decode_json", "with_columns(a)"]
-    assert failing(READ.raw().check("spark").steps) == ()
+    assert [step.stage.name for step in steps_with_dead_letters(steps)] == ["decode_json", "with_columns(a)"]
+    assert steps_with_dead_letters(READ.raw().check("spark").steps) == ()
 
 
 def test_two_sources_of_a_stream_begin_where_one_of_them_asked(monkeypatch):

@@ -1,4 +1,4 @@
-"""What leaves one Python worker of Spark for the JVM, and what the next one makes of it."""
+"""Rows that one Python worker of Spark packs for the JVM and the next unpacks; Arrow's types as Spark has them."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,13 @@ from kafka_actors.errors import ConfigError, StageError
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
 from kafka_actors.pipeline.rows import StageRows, rows_of
-from kafka_actors.spark.engine.frames import PipelineFrame
-from kafka_actors.spark.engine.fusion import FusedStages
-from kafka_actors.spark.engine.map_in_arrow import MapInArrowStages
+from kafka_actors.spark.engine.arguments import source_options
+from kafka_actors.spark.engine.frames import PipelineFrame, as_spark
+from kafka_actors.spark.engine.fusion import FusedStages, MapInArrowStages
+from kafka_actors.spark.engine.pipeline_source import SourcePlan
 from kafka_actors.spark.worker_cache import WorkerCache
 
 READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1").on_error("fail", retries=0)
@@ -238,3 +241,67 @@ def test_rows_that_know_no_record_are_no_messages_and_so_no_span():
         (batch,) = stages([pa.RecordBatch.from_pydict({"id": [1, 2]})])
         assert ended() == ()
     assert batch.to_pydict() == {"id": [1, 2]}
+
+
+ORDERS = ka.Pipeline.read_kafka(
+    "orders",
+    group_id="g",
+    bootstrap_servers=["a:1", "b:2"],
+    sasl_mechanism="PLAIN",
+    sasl_plain_username="u",
+    sasl_plain_password="sesame",
+    security_protocol="SASL_PLAINTEXT",
+    isolation_level="read_committed",
+    start_timeout_s=5,
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (pa.large_string(), pa.string()),
+        (pa.dictionary(pa.int32(), pa.string()), pa.string()),
+        (pa.binary(4), pa.binary()),
+        (pa.date64(), pa.date32()),
+        (pa.timestamp("ms", tz="Europe/Berlin"), pa.timestamp("us", tz="UTC")),
+        (pa.timestamp("s"), pa.timestamp("us")),
+        (
+            pa.large_list(pa.field("x", pa.large_string(), False)),
+            pa.list_(pa.field("element", pa.string(), False)),
+        ),
+        (pa.struct({"a": pa.large_binary()}), pa.struct({"a": pa.binary()})),
+        (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int32())),
+        (pa.decimal128(10, 2), pa.decimal128(10, 2)),
+    ],
+)
+def test_a_type_is_what_spark_makes_of_it_and_nothing_else(kind, wanted):
+    made = as_spark("s", pa.schema({"x": kind}))
+    assert made.field("x").type == wanted
+    assert to_arrow_schema(from_arrow_schema(made), timezone="UTC").equals(made)
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.uint32(), pa.float16(), pa.duration("us"), pa.decimal256(50, 2), pa.null()]
+)
+def test_types_that_spark_has_not_are_named(kind):
+    with pytest.raises(ConfigError, match=r"^s: column 'x' is .*, which Spark doesn't have"):
+        as_spark("s", pa.schema({"x": kind}))
+
+
+def test_the_options_of_the_source_are_the_pipelines_as_text():
+    assert source_options(ORDERS.source) == {
+        "subscribe": "orders",
+        "kafka.bootstrap.servers": "a:1,b:2",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.plain.username": "u",
+        "kafka.sasl.plain.password": "sesame",
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+    }
+
+
+def test_a_plan_for_spark_shows_no_password():
+    plan = SourcePlan("orders", None, source_options(ORDERS.source))
+    assert "sesame" in plan.options["kafka.sasl.plain.password"]
+    assert "sesame" not in repr(plan)

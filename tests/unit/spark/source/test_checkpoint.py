@@ -1,57 +1,142 @@
-"""How far Spark's checkpoint is, from what Spark says where a stream is planned."""
+"""The offsets in a stopped query's checkpoint, from one source's form to the other's."""
 
 from __future__ import annotations
 
-from kafka_actors.spark.source.machines.checkpoint import CheckpointProgress
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_actors.cli.main import run_command_line
+from kafka_actors.spark.source.checkpoint import QueryCheckpoint
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.spark.source.state_files import StateFiles, TextFiles
 from kafka_actors.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
+OLD = b"\x01" * 16
+METADATA = '{"batchWatermarkMs":0,"conf":{}}'
 
 
-class Spark:
-    """Offsets of one partition, as Spark says them."""
-
-    def __init__(self) -> None:
-        self._checkpoint = CheckpointProgress()
-
-    def asks(self, offset: int, *, initial: bool = False) -> int:
-        found = self._checkpoint.at(StreamOffsets({T0: offset}, initial=initial))
-        return found.by_partition[T0]
-
-    def commits(self, offset: int) -> None:
-        self._checkpoint.told(StreamOffsets({T0: offset}))
+def ours(end: int, start: int | None = None) -> dict[str, Any]:
+    return StreamOffsets({T0: end}, {"t": OLD}, None if start is None else {T0: start}).to_json()
 
 
-def test_what_has_ended_is_in_the_checkpoint_of_a_query() -> None:
-    spark = Spark()
-    assert spark.asks(0, initial=True) == 0
-    assert [spark.asks(4), spark.asks(4)] == [4, 4]
-    spark.commits(4)
-    assert [spark.asks(8), spark.asks(8)] == [8, 8]
-    spark.commits(8)
-    assert spark.asks(9) == 9
+class Files:
+    """A checkpoint: the offsets of its batches, with a rate source before and an empty one behind."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory
+        for name in ("offsets", "commits"):
+            (directory / name).mkdir()
+
+    def write(self, batch: int, offsets: dict[str, Any], *, finished: bool = True) -> None:
+        text = "\n".join(["v1", METADATA, "17", json.dumps(offsets), "-"])
+        (self.path / "offsets" / str(batch)).write_text(text)
+        (self.path / "offsets" / f".{batch}.crc").write_bytes(b"crc of other bytes")
+        if finished:
+            (self.path / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+    def offsets(self, batch: int) -> Any:
+        lines = (self.path / "offsets" / str(batch)).read_text().split("\n")
+        assert (lines[:3], lines[4:]) == (["v1", METADATA, "17"], ["-"])
+        return json.loads(lines[3])
+
+    def convert(self, to: Any) -> list[int]:
+        return QueryCheckpoint(str(self.path)).convert(to)
 
 
-def test_a_query_that_was_started_again_begins_with_what_is_in_its_checkpoint() -> None:
-    spark = Spark()
-    assert spark.asks(8) == 8
-    spark.commits(8)
-    assert spark.asks(9) == 9
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    made = Files(tmp_path)
+    made.write(0, ours(5, start=2))
+    made.write(1, ours(8), finished=False)
+    return made
 
 
-def test_where_not_every_end_is_kept_only_what_spark_tells_of_counts() -> None:
-    """Batches end at 4, 8, 12, 16 and 20; Spark keeps 4, 16 and 20, and tells of one when the next one is kept."""
-    spark = Spark()
-    spark.asks(0, initial=True)
-    assert spark.asks(4) == 4
-    assert [spark.asks(8), spark.asks(8), spark.asks(12)] == [4, 4, 4]
-    spark.commits(4)
-    assert [spark.asks(16), spark.asks(16)] == [4, 4]
-    spark.commits(16)
-    assert spark.asks(20) == 20
-    assert spark.asks(24) == 20
-    spark.commits(20)
-    assert spark.asks(28) == 20
-    spark.commits(28)
-    assert spark.asks(32) == 32
+def test_there_and_back_loses_nothing_however_often(files: Files) -> None:
+    before = [files.offsets(batch) for batch in (0, 1)]
+    for _ in range(2):
+        assert files.convert("spark") == [0, 1]
+        assert [files.offsets(batch) for batch in (0, 1)] == [{"t": {"0": 5}}, {"t": {"0": 8}}]
+        assert (files.path / "sources" / "1" / "0").read_bytes() == b'\0v1\n{"t":{"0":2}}'
+        assert not list((files.path / "offsets").glob(".*.crc")), "Hadoop would find another checksum"
+        assert files.convert("spark") == []
+        assert files.convert("kafka-actors") == [0, 1]
+        assert [files.offsets(batch) for batch in (0, 1)] == before
+        assert files.convert("kafka-actors") == []
+
+
+def test_what_sparks_own_source_did_in_between_has_the_newest_ids(files: Files) -> None:
+    files.convert("spark")
+    files.write(2, {"t": {"0": 11}})
+    assert files.convert("kafka-actors") == [0, 1, 2]
+    assert files.offsets(2) == ours(11)
+
+
+def test_an_unfinished_first_batch_of_sparks_own_source_gets_its_start(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.write(0, {"t": {"0": 5}}, finished=False)
+    (tmp_path / "sources" / "1").mkdir(parents=True)
+    (tmp_path / "sources" / "1" / "0").write_bytes(b'\0v1\n{"t":{"0":3}}')
+    assert files.convert("kafka-actors") == [0]
+    assert files.offsets(0) == {"t": {"0": 5}, "@start": {"t": {"0": 3}}}
+
+
+def test_a_kill_in_between_is_mended_by_doing_it_again(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [files.offsets(batch) for batch in (0, 1)]
+    write = TextFiles.write
+    left = [0]
+
+    def writes(self: TextFiles, name: str, text: str) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        write(self, name, text)
+
+    for to in ("spark", "kafka-actors"):
+        for left[0] in range(4):
+            with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+                patch.setattr(TextFiles, "write", writes)
+                files.convert(to)
+        files.convert(to)
+    assert [files.offsets(batch) for batch in (0, 1)] == before
+
+
+def test_names_of_sources_in_the_second_format(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    path = tmp_path / "offsets" / "0"
+    path.write_text("\n".join(["v2", METADATA, "rates:17", f"orders:{json.dumps(ours(5))}", "none:-"]))
+    assert files.convert("spark") == [0]
+    assert path.read_text().split("\n")[2:] == ["rates:17", 'orders:{"t":{"0":5}}', "none:-"]
+    assert [k.topic_ids for k in StateFiles(str(tmp_path / "sources" / "orders")).kept()] == [{"t": OLD}]
+
+
+def test_offsets_of_other_sources_stay(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    for offsets in ({"a": {}}, {"logOffset": 3}, {"sourceVersion": 1, "reservoirId": "x"}, {}):
+        files.write(0, offsets)
+        for to in ("spark", "kafka-actors"):
+            assert files.convert(to) == []
+        assert files.offsets(0) == offsets
+
+
+def test_the_command_line(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(files.path)
+    assert run_command_line(["spark-checkpoint", "convert", path, "--to", "spark"]) == 0
+    assert capsys.readouterr().out == f"{path}: changed the offsets of 2 batches to spark\n"
+    assert run_command_line(["spark-checkpoint", "show", path, "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(r["batch"], r["state"], r["source"], r["form"], r["offset"], r["topic_id"]) for r in rows] == [
+        (0, "finished", "1", "spark", 5, OLD.hex()),
+        (1, "planned", "1", "spark", 8, OLD.hex()),
+    ]
+    assert run_command_line(["spark-checkpoint", "show", path]) == 0
+    assert "planned   1       spark  t      0          8" in capsys.readouterr().out
+    (tmp_path / "empty").mkdir()
+    assert run_command_line(["spark-checkpoint", "show", str(tmp_path / "empty")]) == 2
+    assert "is not the checkpoint of a query that has planned a batch" in capsys.readouterr().err
+    assert run_command_line(["spark-checkpoint", "show", "s3a://bucket/c"]) == 2
+    assert "PATH: is 's3a://bucket/c', by Hadoop's name" in capsys.readouterr().err

@@ -48,5 +48,5 @@ def test_what_one_of_them_can_have_is_no_error_yet(options: dict[str, str]) -> N
 
 
 def test_a_write_without_options_is_one_into_a_table() -> None:
-    with pytest.raises(UsageError, match="gives those of a table to no write, such as INSERT INTO"):
+    with pytest.raises(UsageError, match="passes those of a table to no write, such as INSERT INTO"):
         KafkaDataSource({}).writer(StructType([StructField("value", StringType())]), overwrite=False)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, LessThan, Not, StringContains
 
+from kafka_actors.spark.source.batch_reader import conditions_of
 from kafka_actors.spark.source.machines.filter_ranges import (
     FilterCondition,
     FilterRange,
@@ -14,7 +15,6 @@ from kafka_actors.spark.source.machines.filter_ranges import (
     narrowing_of,
 )
 from kafka_actors.spark.source.machines.offset_ranges import TaskRange
-from kafka_actors.spark.source.pushdown import conditions_of
 from kafka_actors.types import TopicPartition
 
 RANGES = [TaskRange("t", p, 10, 100, b"i" * 16) for p in range(3)]

@@ -10,9 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from kafka_actors.errors import ConfigError, TopicRecreatedError
-from kafka_actors.spark.source.machines.kept_offsets import restored
 from kafka_actors.spark.source.machines.offset_ranges import ResolvedRanges, TaskRange
-from kafka_actors.spark.source.machines.stream_offsets import ObservedPartitions, StreamOffsets
+from kafka_actors.spark.source.machines.stream_offsets import ObservedPartitions, StreamOffsets, restored
 from kafka_actors.spark.source.options import parse_stream
 from kafka_actors.spark.source.state_files import _KEPT, StateFiles
 from kafka_actors.spark.source.stream_brokers import StreamStart
@@ -36,7 +35,7 @@ class FakeBrokers:
             ResolvedRanges([TaskRange("t", 0, self.end, self.end)], []), {"t": self.topic_id}, {T0: 0}
         )
 
-    def seen(self, base: StreamOffsets, *, since: float | None = None) -> ObservedPartitions:
+    def observed(self, base: StreamOffsets, *, since: float | None = None) -> ObservedPartitions:
         return ObservedPartitions({T0: self.end}, {"t": self.topic_id}, {T0: 0})
 
     def close(self) -> None:
@@ -322,10 +321,10 @@ def test_old_offsets_go_and_another_process_finds_the_others(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("kafka_actors/3", '{"format": 2}', "has no format 1, which this version reads"),
-        ("kafka_actors/3", "", "is no JSON"),
+        ("kafka_actors/3", '{"format": 2}', "is not of format 1, which this version reads"),
+        ("kafka_actors/3", "", "is not JSON"),
         ("0", "v7\n{}", "has version v7"),
-        ("0", "\0v1\n{", "is no JSON"),
+        ("0", "\0v1\n{", "is not JSON"),
     ],
 )
 def test_files_of_another_kind_are_named(tmp_path: Path, name: str, text: str, said: str) -> None:

@@ -11,7 +11,7 @@ from kafka_actors.spark.source.machines.offset_ranges import (
     check_order,
     resolve,
 )
-from kafka_actors.spark.source.offset_json import Bound, GivenOffsets, GivenTimestamps, LogEnd
+from kafka_actors.spark.source.selection import Bound, GivenOffsets, GivenTimestamps, LogEnd
 from kafka_actors.types import TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)

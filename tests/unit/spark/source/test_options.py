@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.spark.source.offset_json import GivenCommitted, GivenOffsets, GivenTimestamps, LogEnd
 from kafka_actors.spark.source.options import _NAMES, BatchOptions, StreamOptions, parse_batch, parse_stream
-from kafka_actors.spark.source.selection import AssignPartitions, SubscribePattern, SubscribeTopics
+from kafka_actors.spark.source.selection import (
+    AssignPartitions,
+    GivenCommitted,
+    GivenOffsets,
+    GivenTimestamps,
+    LogEnd,
+    SubscribePattern,
+    SubscribeTopics,
+)
 from kafka_actors.spark.source.sink_options import _NAMES as SINK_NAMES
 from kafka_actors.types import TopicPartition
 
@@ -207,7 +214,7 @@ def test_kafka_options_reach_the_consumer() -> None:
 def test_what_has_no_meaning_here_is_noted() -> None:
     parsed = orders(kafka__group__id="g", kafka__max__poll__records="1000", groupIdPrefix="p")
     assert parsed.notes == (
-        "groupIdPrefix has no effect: no group is joined",
+        "groupIdPrefix has no effect: no consumer group is joined",
         "kafka.group.id has no effect here",
         "kafka.max.poll.records has no effect here",
     )

@@ -43,7 +43,7 @@ class FakeBrokers:
             ResolvedRanges([TaskRange("t", 0, self.begin, self.begin)], []), {}, {T0: self.log_start}
         )
 
-    def seen(self, base: StreamOffsets, *, since: float | None = None) -> ObservedPartitions:
+    def observed(self, base: StreamOffsets, *, since: float | None = None) -> ObservedPartitions:
         self.bases.append((base, since))
         return ObservedPartitions({T0: self.end})
 

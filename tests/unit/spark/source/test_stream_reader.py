@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_actors.errors import ConfigError, StartLostError, TopicRecreatedError
-from kafka_actors.spark.source.machines.behind import offsets_behind
 from kafka_actors.spark.source.machines.stream_offsets import (
     MinOffsetsDelay,
     ObservedPartitions,
@@ -23,6 +22,7 @@ from kafka_actors.spark.source.machines.stream_offsets import (
     ranges_between,
     started_late,
 )
+from kafka_actors.spark.source.machines.stream_progress import offsets_behind
 from kafka_actors.types import TopicPartition
 
 OLD, NEW = b"o" * 16, b"n" * 16

@@ -1,25 +1,72 @@
-"""The offsets in the checkpoint of a stopped query, from this source's form to that of Spark's own, and back."""
+"""Checkpoint of a Spark query: its location, and the offsets in it, which `convert` changes from the format of this source
+to that of Spark's own, and back."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
 from kafka_actors.errors import ConfigError, UsageError
 
-from .machines.kept_offsets import restored
-from .machines.stream_offsets import StreamOffsets, nested
+from .machines.stream_offsets import StreamOffsets, nested, restored
 from .state_files import StateFiles, TextFiles, compact
+
+_HADOOPS = {"s3a": "s3", "s3n": "s3"}
+
+
+class CheckpointPath(NamedTuple):
+    """Location of a checkpoint: objects of Spark's JVM, and the whole URI."""
+
+    path: Any
+    system: Any
+    configuration: Any
+    uri: str
+
+    @property
+    def location(self) -> str:
+        """The location for pyarrow: a path of this machine, or a URI."""
+        parts = urlsplit(self.uri)
+        if parts.scheme == "file":
+            return unquote(parts.path)
+        return parts._replace(scheme=_HADOOPS.get(parts.scheme, parts.scheme)).geturl()
+
+
+def checkpoint_of(spark: Any, checkpoint: str) -> CheckpointPath | None:
+    """The location of a checkpoint; a name without a scheme is on Spark's default file system. None over Spark Connect, from
+    where that is unknown.
+
+    Raises `ConfigError` for one that can't be reached from here.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return None
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(checkpoint)
+        configuration = spark._jsc.hadoopConfiguration()
+        system = path.getFileSystem(configuration)
+        return CheckpointPath(path, system, configuration, system.makeQualified(path).toUri().toString())
+    except Exception as error:  # Py4JJavaError of any kind, from the file system's code
+        raise ConfigError(
+            "checkpoint", f"is {checkpoint!r}: Spark can't reach it: {reason_of(error)}"
+        ) from None
+
+
+def reason_of(error: BaseException) -> str:
+    """The first line of an error of Java's."""
+    raised = getattr(error, "java_exception", None)
+    return str(raised.toString() if raised is not None else error).partition("\n")[0]
+
 
 Form = Literal["spark", "kafka-actors"]
 _OPTION = "PATH"
 
 
 class KafkaOffsets(Struct, frozen=True):
-    """The offsets of one Kafka source at the end of a batch. `source` is its number, or its name if it has one."""
+    """Offsets of one Kafka source at the end of a batch. `source` is its number, or its name if it has one."""
 
     source: str
     form: Form
@@ -27,7 +74,7 @@ class KafkaOffsets(Struct, frozen=True):
 
 
 class OffsetLogLine(Struct):
-    """A line of Spark's offset log behind its first two; `kafka` is None for other sources, and where there is nothing."""
+    """Line of Spark's offset log, behind its first two; `kafka` is None for other sources and for no offsets."""
 
     prefix: str
     text: str
@@ -35,7 +82,7 @@ class OffsetLogLine(Struct):
 
 
 class OffsetLogBatch(Struct):
-    """A file of Spark's offset log (format v1: a line for each source; v2: with its name before it)."""
+    """File of Spark's offset log (in format v1 a line for each source, in v2 with the source's name before it)."""
 
     number: int
     finished: bool
@@ -51,7 +98,7 @@ class OffsetLogBatch(Struct):
 
 
 class QueryCheckpoint:
-    """A query's checkpoint: a directory, or a URI that pyarrow knows.
+    """Checkpoint of a query: a directory, or a URI that pyarrow knows.
 
     `state_location` is the `stateLocation` of its Kafka source, if that isn't `sources/<number>` in the checkpoint. Raises
     `ConfigError` where files can't be read.
@@ -64,12 +111,12 @@ class QueryCheckpoint:
         self._states: dict[str, StateFiles] = {}
 
     def batches(self) -> list[OffsetLogBatch]:
-        """Those that the checkpoint still has, oldest first. Raises `UsageError` where there is none."""
+        """The batches in the checkpoint, oldest first. Raises `UsageError` where there is none."""
         finished = self._files.numbers("commits")
         numbers = self._files.numbers("offsets")
         if not numbers:
             raise UsageError(
-                f"{self._path} is no checkpoint of a query that has planned a batch: no offsets in it"
+                f"{self._path} is not the checkpoint of a query that has planned a batch: it has no offsets"
             )
         return [self._batch(number, number in finished) for number in numbers]
 
@@ -86,23 +133,23 @@ class QueryCheckpoint:
         return OffsetLogBatch(number, finished, [version, metadata], lines)
 
     def state(self, source: str) -> StateFiles:
-        """What a source keeps beside the checkpoint."""
+        """The state files of a source, beside the checkpoint."""
         if source not in self._states:
             location = self._state_location or f"{self._path}/sources/{source}"
             self._states[source] = StateFiles(location, _OPTION)
         return self._states[source]
 
-    def restored(self, given: KafkaOffsets) -> StreamOffsets:
-        """With topic ids, as far as they are known."""
-        if given.form == "kafka-actors":
-            return given.offsets
-        return restored(given.offsets, self.state(given.source).kept())
+    def restored(self, source_offsets: KafkaOffsets) -> StreamOffsets:
+        """Offsets with topic ids, where these are known."""
+        if source_offsets.form == "kafka-actors":
+            return source_offsets.offsets
+        return restored(source_offsets.offsets, self.state(source_offsets.source).kept())
 
     # ------------------------------------------------------------ from form to form
 
     def convert(self, to: Form) -> list[int]:
-        """Changes the offsets of all batches to this form, and gives the numbers of those that weren't in it. May be killed
-        at any moment, and done again: what an offset loses in its file has been kept before.
+        """Converts the offsets of all batches to this format, and returns the numbers of the batches that changed. It may be
+        killed at any moment and run again: whatever the new format has no place for is stored first.
 
         Raises `UsageError` where two sources would share a `state_location`.
         """
@@ -121,35 +168,38 @@ class QueryCheckpoint:
                         else self._to_ours(line.kafka, batch.number)
                     )
             if batch.to_text() != before:
-                self._files.delete(
-                    f"offsets/{batch.number}.crc"
-                )  # Spark's own, where it has these switched on
+                # Spark's own checksum, where these are enabled.
+                self._files.delete(f"offsets/{batch.number}.crc")
                 self._files.write(f"offsets/{batch.number}", batch.to_text())
                 changed.append(batch.number)
         return changed
 
-    def _to_spark(self, given: KafkaOffsets) -> str:
-        state = self.state(given.source)
-        if given.offsets not in state.kept():
-            state.keep(given.offsets)
-        if given.offsets.start is not None:
-            state.keep_first(given.offsets.start)
-        return compact(nested(given.offsets.by_partition))
+    def _to_spark(self, source_offsets: KafkaOffsets) -> str:
+        state = self.state(source_offsets.source)
+        if source_offsets.offsets not in state.kept():
+            state.keep(source_offsets.offsets)
+        if source_offsets.offsets.start is not None:
+            state.keep_first(source_offsets.offsets.start)
+        return compact(nested(source_offsets.offsets.by_partition))
 
-    def _to_ours(self, given: KafkaOffsets, batch: int) -> str:
-        found = self.restored(given)
+    def _to_ours(self, source_offsets: KafkaOffsets, batch: int) -> str:
+        found = self.restored(source_offsets)
         if batch == 0 and found.start is None:
-            found = StreamOffsets(found.by_partition, found.topic_ids, self.state(given.source).first())
+            found = StreamOffsets(
+                found.by_partition, found.topic_ids, self.state(source_offsets.source).first()
+            )
         return compact(found.to_json())
 
 
 def _kafka(source: str, text: str) -> KafkaOffsets | None:
-    """None for another source's offsets."""
+    """The offsets in a line, None for another source's."""
     try:
-        given = json.loads(text)
-        if not isinstance(given, dict) or not all(_is_topic(name, value) for name, value in given.items()):
+        decoded = json.loads(text)
+        if not isinstance(decoded, dict) or not all(
+            _is_topic(name, value) for name, value in decoded.items()
+        ):
             return None
-        offsets = StreamOffsets.from_json(given)
+        offsets = StreamOffsets.from_json(decoded)
     except (ValueError, ConfigError):
         return None
     form: Form = "kafka-actors" if offsets.has_more_than_spark else "spark"
@@ -161,7 +211,7 @@ def _is_topic(name: str, value: Any) -> bool:
 
 
 def described(batches: list[OffsetLogBatch]) -> Iterator[OffsetLogBatch]:
-    """Those that a restart looks at: the last finished one, and what was planned behind it."""
+    """The batches that a restart reads: the last finished one, and those planned behind it."""
     finished = [batch for batch in batches if batch.finished]
     yield from finished[-1:]
     yield from (batch for batch in batches if not finished or batch.number > finished[-1].number)

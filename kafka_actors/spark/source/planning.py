@@ -1,24 +1,36 @@
-"""What the brokers say about the topics that a query reads: asked where the query is planned."""
+"""Planning of a query: looks up its topics and offsets at the brokers, and fixes the offset ranges of a batch."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
-from kafka_actors.admin.requests import CallDeadline, fresh_snapshot, persist
+from kafka_actors.admin.requests import CallDeadline, fresh_snapshot, persist, raise_first
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import ConfigError, UnknownTopicOrPartitionError, error_for_code
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
-from kafka_actors.types import TopicPartition
+from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
-from .options import ReadOptions
-from .selection import AssignPartitions, SubscribePattern, SubscribeTopics
+from .machines.filter_ranges import EVERYTHING, FilterRange, narrowed
+from .machines.offset_ranges import LogRange, TaskRange, check_named, check_order, resolve
+from .options import BatchOptions, ReadOptions
+from .selection import (
+    AssignPartitions,
+    Fixed,
+    GivenCommitted,
+    GivenTimestamps,
+    SubscribePattern,
+    SubscribeTopics,
+)
+
+logger = logging.getLogger(__name__)
 
 
 class PlanningBrokers:
-    """A connection for planning, by the options of a query. Coroutines, for one event loop."""
+    """Client for the planning of a query. For one event loop."""
 
     def __init__(self, options: ReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -27,13 +39,13 @@ class PlanningBrokers:
         self.client = KafkaClient(config)
         self._lookups = OffsetLookups(self.client)
         self._clock = clock
-        self._asked = float("-inf")
+        self._requested_at = float("-inf")
 
     async def connect(self) -> None:
-        """Connects, if it isn't. Raises as `KafkaClient.bootstrap`."""
+        """Connects, unless connected. Raises as `KafkaClient.bootstrap`."""
         if not self.client.snapshot.brokers:
             self.client.set_topics(self._topics())
-            self._asked = self._clock()
+            self._requested_at = self._clock()
             await self.client.bootstrap()
 
     async def close(self) -> None:
@@ -41,15 +53,15 @@ class PlanningBrokers:
         await self.client.close()
 
     async def refresh(self, since: float | None = None) -> None:
-        """Asks about the topics again, unless that was done after `since`. Raises `KafkaTimeoutError` where no broker
-        answered for `request_timeout_ms`."""
-        asked = self._clock()
-        if since is None or self._asked <= since:
+        """Requests metadata, unless that was done after `since`. Raises `KafkaTimeoutError` where no broker answered for
+        `request_timeout_ms`."""
+        requested_at = self._clock()
+        if since is None or self._requested_at <= since:
             await persist(self.client, partial(fresh_snapshot, self.client), CallDeadline(self.client))
-            self._asked = asked
+            self._requested_at = requested_at
 
     def _topics(self) -> list[str] | None:
-        """What the client has to know: None for all topics of the cluster."""
+        """Topics whose metadata the client requests: None for all topics of the cluster."""
         selection = self._options.selection
         if isinstance(selection, SubscribeTopics):
             return list(selection.topics)
@@ -60,10 +72,10 @@ class PlanningBrokers:
     # ------------------------------------------------------------ partitions
 
     async def partitions(self) -> list[TopicPartition]:
-        """The partitions selected. A topic that was just made may be unknown for a moment, so that is asked again.
+        """The selected partitions. Metadata is requested again for missing ones, as a topic that was just created may be
+        unknown for a moment.
 
-        Raises `ConfigError` for a topic or partition that is named and not there, `KafkaError` for one that may not
-        be described.
+        Raises `ConfigError` for a topic or partition that doesn't exist, `KafkaError` for one that may not be described.
         """
         for _ in range(self._options.lookup_retries):
             try:
@@ -74,7 +86,7 @@ class PlanningBrokers:
         return _selected(self.client.snapshot, self._options)
 
     def present(self) -> list[TopicPartition]:
-        """Those of the selected partitions that are there."""
+        """The selected partitions that exist, by the present metadata."""
         snapshot, selection = self.client.snapshot, self._options.selection
         if isinstance(selection, AssignPartitions):
             return [
@@ -93,16 +105,16 @@ class PlanningBrokers:
         ]
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes]:
-        """The ids of their topics, as far as brokers have them (from Kafka 2.8 on)."""
+        """The ids of the partitions' topics, where brokers have them (from Kafka 2.8 on)."""
         ids = {topic: self.client.snapshot.topic_id(topic) for topic in {tp.topic for tp in partitions}}
         return {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
 
     # ------------------------------------------------------------ offsets
 
     async def offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after a time, -1 where no record is as young; `EARLIEST` and `LATEST` as well.
+        """Looks up the first offset at or after a timestamp, -1 without one; or the offsets `EARLIEST` and `LATEST`.
 
-        Tries again as `fetchOffset.numRetries` says. Raises the error of a partition.
+        Retries as `fetchOffset.numRetries` says. Raises the error of a partition.
         """
         found: dict[TopicPartition, int] = {}
         left = dict(timestamps)
@@ -124,24 +136,46 @@ class PlanningBrokers:
     async def offsets_while_there(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int] | None:
-        """As `offsets`, but None once metadata says that a partition is not there any more: a topic was deleted, and nobody
-        would answer for it."""
-        gone = asyncio.Event()
+        """Looks up offsets as `offsets` does; None once metadata lacks one of the partitions: its topic was deleted, so no
+        broker would answer."""
+        deletion = asyncio.Event()
 
-        def look(_: object) -> None:
+        def check_present(_: object) -> None:
             if not timestamps.keys() <= set(self.present()):
-                gone.set()
+                deletion.set()
 
-        asking = asyncio.ensure_future(self.offsets(timestamps))
-        waiting = asyncio.ensure_future(gone.wait())
-        self.client.cluster.add_listener(look)
+        lookup = asyncio.ensure_future(self.offsets(timestamps))
+        deleted = asyncio.ensure_future(deletion.wait())
+        self.client.cluster.add_listener(check_present)
         try:
-            await asyncio.wait({asking, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            return asking.result() if asking.done() else None
+            await asyncio.wait({lookup, deleted}, return_when=asyncio.FIRST_COMPLETED)
+            return lookup.result() if lookup.done() else None
         finally:
-            self.client.cluster.remove_listener(look)
-            for task in (asking, waiting):
+            self.client.cluster.remove_listener(check_present)
+            for task in (lookup, deleted):
                 task.cancel()
+
+    async def logs(
+        self, partitions: Iterable[TopicPartition], start: Fixed, end: Fixed
+    ) -> dict[TopicPartition, LogRange]:
+        """Looks up the logs of partitions, with the offsets that match the timestamps of `start` and `end`. Raises as `offsets`."""
+        tps = list(partitions)
+        first, last, start_match, end_match = await asyncio.gather(
+            self.offsets(dict.fromkeys(tps, EARLIEST)),
+            self.offsets(dict.fromkeys(tps, LATEST)),
+            self.offsets(_timestamps(start, tps)),
+            self.offsets(_timestamps(end, tps)),
+        )
+        return {
+            # Between two answers retention may delete records, and producers may append.
+            tp: LogRange(
+                start=first[tp],
+                end=max(first[tp], last[tp], start_match.get(tp, -1), end_match.get(tp, -1)),
+                start_match=start_match.get(tp, -1),
+                end_match=end_match.get(tp, -1),
+            )
+            for tp in tps
+        }
 
 
 def _selected(snapshot: ClusterSnapshot, options: ReadOptions) -> list[TopicPartition]:
@@ -175,3 +209,40 @@ def _partitions_of(snapshot: ClusterSnapshot, topic: str, option: str) -> set[in
         if error is not None:
             raise error
     raise ConfigError(option, f"there is no topic {topic!r} in the cluster")
+
+
+def plan(options: BatchOptions, narrowing: FilterRange = EVERYTHING) -> list[TaskRange]:
+    """Plans a batch read: the offset range of each partition, narrowed by filters, empty ranges included.
+
+    Raises `NoBrokersAvailable`, `ConfigError` (an unknown topic, a partition without an offset, a timestamp without a
+    match, a start behind its end), a `KafkaError` of a partition, and with `failOnDataLoss` a `DataLossError`.
+    """
+    return asyncio.run(_plan(options, narrowing))
+
+
+async def _plan(options: BatchOptions, narrowing: FilterRange) -> list[TaskRange]:
+    start, end = options.start, options.end
+    assert not isinstance(start, GivenCommitted)  # a stream's
+    brokers = PlanningBrokers(options)
+    try:
+        await brokers.connect()
+        partitions = await brokers.partitions()
+        for bound in (start, end):
+            check_named(bound, partitions)
+        logs = await brokers.logs(partitions, start, end)
+        topic_ids = brokers.topic_ids(partitions)
+        from_ms = narrowing.from_ms
+        from_offsets = {} if from_ms is None else await brokers.offsets(dict.fromkeys(partitions, from_ms))
+    finally:
+        await brokers.close()
+    found = resolve(logs, start, end, no_match=options.no_match, topic_ids=topic_ids)
+    if options.fail_on_data_loss:
+        raise_first(found.losses)
+    check_order(logs, start, end, no_match=options.no_match)
+    for loss in found.losses:
+        logger.warning("%s; going on without them, because failOnDataLoss is false", loss)
+    return narrowed(found.ranges, narrowing, from_offsets)
+
+
+def _timestamps(bound: Fixed, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    return {tp: bound.of(tp) for tp in partitions} if isinstance(bound, GivenTimestamps) else {}

@@ -2,8 +2,8 @@
 
 import gc
 
-from kafka_actors.spark.engine import source_names
-from kafka_actors.spark.engine.source_names import SourceNames
+from kafka_actors.spark.engine import session as sessions
+from kafka_actors.spark.engine.session import SourceNames
 
 
 class Session:
@@ -39,7 +39,7 @@ def test_the_names_of_a_session_that_is_gone_are_forgotten():
     names = SourceNames(session)
     names.take()
     names.give_back()
-    before = len(source_names._free)
+    before = len(sessions._free)
     del session, names
     gc.collect()
-    assert len(source_names._free) == before - 1
+    assert len(sessions._free) == before - 1

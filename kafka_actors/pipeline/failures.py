@@ -1,29 +1,45 @@
-"""Records that were taken out, told as events: one for those of a stage and partition."""
+"""Failed records: those that a stage could not process, and the events that report them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from kafka_actors.events import Event, RecordsDeadLettered, RecordsSkipped
 
-from .rows import FailedRecord
 from .stages import OnError
+
+
+class FailedRecord(NamedTuple):
+    """Record that a stage could not process, by its number in the batch that was read, with the reason."""
+
+    record: int
+    stage: str
+    reason: str
+
+
+def once(failures: list[FailedRecord]) -> list[FailedRecord]:
+    """The first failure of each record, in the order of records: several rows of one record may fail."""
+    first: dict[int, FailedRecord] = {}
+    for failure in failures:
+        first.setdefault(failure.record, failure)
+    return [first[record] for record in sorted(first)]
 
 
 def of_policy(
     failures: Sequence[FailedRecord], policies: Mapping[str, OnError], policy: OnError
 ) -> list[FailedRecord]:
-    """Those of stages with this policy; `policies` are by the stages' names."""
+    """Failures in stages with this policy; `policies` are by stage name."""
     return [f for f in failures if policies[f.stage] == policy]
 
 
 def events_of(
     failures: Sequence[FailedRecord], source: pa.RecordBatch, dead_letter_topic: str | None = None
 ) -> Iterator[Event]:
-    """`failures` of records in `source`: sent to the topic that is named, or else skipped."""
+    """Events for records of `source` that failed, one for each stage and partition: dead-lettered to a topic, or skipped."""
     where = _place(source)
     for (stage, topic, partition), same in groupby(sorted(failures, key=where), key=where):
         found = list(same)

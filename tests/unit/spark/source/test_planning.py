@@ -11,7 +11,7 @@ import pytest
 from kafka_actors.errors import KafkaError, NotLeaderOrFollowerError, TopicAuthorizationFailedError
 from kafka_actors.net import LATEST, ListedOffset
 from kafka_actors.spark.source.options import parse_batch, parse_stream
-from kafka_actors.spark.source.planning_brokers import PlanningBrokers
+from kafka_actors.spark.source.planning import PlanningBrokers
 from kafka_actors.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

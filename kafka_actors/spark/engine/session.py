@@ -1,4 +1,4 @@
-"""The names under which a pipeline's data sources are registered in sessions of Spark.
+"""Sessions of Spark: names under which a pipeline's data sources are registered in them, and the active session of a thread.
 
 Spark has no way to take a data source back out of a session, but in the same session another one may take its name. In
 another session of the application it may not: Spark compares with the names of the session that is active at the time,
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 _PROCESS = uuid.uuid4().hex  # sessions of Spark Connect may be shared by processes
 _lock = threading.Lock()
 _free: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
-"""By session, the numbers in names that are registered in it and were given back."""
+"""Numbers in names that are registered in a session and were given back, by session."""
 _numbers = itertools.count()
 
 
@@ -43,3 +43,16 @@ class SourceNames:
         with _lock:
             for number in taken:
                 heapq.heappush(_free.setdefault(self._session, []), number)
+
+
+def enter(spark: Any) -> None:
+    """Makes a session the active one of this thread, in which Spark looks up Python data sources. `createDataFrame` does that."""
+    spark.createDataFrame([], "nothing INT")
+
+
+def context_of(spark: Any) -> Any:
+    """The SparkContext, None over Spark Connect, which has none."""
+    try:
+        return spark.sparkContext
+    except Exception:  # each version has its own
+        return None

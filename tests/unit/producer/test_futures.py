@@ -1,8 +1,7 @@
-"""Open batches, the sticky partitioner, and futures."""
+"""The futures of records and batches, and failures that nobody asked about."""
 
 import asyncio
 import math
-import random
 import threading
 import traceback
 import weakref
@@ -10,7 +9,6 @@ import weakref
 import numpy as np
 import pytest
 
-from kafka_actors.config import ProducerConfig, build
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.producer.futures import (
     RECENT,
@@ -21,11 +19,8 @@ from kafka_actors.producer.futures import (
     Unseen,
     wait_all,
 )
-from kafka_actors.producer.machines.accumulator import Accumulator
 from kafka_actors.producer.machines.batch import ProducerBatch
 from kafka_actors.producer.machines.sender import SettledBatch
-from kafka_actors.producer.machines.sticky_partitioner import StickyPartitioner
-from kafka_actors.producer.producer_io import ProducerIO
 from kafka_actors.types import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -43,80 +38,6 @@ def settled(result, records, base=-1, error=None, first=0, total=0):
     batch = ProducerBatch(result.partition, Content(records), 0.0, result, first)
     batch.split_off = total
     return result.settle(batch, SettledBatch(batch, base, -1, error))
-
-
-# ------------------------------------------------------------ accumulator
-
-
-def test_batches_are_due_in_the_order_in_which_they_were_begun():
-    made = Accumulator(linger=5.0)
-    made.begin(A, lambda: ProducerBatch(A, Content(1), 1.0))
-    made.begin(B, lambda: ProducerBatch(B, Content(1), 2.0))
-    assert made.next_due() == 6.0
-    assert made.due(5.9) == []
-    assert made.due(6.0) == [A]
-    assert made.due(7.0) == [A, B]
-    made.close(A)
-    assert (made.get(A), made.next_due(), len(made)) == (None, 7.0, 1)
-
-
-# ------------------------------------------------------------ the end
-
-
-def test_what_comes_while_a_producer_is_closed_is_refused_and_what_was_open_gets_its_error():
-    async def close():
-        core = ProducerIO(build(ProducerConfig, bootstrap_servers="b:1"))
-        result, _ = core.intake.append_one(A, None, b"value", None, 0)
-        await core.close(LOST)
-        assert result.done
-        assert result.error is LOST
-        with pytest.raises(UsageError, match="is closed"):
-            core.intake.append_one(A, None, b"value", None, 0)
-        assert not core.intake.unsettled
-
-    asyncio.run(close())
-
-
-def test_who_waits_for_a_topic_hears_that_the_producer_is_closed():
-    async def wait():
-        core = ProducerIO(build(ProducerConfig, bootstrap_servers="b:1"))
-        await core.close(LOST)
-        with pytest.raises(UsageError, match="is closed"):
-            await core.learn("orders", core.client.now() + 60)
-
-    asyncio.run(wait())
-
-
-# ------------------------------------------------------------ sticky
-
-
-def test_kip_794_each_partition_gets_its_share_of_bytes_and_batches_get_full():
-    made = StickyPartitioner(1000, random.Random(1).random)
-    given, changes, last = dict.fromkeys(range(4), 0), 0, None
-    for _ in range(40_000):
-        partition = made.choose(range(4))
-        made.spend(10)
-        given[partition] += 10
-        changes += partition != last
-        last = partition
-    assert changes == 400
-    assert max(given.values()) < 1.5 * min(given.values())
-
-
-def test_a_partition_that_lost_its_leader_is_left_at_once():
-    made = StickyPartitioner(1000, lambda: 0.0)
-    first = made.choose([0, 1])
-    assert made.choose([1 - first]) == 1 - first
-
-
-def test_a_topic_of_one_partition_has_no_other():
-    made = StickyPartitioner(10, lambda: 0.99)
-    assert made.choose([0]) == 0
-    made.spend(10)
-    assert made.choose([0]) == 0
-
-
-# ------------------------------------------------------------ futures
 
 
 def test_a_record_knows_its_own_offset_and_timestamp():

@@ -44,4 +44,4 @@ class Machine(Protocol[A_co, E_co]):
 
 def earliest(times: Iterable[float | None]) -> float | None:
     """The first of several wake-up times; None where there is none."""
-    return min((time for time in times if time is not None), default=None)
+    return min([time for time in times if time is not None], default=None)

@@ -16,7 +16,7 @@ from kafka_actors.options import JobConfig
 from .command import EXIT_DONE, command
 from .job_options import OF_RUN, changed, job_options, job_settings, target_of, written_workers
 from .option_sources import OptionSource, OptionValues
-from .output import Output, late, note
+from .output import Output, note, slow_notice
 from .reference import SECTIONS, markdown, options
 from .results import FORMS, columns, form_option, show
 
@@ -63,7 +63,7 @@ def show_config(
     """
     settings = job_settings(config_file, pairs, os.environ, **flags)
     target = target_of(target, settings)
-    with late(note, f"loading {target}"):
+    with slow_notice(note, f"loading {target}"):
         values = _values(settings, target)
     table = rows(settings, target, values)
     lines = columns(

@@ -25,7 +25,7 @@ from .option_sources import (
     layered,
     read_config_file,
 )
-from .output import Output, late, note
+from .output import Output, note, slow_notice
 from .results import form_option
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ async def _run(
         config = build(ClientConfig, settings.options)
         admin: AsyncAdmin = AsyncAdmin(config=msgspec.structs.asdict(config))
     try:
-        with late(note, lambda: _waits_for(admin)):
+        with slow_notice(note, lambda: _waits_for(admin)):
             return await function(output, admin, form, **options)
     finally:
         await admin.close()
@@ -109,6 +109,6 @@ def _around(command_config: str | None) -> tuple[Layer, ...]:
     environment = from_environment(ClientConfig, os.environ, other_variables())
     if command_config is None:
         return (environment,)
-    given = read_config_file("--command-config", command_config, RunConfig.__struct_fields__)
-    of_connection = {name: value for name, value in given.items() if name not in OF_RUN}
+    in_file = read_config_file("--command-config", command_config, RunConfig.__struct_fields__)
+    of_connection = {name: value for name, value in in_file.items() if name not in OF_RUN}
     return environment, from_file(ClientConfig, of_connection, command_config, strict=False)

@@ -196,10 +196,10 @@ def _layered(
     around = from_environment(RunConfig, environment, other_variables())
     if config_file is None:
         return layered(RunConfig, line, around)
-    given = read_config_file("--config-file", config_file, RunConfig.__struct_fields__)
-    if "job" in given:
-        given["job"] = _beside(config_file, given["job"])
-    return layered(RunConfig, line, around, from_file(RunConfig, given, config_file, strict=True))
+    in_file = read_config_file("--config-file", config_file, RunConfig.__struct_fields__)
+    if "job" in in_file:
+        in_file["job"] = _beside(config_file, in_file["job"])
+    return layered(RunConfig, line, around, from_file(RunConfig, in_file, config_file, strict=True))
 
 
 def _beside(file: str, target: Any) -> Any:
@@ -218,14 +218,14 @@ def changed(target: str, settings: OptionValues) -> Job:
     """Job that `target` names, with these options. Raises as `load_job` and `Job.changed`."""
     job = load_job(target)
     options = {name: value for name, value in settings.options.items() if name not in OF_RUN}
-    given = {name: settings.options.get(name) for name in ARGUMENTS}
+    arguments = {name: settings.options.get(name) for name in ARGUMENTS}
     workers = settings.options.get("workers")
     with settings.named():
         return job.changed(
             options,
             workers=None if workers is None else read_workers(workers),
             status_address=settings.options.get("status"),
-            **given,
+            **arguments,
         )
 
 
@@ -250,11 +250,11 @@ def _variables(command: click.Command) -> Iterator[str]:
             yield from _variables(each)
 
 
-def read_workers(given: int | str) -> int | Autoscale:
+def read_workers(workers: int | str) -> int | Autoscale:
     """Workers from a text such as `8` or `1..16`. Raises `ConfigError`."""
     from kafka_actors.job.autoscale import parsed_workers
 
-    return parsed_workers(str(given))
+    return parsed_workers(str(workers))
 
 
 def written_workers(workers: int | Autoscale) -> int | str:

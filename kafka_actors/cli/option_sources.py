@@ -128,10 +128,10 @@ def from_flags(kind: type[ClientConfig], pairs: tuple[str, ...], **flags: Any) -
         if not equals or not key.strip():
             raise ConfigError("-X", f"is {pair!r}: give NAME=VALUE")
         name = known_name(kind, key.strip())
-        given = _resolved(name, value, OptionSource("flag", "-X"))
-        if name in layer and layer[name][0] != given[0]:
+        pair_value = _resolved(name, value, OptionSource("flag", "-X"))
+        if name in layer and layer[name][0] != pair_value[0]:
             raise ConfigError(name, "is given twice with different values")
-        layer.setdefault(name, given)
+        layer.setdefault(name, pair_value)
     return layer
 
 

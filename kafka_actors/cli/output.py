@@ -26,7 +26,7 @@ from rich.text import Text
 
 from kafka_actors.telemetry.logs import JsonFormatter, TextFormatter, read_line
 
-__all__ = ["Output", "encodes_all", "escaping", "late", "note", "put_line"]
+__all__ = ["Output", "encodes_all", "escaping", "note", "put_line", "slow_notice"]
 
 WIDE = 200
 BLANK_S = 1.0
@@ -50,26 +50,26 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def late(say: Callable[[str], object], text: Callable[[], str] | str) -> Iterator[Callable[[], None]]:
+def slow_notice(say: Callable[[str], object], text: Callable[[], str] | str) -> Iterator[Callable[[], None]]:
     """Context manager around an operation that may take long: after a second a thread says what is waited for, and again
     when that changes. Yields a function that ends the notices before the block ends."""
     over = threading.Event()
 
-    def tell() -> None:
-        told = ""
+    def notify() -> None:
+        last = ""
         wait_s = BLANK_S
         while not over.wait(wait_s):
             now = text if isinstance(text, str) else text()
-            if now != told:
+            if now != last:
                 say(now)
-            told, wait_s = now, LOOK_S
+            last, wait_s = now, LOOK_S
 
     def end() -> None:
         over.set()
         if thread is not threading.current_thread():
             thread.join()
 
-    thread = threading.Thread(target=tell, name="kafka-actors-late", daemon=True)
+    thread = threading.Thread(target=notify, name="kafka-actors-slow-notice", daemon=True)
     thread.start()
     try:
         yield end

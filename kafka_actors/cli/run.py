@@ -20,7 +20,7 @@ from kafka_actors.errors import ConfigError, KafkaTimeoutError
 from .command import EXIT_DONE, EXIT_FAILED, command, needs
 from .job_options import changed, job_options, job_settings, required, target_of
 from .job_views import View, count, view_for
-from .output import Output, late
+from .output import Output, slow_notice
 
 if TYPE_CHECKING:
     from kafka_actors.job import JobStatus
@@ -53,7 +53,7 @@ def run(
     set_telemetry(otlp=settings.options.get("otlp"), prometheus=settings.options.get("prometheus"))
     target = required(target_of(target, settings))
     with view_for(output) as view:
-        with late(view.note, f"loading {target}"):
+        with slow_notice(view.note, f"loading {target}"):
             job = changed(target, settings)
         with settings.named():
             running = start(job, view)
@@ -68,7 +68,7 @@ def run(
         try:
             end, status, seconds = watch(running, view, stop=running.stop)
         finally:
-            with late(view.note, "waiting for the job to stop"):
+            with slow_notice(view.note, "waiting for the job to stop"):
                 confirmed = running.stop()
     output.print(closing_line(end, status, seconds))
     if not confirmed:
@@ -83,7 +83,7 @@ def start(job: Job, view: View) -> RunningJob | None:
     """
     began = time.monotonic()
     try:
-        with late(view.note, "starting the job on Ray") as in_ray:
+        with slow_notice(view.note, "starting the job on Ray") as in_ray:
 
             def each(status: JobStatus) -> None:
                 in_ray()

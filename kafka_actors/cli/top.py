@@ -20,7 +20,7 @@ from kafka_actors.job.status import JobStatus
 
 from .command import EXIT_DONE, command, needs
 from .job_views import View, view_for
-from .output import Output, late
+from .output import Output, slow_notice
 
 if TYPE_CHECKING:
     from kafka_actors.job.machines.timeline import TimelineEntry
@@ -49,7 +49,10 @@ def top(output: Output, target: str | None) -> int:
     http://localhost:8000, and needs no Ray.
     """
     try:
-        with view_for(output) as view, late(view.note, f"waiting for {target or 'the Ray cluster'}") as there:
+        with (
+            view_for(output) as view,
+            slow_notice(view.note, f"waiting for {target or 'the Ray cluster'}") as there,
+        ):
             if target is not None and is_url(target):
                 status = PageClient(target).status
             else:

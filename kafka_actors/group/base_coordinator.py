@@ -34,8 +34,8 @@ __all__ = ["BaseCoordinator"]
 class BaseCoordinator(ABC):
     """Group management for one member, over the coordinator that the group has.
 
-    From a high level: register with the coordinator with one's own metadata; one member is chosen as leader; it
-    assigns; everybody gets its part. What a subclass has to say:
+    Each member registers with the coordinator with its own metadata; one of them is chosen as leader and assigns; each gets its
+    part. A subclass has to define:
 
     - `protocol_type`, `group_protocols`: what kind of group this is, and this member's metadata under each
       protocol that it can follow, the most preferred first;
@@ -43,8 +43,8 @@ class BaseCoordinator(ABC):
     - `_on_join_complete`, `_on_join_prepare`, `_on_membership_lost`: what to do with one's part, before it is
       given up for the next rebalance, and when it is gone without that.
 
-    An assignment is given up before each rebalance (eager). Who can keep a share of it, as a consumer can, brings a
-    `EmbeddedProtocol` (`_make_policy`) and carries out single actions (`_on_action`).
+    An assignment is given up before each rebalance (eager). A subclass that can keep a share of it, as a consumer can, brings
+    an `EmbeddedProtocol` (`_make_policy`) and carries out single actions (`_on_action`).
 
     client: metadata, and connections to the coordinator. metrics: where what is measured is registered (default: a
     registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`, with the tag client-id. config, or
@@ -183,7 +183,7 @@ class BaseCoordinator(ABC):
         return self._member.coordinator is None
 
     def now(self) -> float:
-        """The time by this coordinator's clock."""
+        """Returns the time by this coordinator's clock, in seconds."""
         return self._clock()
 
     # ------------------------------------------------------------ requests of the user
@@ -211,7 +211,7 @@ class BaseCoordinator(ABC):
         await self._driver.until(lambda: self.joined, timeout_ms, "the group could not be joined")
 
     async def count_members(self) -> int:
-        """How many members the group has now, this one among them, as its coordinator says.
+        """Returns the number of members that the group has now, this one among them, as its coordinator says.
 
         Raises the coordinator's error, and `NodeNotReadyError` while it is not known; needs the right to describe the
         group, which who may read it has.
@@ -225,7 +225,7 @@ class BaseCoordinator(ABC):
         return len(group.members)
 
     def user_progress(self) -> None:
-        """The user asked for more: `max_poll_interval_ms` counts from now."""
+        """Notes that the user asked for more: `max_poll_interval_ms` counts from now."""
         self._member.user_progress(self._clock())
         self._driver.wake()
 
@@ -254,11 +254,11 @@ class BaseCoordinator(ABC):
 
     @abstractmethod
     def protocol_type(self) -> str:
-        """What kind of group this is: `consumer`, `connect`… All members have the same."""
+        """Returns the kind of group: `consumer`, `connect`… All members have the same."""
 
     @abstractmethod
     def group_protocols(self) -> list[tuple[str, bytes]]:
-        """(name, metadata) of each supported protocol, the most preferred first."""
+        """Returns (name, metadata) of each supported protocol, the most preferred first."""
 
     @abstractmethod
     async def _perform_assignment(
@@ -267,24 +267,24 @@ class BaseCoordinator(ABC):
         """Computes, as leader, each member's assignment by member id, under the protocol that the group chose."""
 
     async def _on_join_prepare(self, generation: int, member_id: str) -> None:  # noqa: B027
-        """The part is about to be given up: finish with it. Cancelled after `revoke_timeout_ms`."""
+        """Finishes with the part, which is about to be given up. Cancelled after `revoke_timeout_ms`."""
 
     async def _on_join_complete(  # noqa: B027
         self, generation: int, member_id: str, protocol: str, assignment: bytes
     ) -> None:
-        """The group is active; `assignment` is this member's part."""
+        """Takes this member's part: the group is active."""
 
     async def _on_membership_lost(self, reason: str) -> None:  # noqa: B027
-        """The part is gone already: others may have it."""
+        """Learns that the part is gone already: others may have it."""
 
     def _on_disconnected(self) -> None:  # noqa: B027
-        """The connections to the coordinator have been closed."""
+        """Learns that the connections to the coordinator have been closed."""
 
     def _after_poll(self) -> None:  # noqa: B027
         """Ends a turn of the loop, after which the membership may have changed."""
 
     def _make_policy(self, config: GroupConfig) -> EmbeddedProtocol:
-        """What decides how an assignment is taken over and given up."""
+        """Makes what decides how an assignment is taken over and given up."""
         return OpaqueAssignment(self.group_protocols)
 
     def _on_action(self, action: MemberAction) -> None:
@@ -293,7 +293,7 @@ class BaseCoordinator(ABC):
             case TakePartitions(generation, _, _):
                 assert isinstance(
                     self._policy, OpaqueAssignment
-                )  # who brings another one carries out actions itself
+                )  # a subclass with another one carries out actions itself
                 protocol, assignment = self._member.generation.protocol or "", self._policy.assignment
                 self._driver.calls.put(
                     ListenerCall(

@@ -1,4 +1,4 @@
-"""The text that is committed beside an offset: an envelope of ours around the text of the user's own.
+"""The metadata of committed offsets: an envelope around the user's own text that names the offset's topic and cluster.
 
 Kafka keeps a string of up to `offset.metadata.max.bytes` (4,096) with each committed offset, for its committer. Here it
 names the topic by its id (KIP-516), because OffsetCommit names it by its name only: after a topic was deleted and made
@@ -28,7 +28,7 @@ MOST_BYTES = 4_096
 
 
 class CommitMetadata(NamedTuple):
-    """What stands beside a committed offset: the user's text, the id of the topic (16 bytes) and that of its cluster; None
+    """The parts of committed metadata: the user's text, the id of the topic (16 bytes) and that of its cluster; None
     where they aren't told."""
 
     text: str = ""
@@ -49,8 +49,8 @@ _decoder = decoders.json(_Envelope)
 
 
 def pack(text: str, topic_id: bytes | None, cluster_id: str | None = None) -> str:
-    """The metadata to commit for a user's `text` and an offset of this topic of that cluster. Without the topic's id the
-    text alone."""
+    """Returns the metadata to commit for a user's `text` and an offset of this topic of that cluster; without the topic's id
+    the text alone."""
     if topic_id is None and not text.startswith(_BEGIN):
         return text
     envelope = _Envelope(FORM, text=text)
@@ -62,7 +62,7 @@ def pack(text: str, topic_id: bytes | None, cluster_id: str | None = None) -> st
 
 
 def unpack(metadata: str | None) -> CommitMetadata:
-    """What committed metadata says. Text that is no envelope, or one of a later form, is the user's."""
+    """Takes committed metadata apart. Text that is no envelope, or one of a later form, is the user's."""
     foreign = CommitMetadata(metadata or "")
     if metadata is None or not metadata.startswith(_BEGIN):
         return foreign

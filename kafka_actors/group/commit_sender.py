@@ -1,4 +1,4 @@
-"""Commits of one member: fed with what it may commit, sent, and answered."""
+"""`CommitSender`: the shell of a member's queue of commits."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ class ConsumerCoordinator(BaseCoordinator):
             await self.commit_offsets_sync(offsets)
 
     async def _commit_quietly(self, seconds: float, only: frozenset[TopicPartition] | None = None) -> None:
-        """Auto-commit before partitions go. What fails is logged: the partitions go all the same."""
+        """Auto-commits before partitions go. A failure goes to the callback: the partitions go all the same."""
         if self._consumed is None or not self._config.enable_auto_commit or self.state is MemberState.FATAL:
             return
         offsets = {tp: o for tp, o in self._consumed().items() if only is None or tp in only}
@@ -285,8 +285,8 @@ class ConsumerCoordinator(BaseCoordinator):
     async def fetch_committed_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offset of each partition, None where there is none, or one of a topic that was deleted and
-        made anew since.
+        """Returns the group's committed offset of each partition, None where there is none, or one of a topic that was deleted
+        and made anew since.
 
         Retries what passes, pending transactions too, for `timeout_ms` (None: until it is known). Raises a
         partition's error, what ended the membership, `KafkaTimeoutError`.
@@ -296,7 +296,7 @@ class ConsumerCoordinator(BaseCoordinator):
     async def fetch_origins(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedStart]:
-        """Where these partitions are to be taken on. Waits and raises as `fetch_committed_offsets`."""
+        """Returns where these partitions are to be taken on. Waits and raises as `fetch_committed_offsets`."""
         config = self._config
         fatal = config.on_data_loss == "fail" or config.auto_offset_reset == "none"
         return await self._offsets.starts(partitions, loss_is_fatal=fatal)

@@ -1,4 +1,4 @@
-"""Carries out what the machines ask for: one task per request, over the channels to the coordinator."""
+"""The connections of a member to its group's coordinator, and a task for each request over them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OFFSET_FETCH_CHANNEL = "offset-fetch-channel"
 
 
 class CoordinatorChannels:
-    """The connections of one member. `deliver` gets each request with its response or exception, once."""
+    """Opens, uses and closes the connections of one member. `deliver` gets each request with its response or exception, once."""
 
     def __init__(self, client: GroupClient, member_name: str) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class CoordinatorChannels:
 
     @property
     def server(self) -> Attributes:
-        """Where the coordinator is that was connected to last; empty before."""
+        """The address of the coordinator that was connected to last, as attributes of telemetry; empty before."""
         return self._server
 
     def start(self, request: GroupRequest, deliver: Deliver) -> None:
@@ -83,7 +83,7 @@ class CoordinatorChannels:
         self._server = of_server(node.host, node.port)
 
     async def ask(self, body: object, timeout_ms: float, channel: GroupChannel = GroupChannel.OFFSETS) -> Any:
-        """The coordinator's response. Raises as `Connection.send`, `NodeNotReadyError` where there is none."""
+        """Returns the coordinator's response. Raises as `Connection.send`, `NodeNotReadyError` where there is none."""
         broker = self._broker
         if broker is None:
             raise NodeNotReadyError("the group's coordinator is not known")
@@ -100,7 +100,7 @@ class CoordinatorChannels:
 
     @contextmanager
     def fetching_offsets(self) -> Iterator[None]:
-        """Keeps the connection of OffsetFetch requests between them; it is closed once nobody does."""
+        """Keeps the connection for OffsetFetch open as long as any caller is within; the last one closes it."""
         self._fetches += 1
         try:
             yield

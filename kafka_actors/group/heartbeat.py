@@ -62,7 +62,7 @@ class Heartbeat:
         return self._timer.sent_at
 
     def should_heartbeat(self) -> bool:
-        """Whether a heartbeat is due."""
+        """Returns whether a heartbeat is due."""
         return self._timer.ttl(self._clock()) == 0
 
     def ttl(self) -> float:
@@ -70,7 +70,7 @@ class Heartbeat:
         return self._timer.ttl(self._clock())
 
     def session_expired(self) -> bool:
-        """Whether the coordinator must be assumed to have given this member up."""
+        """Returns whether the coordinator must be assumed to have given this member up."""
         return self._timer.session_expired(self._clock())
 
     def reset_session_timeout(self) -> None:

@@ -1,4 +1,4 @@
-"""Calls of a rebalance listener: one at a time, in order, each bounded by what waits behind it."""
+"""A queue of calls of a rebalance listener: one at a time, in order, each bounded by the deadlines of those behind it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _FOREVER = float("inf")
 
 
 MINIMUM = 1.0
-"""Seconds that every call has, however late its turn comes: what happened must be told."""
+"""Seconds that every call has, however late its turn comes: the listener must learn of everything."""
 
 
 @dataclass(slots=True)
 class ListenerCall:
     """A call to make, at most until `deadline`. `after` is called when it is over, however it ended.
 
-    `yields`: it can be made again, so it makes room at once for a call that has a deadline.
+    `yields`: it can be made again, so it is cancelled at once for a call that has a deadline.
     """
 
     make: Callable[[], Awaitable[None]]
@@ -30,7 +30,7 @@ class ListenerCall:
     after: Callable[[], None] = lambda: None
     yields: bool = False
     start_by: float = _FOREVER
-    """When what runs before it is cancelled: half of its time is left then."""
+    """Time at which the call before it is cancelled: half of its own time is left then."""
 
 
 class ListenerCalls:

@@ -1,4 +1,4 @@
-"""What a coordinator measures: the sensors and metrics that Kafka's own clients have, by their names.
+"""Metrics of a coordinator: the sensors that Kafka's own clients have, by their names.
 
 After `GroupCoordinatorMetrics` in `AbstractCoordinator.java` and `ConsumerCoordinatorMetrics` in
 `ConsumerCoordinator.java`. Latencies are milliseconds. The group of all of them is `{prefix}-coordinator-metrics`.
@@ -28,7 +28,7 @@ from .machines.error_actions import GroupApi
 __all__ = ["ConsumerCoordinatorMetrics", "GroupCoordinatorMetrics"]
 
 UNKNOWN = -1.0
-"""What a gauge says of something that has not happened yet, as in Java's client."""
+"""The value of a gauge about something that has not happened yet, as in Java's client."""
 
 
 class _MetricGroup:
@@ -72,17 +72,17 @@ class _MetricGroup:
         return sensor
 
     def close(self) -> None:
-        """Takes the metrics out of the registry: their owner has ended."""
+        """Takes the metrics out of the registry, when their owner has ended."""
         for name in self._names:
             self.metrics.remove_metric(name)
         self._names.clear()
 
 
 class GroupCoordinatorMetrics(_MetricGroup):
-    """Of a membership: how long the coordinator takes to answer, and how the group rebalances.
+    """Measures a membership: how long the coordinator takes to answer, and how the group rebalances.
 
-    heartbeat: of whom `last-heartbeat-seconds-ago` tells. metrics: where they are registered; tags: which
-    coordinator, where one registry serves several. group_id: of what instruments get. Raises `ConfigError` where
+    heartbeat: the source of `last-heartbeat-seconds-ago`. metrics: the registry; tags: name the coordinator where one registry
+    serves several. group_id: an attribute of what the instruments get. Raises `ConfigError` where
     these names are in use there.
     """
 
@@ -166,7 +166,7 @@ class GroupCoordinatorMetrics(_MetricGroup):
         )
 
     def answered(self, api: GroupApi, seconds: float, succeeded: bool) -> None:
-        """An answer came, this long after its request. Of joins and syncs those that succeeded are counted."""
+        """Records an answer that came this long after its request. Only joins and syncs that succeeded count."""
         if api is GroupApi.HEARTBEAT:
             self.heartbeat_latency.record(seconds)
         elif api is GroupApi.JOIN and succeeded:
@@ -175,14 +175,14 @@ class GroupCoordinatorMetrics(_MetricGroup):
             self.sync_latency.record(seconds)
 
     def rebalance_started(self) -> None:
-        """The member wants to join. Where the last attempt has brought no assignment, it failed."""
+        """Notes that the member wants to join. If its last attempt has brought no assignment, that failed."""
         now = self.metrics.now()
         if self._rebalancing_since is not None:
             self.failed_rebalance.record()
         self._rebalancing_since = now
 
     def rebalance_ended(self) -> float | None:
-        """The member has its assignment. Returns the seconds since it wanted to join, None if it did not."""
+        """Notes that the member has its assignment. Returns the seconds since it wanted to join, None if it did not."""
         now, since = self.metrics.now(), self._rebalancing_since
         self._rebalancing_since, self._rebalanced_at = None, now
         if since is None:
@@ -192,7 +192,7 @@ class GroupCoordinatorMetrics(_MetricGroup):
 
 
 class ConsumerCoordinatorMetrics(_MetricGroup):
-    """Of a consumer: how long commits take, and how many partitions it has. Arguments as for the group's."""
+    """Measures a consumer: how long commits take, and how many partitions it has. Arguments as for `GroupCoordinatorMetrics`."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class ConsumerCoordinatorMetrics(_MetricGroup):
         self._commit = of_operation("commit", group_id)
 
     def answered(self, seconds: float, outcome: object, server: Attributes = ()) -> None:
-        """An OffsetCommit to this broker came to its end: an `OffsetCommitResponse`, or the exception that there was
+        """Records the end of an OffsetCommit to this broker: an `OffsetCommitResponse`, or the exception that came
         instead. Only answers are in the statistics, as in Java's; the instrument has failures too, by their error."""
         if isinstance(outcome, Exception):
             error: BaseException | None = outcome
@@ -233,7 +233,7 @@ class ConsumerCoordinatorMetrics(_MetricGroup):
 
 
 def first_error(response: object) -> KafkaError | None:
-    """What is wrong with the first partition of which anything is, in an `OffsetCommitResponse`."""
+    """Returns the first partition's error in an `OffsetCommitResponse`, None if there is none."""
     for topic in getattr(response, "topics", ()):
         for partition in topic.partitions:
             if partition.error_code:

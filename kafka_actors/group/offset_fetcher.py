@@ -81,7 +81,7 @@ class OffsetFetcher:
                     )
 
     async def _attempt(self, partitions: list[TopicPartition], found: Found) -> bool:
-        """One request. False: something is missing and worth another one."""
+        """Sends one request. Returns False where something is missing and worth another one."""
         request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
         broker = self._channels.broker
         asked = self._driver.now()
@@ -139,13 +139,13 @@ class GroupOffsets:
         return self._fetcher.trouble
 
     async def committed(self, partitions: Iterable[TopicPartition], timeout_ms: float | None) -> Found:
-        """See `ConsumerCoordinator.fetch_committed_offsets`."""
+        """Does what `ConsumerCoordinator.fetch_committed_offsets` says."""
         return as_committed(*await self._fetch(partitions, timeout_ms))
 
     async def starts(
         self, partitions: Iterable[TopicPartition], *, loss_is_fatal: bool
     ) -> dict[TopicPartition, CommittedStart]:
-        """See `ConsumerCoordinator.fetch_origins`."""
+        """Does what `ConsumerCoordinator.fetch_origins` says."""
         wanted = [TopicPartition(*tp) for tp in partitions]
         found, ids = await self._fetch(wanted, None)
         return origins(wanted, found, ids, self._topic_ids, loss_is_fatal=loss_is_fatal)

@@ -1,4 +1,4 @@
-"""A coordinator's options: Kafka's names, in milliseconds, made into what its machines take."""
+"""Options of a coordinator: from Kafka's names, in milliseconds, to the `GroupConfig` of its machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka_actors.errors import ConfigError
 from .machines.embedded_protocol import GroupConfig
 
 FROM_CONFIG: Any = object()
-"""The default of an argument that otherwise stands in the config: None means something else there."""
+"""The default of arguments that are taken from the config where they aren't given: None has another meaning there."""
 
 GROUP_OPTIONS = (
     "client_id",
@@ -36,7 +36,7 @@ CONSUMER_OPTIONS = (
 
 
 def defaults_of(names: Iterable[str]) -> dict[str, Any]:
-    """The defaults that these options have in `ConsumerConfig`."""
+    """Returns the defaults that these options have in `ConsumerConfig`."""
     defaults = ConsumerConfig()
     return {name: getattr(defaults, name) for name in names}
 
@@ -44,7 +44,7 @@ def defaults_of(names: Iterable[str]) -> dict[str, Any]:
 def read_options(
     config: ConsumerConfig | None, options: Mapping[str, Any], accepted: Iterable[str], owner: str
 ) -> ConsumerConfig:
-    """The config given, or one made of single options. Raises `ConfigError` for both, or one that means nothing here."""
+    """Returns the config, or one made of single options. Raises `ConfigError` for both, and for an option without a meaning here."""
     if config is not None:
         if options:
             raise ConfigError(next(iter(options)), f"give {owner} a config or single options, not both")
@@ -70,7 +70,7 @@ def group_config(
     revoke_timeout_ms: int | None = None,
     max_poll_interval_ms: int | None = FROM_CONFIG,
 ) -> GroupConfig:
-    """What a member's machine needs. Raises `ConfigError` for a missing group_id. Defaults: see `BaseCoordinator`."""
+    """Returns the options of a member's machine. Raises `ConfigError` for a missing group_id. Defaults: see `BaseCoordinator`."""
     if config.group_id is None:
         raise ConfigError("group_id", "is missing: a member needs a group, and so do committed offsets")
     instance_id = config.group_instance_id if group_instance_id is FROM_CONFIG else group_instance_id
@@ -98,7 +98,7 @@ def group_config(
 
 
 def read_strategies(config: ConsumerConfig) -> list[assignors.Assignor]:
-    """The assignors that are named. Raises `ConfigError` for one that there isn't."""
+    """Returns the assignors that the config names. Raises `ConfigError` for an unknown one."""
     try:
         return [assignors.get(name) for name in config.partition_assignment_strategy]
     except (ValueError, TypeError) as error:

@@ -37,13 +37,13 @@ class IgnoreRebalances:
     """A listener that does nothing."""
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class RebalanceCalls:

@@ -17,9 +17,9 @@ from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestTopic
 
 
 def shapes(request: Any) -> list[Any]:
-    """The request and its older shapes, newest first. Versions are those of the request's API.
+    """Returns the request and its older shapes, newest first.
 
-    What is about several groups has no older shape: those before are about one.
+    A request about several groups has no older shape: those before are about one.
     """
     if isinstance(request, FindCoordinatorRequest) and len(request.coordinator_keys) == 1:
         return [request, FindCoordinatorRequest(key=request.coordinator_keys[0], key_type=request.key_type)]
@@ -47,7 +47,7 @@ def _older_offset_fetch(request: OffsetFetchRequest) -> list[OffsetFetchRequest]
 
 
 async def send_in_some_shape(send: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
-    """The response to the newest shape that can be encoded. Raises what `send` raises for the last one tried."""
+    """Returns the response to the newest shape that can be encoded. Raises what `send` raises for the last one tried."""
     *newer, oldest = shapes(request)
     for shape in newer:
         try:

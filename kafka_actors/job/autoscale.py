@@ -1,4 +1,4 @@
-"""`Autoscale`: what a user says instead of a number of workers."""
+"""`Autoscale`: the policy that a user sets in place of a number of workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANGE = re.compile(r"(\d+)\s*\.\.\s*(\d+)")
 
 
 class Autoscale(msgspec.Struct, frozen=True, kw_only=True):
-    """As many workers as the records need, between `min` and `max`, and never more than there are partitions.
+    """Policy for the number of workers: as many as the records need, between `min` and `max`, and no more than partitions.
 
         workers=ka.Autoscale(min=1, max=16, target_lag_seconds=30)
 
@@ -71,7 +71,7 @@ class Autoscale(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first(self) -> int:
-        """With how many workers a job starts."""
+        """The number of workers with which a job starts."""
         return self.min if self.initial is None else self.initial
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def checked_workers(workers: Any) -> int | Autoscale:
-    """What `Job(workers=…)` and `scale(…)` accept. Raises `ConfigError`."""
+    """Checks the argument of `Job(workers=…)` and `scale(…)`. Raises `ConfigError`."""
     if isinstance(workers, Autoscale):
         return workers
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
@@ -100,7 +100,7 @@ def checked_workers(workers: Any) -> int | Autoscale:
 
 
 def parsed_workers(text: str) -> int | Autoscale:
-    """The same as text: `8`, or `1..16` for `Autoscale(min=1, max=16)`. Raises `ConfigError`."""
+    """Parses a number, `8`, or a range: `1..16` is `Autoscale(min=1, max=16)`. Raises `ConfigError`."""
     if match := RANGE.fullmatch(text.strip()):
         return Autoscale(min=int(match[1]), max=int(match[2]))
     if text.strip().isascii() and text.strip().isdigit() and int(text):

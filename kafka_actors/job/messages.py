@@ -1,10 +1,9 @@
-"""What the actors say to each other: frozen, tagged Structs, sent as MessagePack and validated on receipt.
+"""Messages between a job's actors: frozen, tagged Structs, sent as MessagePack and validated on receipt.
 
-Every message is safe to receive twice and out of order. An assignment epoch is (incarnation of the
-coordinator actor, n), compared for equality only. Workers call, the coordinator answers: nothing waits for a
-worker, so a frozen one delays nobody. Record bytes answer a worker's own pull and never travel inside these
-messages: they lie in memory that both processes map (`door`), or are the return value of a Ray call. The messages of
-that pull stand in `kafka_actors.fetch.messages`.
+Each message may be received twice and out of order without harm. A grant epoch is (incarnation of the coordinator actor, n),
+compared for equality only. Workers call and the coordinator answers, so a frozen worker delays nobody. Record bytes are not in
+these messages: they lie in shared memory (`job/transport/`), or are the result of a Ray call. The messages of a pull are in
+`kafka_actors.fetch.messages`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ from kafka_actors.types import TopicPartition
 from .machines.timeline import TimelineEntry
 
 GrantEpoch = tuple[int, int]
+"""Incarnation of the coordinator actor, and a number: stands for one grant of a partition to a worker."""
 Version = tuple[int, int]
+"""Incarnation of the coordinator actor, and a number that rises with each change of a worker's orders."""
 
 __all__ = [
     "ActorInfo",
@@ -62,12 +63,12 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def pack(message: Struct) -> bytes:
-    """MessagePack bytes of one message."""
+    """Encodes a message as MessagePack."""
     return _encoder.encode(message)
 
 
 def packed_error(error: BaseException) -> bytes:
-    """An exception as bytes for a process of the same user; one that can't be pickled keeps its text."""
+    """Pickles an exception for a process of the same user; of one that can't be pickled only the text is kept."""
     try:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)
@@ -77,12 +78,12 @@ def packed_error(error: BaseException) -> bytes:
 
 
 def unpack(data: bytes | memoryview, kind: type[M]) -> M:
-    """The message of the given kind. Raises `msgspec.ValidationError` if the bytes are anything else."""
+    """Decodes a message of this type. Raises `msgspec.ValidationError` for any other bytes."""
     return decoders.msgpack(kind).decode(data)
 
 
 class CallInHand(Struct, frozen=True, tag=True):
-    """A call of the user's function with these records, by their first and last offset."""
+    """A call of the user's function that has not returned, with the first and last offset of its records."""
 
     partition: TopicPartition
     first: int
@@ -90,14 +91,14 @@ class CallInHand(Struct, frozen=True, tag=True):
 
 
 class CrashReport(Struct, frozen=True, tag=True):
-    """What a worker's process left: the calls that it had in hand, and how it ended, as far as it could say."""
+    """Calls that a dead worker had in hand, and how its process ended; empty where that isn't known."""
 
     calls: list[CallInHand]
     ended: str = ""
 
 
 class DeathsInCall(Struct, frozen=True, tag=True):
-    """So often a worker's process ended in the call with these records and no other; `how` it did last."""
+    """Number of `times` that a worker died in the call with these records, and no other; `how` it ended last."""
 
     partition: TopicPartition
     first: int
@@ -107,13 +108,12 @@ class DeathsInCall(Struct, frozen=True, tag=True):
 
 
 class Grant(Struct, frozen=True, tag=True):
-    """One partition given to a worker under an epoch.
+    """Grant of one partition to a worker, under an epoch.
 
-    `offset`: the group's committed offset to start from; None: there is none, the reset policy decides.
-    `continues`: the epoch under which this very worker holds the partition already; it goes on from its own
-    position. `end_offset`: stop there (bounded runs). `from_start`: the partition appeared in a topic that
-    is consumed already, so it is read from its beginning whatever the policy says. `topic_id`: as in `fetch.Start`.
-    `died`: a call in which a worker died, if that is not done with.
+    `offset`: the group's committed offset to start from; None if there is none, and the reset policy decides. `continues`: the
+    epoch under which this worker holds the partition already; it goes on from its own position. `end_offset`: stop there
+    (bounded runs). `from_start`: the partition is newer than the job, so it is read from its beginning whatever the policy.
+    `topic_id`: as in `fetch.PartitionStart`. `died`: a call in which workers died, unless its records were processed since.
     """
 
     partition: TopicPartition
@@ -128,8 +128,8 @@ class Grant(Struct, frozen=True, tag=True):
 
 
 class Drain(Struct, frozen=True, tag=True):
-    """One partition to let go of. `epoch` and `continues` as in `Grant`: a new coordinator incarnation may want it
-    drained before its worker has heard of it."""
+    """Order to release one partition. `epoch` and `continues`: as in `Grant`, because a new coordinator incarnation may drain
+    what its worker still holds under an older epoch."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -137,7 +137,8 @@ class Drain(Struct, frozen=True, tag=True):
 
 
 class HeldReport(Struct, frozen=True, tag=True):
-    """A partition as its worker has it. `processed`: the next offset after what its function returned for."""
+    """Partition as its worker reports it. `processed`: the offset after the last record for which the function returned;
+    `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -150,10 +151,11 @@ class HeldReport(Struct, frozen=True, tag=True):
 
 
 class Report(Struct, frozen=True, tag=True):
-    """A worker to the coordinator: everything it holds. It answers with `Orders`, at once or by `wait_s`.
+    """Report of a worker to the coordinator, with all its partitions; answered with `Orders`, at once or within `wait_s`.
 
-    `work_s`: how many seconds there was something to work on since its start. `latency`: records by the bucket of their
-    latency (`kafka_actors.telemetry.machines.latency`).
+    `seen`: the version of the newest orders that it has applied. `ready`: the user's class is made. `records` and
+    `value_bytes`: processed since its start. `failed`: packed, why it can't go on. `work_s`: seconds at work since its start.
+    `latency`: records by the bucket of their latency (`kafka_actors.telemetry.machines.latency`).
     """
 
     worker: str
@@ -169,13 +171,12 @@ class Report(Struct, frozen=True, tag=True):
 
 
 class Orders(Struct, frozen=True, tag=True):
-    """The coordinator to a worker: everything it may hold. A partition in neither list is dropped at once.
+    """Orders of the coordinator to a worker: all that it may hold. A partition in neither list is dropped at once.
 
-    `draining`: finish the batch in hand, commit, then report without it. `lease_s`: how long, from the moment
-    the worker *asked*, it may call the user's function and commit. `version`, (incarnation, n), rises with each
-    change: orders of an older coordinator never replace those of a newer one. `hold`: the worker goes on with what
-    it has, because it has seen these orders, or because a new coordinator does not know yet who has what; having
-    seen this, it hears no older one.
+    `draining`: finish the call in hand, commit, then report without the partition. `lease_s`: how long, from the moment the
+    worker *asked*, it may call the user's function and commit. `version` rises with each change, and over incarnations: orders of
+    an older coordinator never replace those of a newer one. `hold`: the lists are empty, and the worker keeps what it has: it has
+    seen these orders, or a new coordinator does not know yet who holds what.
     """
 
     version: Version
@@ -187,8 +188,8 @@ class Orders(Struct, frozen=True, tag=True):
 
 
 class CommitEntry(Struct, frozen=True, tag=True):
-    """The next offset to read of one partition. `rewind`: a declared reset, which alone may lower an offset. `topic_id`: of
-    the topic that the offset is of, None if that isn't known."""
+    """Offset to commit for one partition: that of the next record to read. `rewind`: the position was reset, and only then may
+    the committed offset fall. `topic_id`: of the topic that the offset is of, None if unknown."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -199,7 +200,7 @@ class CommitEntry(Struct, frozen=True, tag=True):
 
 
 class CommitRequest(Struct, frozen=True, tag=True):
-    """A worker's finished work. `at_once`: a drain waits for it. `trace`: the `traceparent` of its span, if any."""
+    """Offsets that a worker has processed. `at_once`: a drain waits for them. `trace`: the `traceparent` of its span, if any."""
 
     worker: str
     sequence: int
@@ -209,7 +210,8 @@ class CommitRequest(Struct, frozen=True, tag=True):
 
 
 class CommitReply(Struct, frozen=True, tag=True):
-    """`committed`: what the broker acknowledged. `refused`: entries whose epoch is no longer this worker's."""
+    """Answer to a `CommitRequest`. `committed`: entries that the broker acknowledged. `refused`: partitions whose epoch is no
+    longer this worker's. `failed`: other partitions, with the reason."""
 
     sequence: int
     committed: list[CommitEntry]
@@ -218,17 +220,16 @@ class CommitReply(Struct, frozen=True, tag=True):
 
 
 class WorkerPlan(Struct, frozen=True, tag=True):
-    """The supervisor to the coordinator: the workers there should be, and which of them are to be retired.
+    """Plan of the supervisor for the coordinator: the workers that exist, with their capacities, and what else it decides.
 
-    `complete`: all workers that the job starts with are ready. Until then nothing is granted, so that the first
-    to come up isn't given what is taken from it again a moment later. `expected`: how many there are to be once all
-    have come up. `ends_every_s`: how often to ask the brokers for the ends of the logs, because somebody decides by
-    the lag or looks at it: what a fetch says of them is as old as the fetch, and a worker with full buffers makes
-    none. `measured`: there are metrics of the job, which also tell where the logs begin and how many members the group
-    has. `silent`: workers of whose nodes nothing is heard, or was heard before Ray called them dead; what they have goes
-    to others when their leases are over.
-    `unconnected`: workers on whose nodes the connection actors come up: they could not read yet. `died`: calls in which
-    workers died. `ready`: workers that have come up, which may hold what an older incarnation of the coordinator granted.
+    `retiring`: workers to drain. `complete`: all workers of the job's start are ready; nothing is granted before, so that the
+    first to come up isn't granted what is taken from it a moment later. `expected`: the number of workers when all are up.
+    `ends_every_s`: interval of the requests for log ends, None if only for stalls: the ends in fetch responses are as old as
+    the fetch, and a worker with full buffers makes none. `measured`: the job has metrics, which also need log starts and the
+    size of the group. `silent`: workers on nodes that don't answer, or were silent before Ray called them dead; their
+    partitions go to others when their leases have ended. `unconnected`: workers on nodes without connection actors yet, which
+    could not read. `died`: calls in which workers died. `ready`: workers that are up, and so may hold what an older incarnation
+    of the coordinator granted.
     """
 
     version: int
@@ -312,7 +313,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
 
 
 class WorkerProgress(Struct, frozen=True):
-    """Counters of a worker since its start."""
+    """Counters of one worker since its start. `failed`: packed, why it can't go on."""
 
     ready: bool
     records: int
@@ -322,7 +323,7 @@ class WorkerProgress(Struct, frozen=True):
 
 
 class ConnectionWanted(Struct, frozen=True, tag=True):
-    """A connection actor that should exist: to this broker, on this node of the Ray cluster."""
+    """Wish for a connection actor: to this broker, on this node of the Ray cluster."""
 
     node: str
     broker: int
@@ -331,7 +332,7 @@ class ConnectionWanted(Struct, frozen=True, tag=True):
 
 
 class ConnectionReport(Struct, frozen=True, tag=True):
-    """A connection actor that lives, as the supervisor started it."""
+    """Connection actor that runs, as the supervisor started it."""
 
     node: str
     broker: int
@@ -341,17 +342,16 @@ class ConnectionReport(Struct, frozen=True, tag=True):
 
 
 class Topology(Struct, frozen=True, tag=True):
-    """What the metadata actor answers to the supervisor's watch."""
+    """Answer of the metadata actor to the supervisor: all connection actors that there should be."""
 
     version: int
     wanted: list[ConnectionWanted]
 
 
 class JobStart(Struct, frozen=True, tag=True):
-    """How the topics were when the job started; kept by the supervisor over all incarnations.
+    """Topics at the start of the job; the supervisor keeps it for all incarnations.
 
-    `partitions`: those that existed; any that appears later is read from its beginning. `ends`: where a
-    bounded run ends in each of them.
+    `partitions`: those that existed; any later one is read from its beginning. `ends`: the end offset of each in a bounded run.
     """
 
     partitions: list[TopicPartition]
@@ -359,10 +359,10 @@ class JobStart(Struct, frozen=True, tag=True):
 
 
 class Identity(Struct, frozen=True, tag=True):
-    """Who the job is in its group; the same for every incarnation of its coordinator.
+    """Identity of the job in its group, the same for every incarnation of its coordinator.
 
-    `member_id`: what the group calls a dynamic member. A new incarnation goes on as that one; as a newcomer it
-    would wait for its predecessor's session to end.
+    `member_id`: of a dynamic member. A new incarnation goes on under it; as a new member it would have to wait for its
+    predecessor's session to end.
     """
 
     group_instance_id: str | None
@@ -370,15 +370,15 @@ class Identity(Struct, frozen=True, tag=True):
 
 
 class ActorInfo(Struct, frozen=True, tag=True):
-    """Where an actor runs."""
+    """Process id and node of an actor."""
 
     pid: int
     node: str
 
 
 class WorkerPong(Struct, frozen=True, tag=True):
-    """A worker's answer to a ping. `busy_s`: seconds since the current call of the user's function began. `tally`: what
-    it counted, a packed `TallyState`; empty where nobody asks."""
+    """Answer of a worker to a ping. `wiring`: the version of its wiring. `busy_s`: seconds since its current call of the user's
+    function began, None without one. `tally`: its counters, a packed `TallyState`; empty where the job isn't measured."""
 
     wiring: int
     busy_s: float | None
@@ -387,12 +387,12 @@ class WorkerPong(Struct, frozen=True, tag=True):
 
 
 class JobFailure(Struct, frozen=True, tag=True):
-    """An exception on its way to the driver: pickled, with its text for where unpickling fails."""
+    """Exception on its way to the driver: pickled, and as text in case unpickling fails."""
 
     text: str
     pickled: bytes
 
 
 def failure_of(error: BaseException) -> bytes:
-    """An exception as bytes for the driver; one that can't be pickled keeps its text."""
+    """Packs an exception for the driver; of one that can't be pickled only the text is kept."""
     return pack(JobFailure(f"{type(error).__name__}: {error}", packed_error(error)))

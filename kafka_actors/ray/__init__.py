@@ -8,13 +8,14 @@ from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
     from .engine.on_ray import OnRay
-    from .job import Job, RunningJob
+    from .job import Job
+    from .running_job import RunningJob
 
 # Loaded when first used: the process of each actor imports this package, and needs nothing of what a driver does.
 _HOMES = {
     "Job": "job",
     "OnRay": "engine.on_ray",
-    "RunningJob": "job",
+    "RunningJob": "running_job",
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Checks before Ray is started, which takes seconds: whether the job can connect at all."""
+"""`check_cluster`: whether the job can connect at all, before Ray is started, which takes seconds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["check_cluster"]
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Brokers that don't answer within this time are waited for by the job's actors."""
+"""Time for the brokers to answer. After it the job starts nevertheless, and its actors wait for them."""
 
 
 def check_cluster(config: JobConfig) -> None:
     """Connects to a broker once, from the machine where the job will run; logs why none answers yet.
 
-    Raises what no waiting changes: `ConfigError` (a reference to a variable or file that isn't there among them),
-    `AuthenticationError`, `NoBrokersAvailable` where each bootstrap server is an unknown host or no Kafka broker.
+    Raises errors that don't go away by waiting: `ConfigError` (also for a reference to a missing variable or file),
+    `AuthenticationError`, and `NoBrokersAvailable` where each bootstrap server is an unknown host or no Kafka broker.
     """
-    thread = IoThread("kafka-actors-beforehand")
+    thread = IoThread("kafka-actors-broker-check")
     try:
         thread.run(_connected(config))
     finally:

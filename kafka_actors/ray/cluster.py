@@ -1,4 +1,4 @@
-"""Which Ray a job runs in."""
+"""The Ray cluster of a job: joins an existing one, or starts a local one, which ends with the process's last job."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 _lock = threading.Lock()
 _users: int | None = None
-"""Jobs of this process that use the Ray which was started for the first of them; None where there is no such Ray."""
+"""The number of this process's jobs that use the local Ray which was started for them; None without such a Ray."""
 
 
 def use_ray() -> Callable[[], None]:
-    """Connects, for a job. Returns what is to be called, once, when the job has ended: a Ray that was started for jobs
-    of this process ends with the last one of them."""
+    """Connects to Ray for a job. Returns a function to be called once when the job has ended: it shuts the local Ray down
+    after the last job of this process."""
     global _users
     with _lock:
         if connect_to_ray():
@@ -35,10 +35,10 @@ def use_ray() -> Callable[[], None]:
         if _users is None:
             return lambda: None
         _users += 1
-        return _let_go
+        return _release
 
 
-def _let_go() -> None:
+def _release() -> None:
     global _users
     with _lock:
         if _users is None:
@@ -50,10 +50,11 @@ def _let_go() -> None:
 
 
 def connect_to_ray(only_existing: bool = False) -> bool:
-    """Joins the Ray cluster there is, or starts a local one. Returns whether it was started here.
+    """Joins a Ray cluster, or starts a local one. Returns whether it was started.
 
-    A cluster is one that RAY_ADDRESS names or `ray start` started on this machine. The local Ray of another
-    program is not: it would end with that program.
+    Joined is the cluster that RAY_ADDRESS names, or that `ray start` started on this machine. The local Ray of another program
+    is not joined: it would end with that program. Raises `UsageError` where there is none to join, if `only_existing`, or the
+    one of RAY_ADDRESS doesn't answer.
     """
     if ray.is_initialized():
         return False
@@ -79,23 +80,23 @@ def connect_to_ray(only_existing: bool = False) -> bool:
 
 
 def start_local_ray(**options: Any) -> None:
-    """A Ray for this program alone, without its dashboard. `options` are those of `ray.init`."""
+    """Starts a Ray for this program alone, without the dashboard. `options` are those of `ray.init`."""
     with quiet_start():
         ray.init(address="local", include_dashboard=False, **{"logging_level": _level(), **options})
 
 
 def _level() -> str:
-    """Level of Ray's own log lines in this process, where nobody says otherwise: its first ones are about its start."""
+    """The level of Ray's own log lines in this process: only warnings, unless RAY_LOGGER_LEVEL is set."""
     return os.environ.get("RAY_LOGGER_LEVEL", "warning")
 
 
 def known_cluster() -> str | None:
-    """The address of the Ray cluster that a job would join; None where it would start a Ray of its own."""
+    """Returns the address of the Ray cluster that a job would join; None if it would start a local one."""
     return os.environ.get("RAY_ADDRESS") or _started_by_hand()
 
 
 def _started_by_hand() -> str | None:
-    """The address that `ray start` leaves on its machine."""
+    """Reads the address that `ray start` writes on its machine."""
     try:
         return (
             Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"

@@ -1,4 +1,4 @@
-"""What stands behind a `RunningJob`: a supervisor on a thread of this process, or in a job actor."""
+"""Control of a supervisor by a `RunningJob`: on a thread of this process, or in a job actor."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ CLOSE_S = 10.0
 
 
 class LocalControl:
-    """A supervisor on a thread of this process."""
+    """Controls a supervisor on a thread of this process. `job_actor` holds the job's name, if it has one."""
 
     def __init__(
-        self, hosted: JobProcess, thread: IoThread, holder: ActorHandle | None, let_go: Callable[[], None]
+        self,
+        job_process: JobProcess,
+        thread: IoThread,
+        job_actor: ActorHandle | None,
+        release_ray: Callable[[], None],
     ) -> None:
-        self._hosted = hosted
-        self._supervisor = hosted.supervisor
+        self._job_process = job_process
+        self._supervisor = job_process.supervisor
         self._thread = thread
-        self._holder = holder
-        self._let_go = let_go
+        self._job_actor = job_actor
+        self._release_ray = release_ray
         self._last: JobStatus | None = None
         self._stopped = False
         self._ending = threading.RLock()
@@ -45,7 +49,7 @@ class LocalControl:
     def status(self) -> JobStatus:
         if not self._stopped:
             self._last = self._thread.run(self._supervisor.status())
-        assert self._last is not None  # what stops the job asks for it last
+        assert self._last is not None  # set when the job was stopped
         return self._last
 
     def scale(self, workers: int | Autoscale) -> None:
@@ -66,7 +70,7 @@ class LocalControl:
         return self._thread.run(self._supervisor.ended_within(timeout_s))
 
     def stop(self, timeout_s: float, leave: bool) -> bool:
-        with self._ending:  # who calls it meanwhile, in another thread or a signal's handler, finds it done
+        with self._ending:  # a call from another thread or a signal handler waits, and finds it done
             if not self._stopped:
                 self._stop(timeout_s, leave)
         return self._supervisor.report.confirmed
@@ -76,17 +80,17 @@ class LocalControl:
             self._thread.run(self._supervisor.stop(timeout_s, leave), timeout=timeout_s + 1)
         except concurrent.futures.TimeoutError:
             logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
-        if not self._stopped:  # by a signal's handler
+        if not self._stopped:  # else a signal handler has stopped it
             self._take_down()
 
     def _take_down(self) -> None:
         self._last = self._thread.run(self._supervisor.status(), timeout=5)
         self._stopped = True
-        self._thread.run(self._hosted.close(), timeout=CLOSE_S)
+        self._thread.run(self._job_process.close(), timeout=CLOSE_S)
         self._thread.stop()
-        if self._holder is not None:
-            ray.kill(self._holder)
-        self._let_go()
+        if self._job_actor is not None:
+            ray.kill(self._job_actor)
+        self._release_ray()
 
     def detach(self) -> None:
         raise UsageError("only a detached job goes on without its driver")
@@ -96,18 +100,18 @@ class LocalControl:
 
 
 class ActorControl:
-    """A supervisor in a job actor."""
+    """Controls a supervisor in a job actor."""
 
-    def __init__(self, holder: ActorHandle) -> None:
-        self._holder = holder
+    def __init__(self, job_actor: ActorHandle) -> None:
+        self._job_actor = job_actor
         self._confirmed = False
 
     def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
-        """Raises `KafkaTimeoutError` after `limit_s` seconds, and `DisconnectedError` when the job actor is dead."""
-        return self.result(method, getattr(self._holder, method).remote(*args), limit_s)
+        """Calls a method. Raises `KafkaTimeoutError` after `limit_s` seconds, `DisconnectedError` when the job actor is dead."""
+        return self.result(method, getattr(self._job_actor, method).remote(*args), limit_s)
 
     def result(self, method: str, answer: Any, limit_s: float | None) -> Any:
-        """Waits for the answer of a call that was made before. Raises as `call`."""
+        """Waits for the result of a call under way. Raises as `call`."""
         try:
             return ray.get(answer, timeout=limit_s)
         except GetTimeoutError:
@@ -143,8 +147,8 @@ class ActorControl:
             logger.warning("the job actor did not answer within %.1f s and is ended", timeout_s + CONTROL_S)
             self._confirmed = False
         except DisconnectedError:
-            return self._confirmed  # what it said when it was stopped, if it was
-        ray.kill(self._holder)
+            return self._confirmed  # of an earlier stop, if there was one
+        ray.kill(self._job_actor)
         return self._confirmed
 
     def detach(self) -> None:

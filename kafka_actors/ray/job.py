@@ -1,41 +1,45 @@
-"""`Job`, what a user defines, and `RunningJob`, what a user holds while it runs."""
+"""`Job`: the definition of a job."""
 
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 import logging
 import os
-import signal
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType, ModuleType, TracebackType
-from typing import Any, Literal, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
-import assignors
-from kafka_actors.base.addresses import parse_listening
-from kafka_actors.base.timeouts import checked_amount, timeouts_by_name, wait_of
-from kafka_actors.base.topics import check_dlq_topic, check_pattern, check_results, check_topic, check_topics
-from kafka_actors.config import JobConfig, build, refusal
-from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, UsageError, kind_of
+from kafka_actors.base.topics import check_dlq_topic, check_results
+from kafka_actors.config import JobConfig, build
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.job.autoscale import Autoscale, checked_workers
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
-from kafka_actors.options import WORKER_RESOURCES
 from kafka_actors.sinks import KafkaSink, as_sink
 from kafka_actors.telemetry.settings import Settings
 
+from .job_options import (
+    check_assignors,
+    check_names,
+    checked_dead_letter_topic,
+    checked_name,
+    checked_resources,
+    checked_topics,
+    explicit_arguments,
+    parsed_status_address,
+)
 from .log_settings import quiet_lines
 
-__all__ = ["Job", "RunningJob"]
+if TYPE_CHECKING:
+    from .running_job import RunningJob
+
+__all__ = ["Job"]
 
 logger = logging.getLogger(__name__)
-
-AMOUNTS = frozenset({"num_cpus", "num_gpus", "memory"})
 
 
 class Job:
@@ -102,8 +106,9 @@ class Job:
         config: Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> None:
-        _check_names(unknown, config)
-        arguments = _not_in(
+        check_names(_DEFAULTS, unknown, config)
+        arguments = explicit_arguments(
+            _DEFAULTS,
             config,
             group_id=group_id,
             bootstrap_servers=bootstrap_servers,
@@ -116,14 +121,14 @@ class Job:
             batch_linger_ms=batch_linger_ms,
         )
         self.config = build(JobConfig, config, **arguments)
-        self.topics = _topics(topics, pattern)
+        self.topics = checked_topics(topics, pattern)
         self.pattern = pattern
         self.workers = checked_workers(workers)
         self.until = until
-        self.name = _name(name)
+        self.name = checked_name(name)
         self.detached = detached
         self.status_address = status_address
-        self.resources = _resources(resources_per_worker)
+        self.resources = checked_resources(resources_per_worker)
         self._process = process
         self._process_message = process_message
         self._sink = None if sink is None else as_sink(sink)
@@ -131,10 +136,10 @@ class Job:
         self._check()
 
     def _check(self) -> None:
-        """What the options say together, and what workers are told of them. Raises `ConfigError`."""
+        """Checks the options together, and makes the parts of the plan that depend on several. Raises `ConfigError`."""
         config = self.config
-        self._page_at = _listening(self.status_address)
-        letters = _dead_letters(config.on_error, self.dead_letter_topic)
+        self._page_at = parsed_status_address(self.status_address)
+        letters = checked_dead_letter_topic(config.on_error, self.dead_letter_topic)
         if letters is not None:
             check_dlq_topic(letters, "dead_letter_topic", self.topics, self.pattern)
         if (
@@ -154,7 +159,7 @@ class Job:
         if config.batch_linger_ms and config.batch_rows is None:
             said = f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full"
             raise ConfigError("batch_linger_ms", said)
-        _check_assignors(config)
+        check_assignors(config)
 
     def changed(
         self,
@@ -179,7 +184,7 @@ class Job:
             known = {name: getattr(self.config, name) for name in self.config.__struct_fields__}
             job.config = build(JobConfig, {**known, **options})
         if topics is not None or pattern is not None:
-            job.topics, job.pattern = _topics(topics, pattern), pattern
+            job.topics, job.pattern = checked_topics(topics, pattern), pattern
         if workers is not None:
             job.workers = checked_workers(workers)
         if until is not None:
@@ -187,10 +192,10 @@ class Job:
         if dead_letter_topic is not None:
             job.dead_letter_topic = dead_letter_topic
         if name is not None:
-            job.name = _name(name)
+            job.name = checked_name(name)
         if status_address is not None:
             job.status_address = status_address
-        job.resources = {**job.resources, **_resources(resources_per_worker)}
+        job.resources = {**job.resources, **checked_resources(resources_per_worker)}
         job._check()
         return job
 
@@ -205,13 +210,13 @@ class Job:
         `StartTimeoutError` (which names the missing resource), `JobNameInUseError`, `ConfigError`, `UsageError`
         where Ray is not installed, or what the constructor of a `process` class raised.
         """
-        running: RunningJob = _starting().start_job(self, each)
+        running: RunningJob = _start_module().start_job(self, each)
         return running
 
     @staticmethod
     def attach(name: str) -> RunningJob:
         """The detached job of this name in the Ray cluster. Raises `UsageError` if there is none."""
-        running: RunningJob = _starting().attach_job(name)
+        running: RunningJob = _start_module().attach_job(name)
         return running
 
     def plan(self) -> JobPlan:
@@ -240,135 +245,8 @@ class Job:
         return f"<Job {self.config.group_id} on {what}, {self.workers} workers>"
 
 
-class JobControl(Protocol):
-    """A supervisor, wherever it runs. All calls block; `timeout` in seconds."""
-
-    def status(self) -> JobStatus: ...
-    def scale(self, workers: int | Autoscale) -> None: ...
-    def pause(self, paused: bool) -> None: ...
-    def wait(self, timeout: float | None) -> bool: ...
-    def stop(self, timeout: float, leave: bool) -> bool: ...
-    def detach(self) -> None: ...
-
-
-@timeouts_by_name
-class RunningJob:
-    """A running job. As a context manager it stops the job at the end of the block."""
-
-    def __init__(self, control: JobControl, *, stop_at_exit: bool = True) -> None:
-        self._control = control
-        self._stop_at_exit = stop_at_exit
-        self._raised = False
-
-    def status(self) -> JobStatus:
-        """Workers, their partitions, positions, lag and restarts."""
-        return self._control.status()
-
-    def scale(self, workers: int | Autoscale) -> None:
-        """Sets the number of workers, or the policy that decides it. The last call counts: after `scale(8)` there are
-        8 workers until `scale(job.workers)` lets the job's own policy decide again.
-
-        Only the partitions that must move do, drained first; the group doesn't notice. Returns at once; `status()`
-        shows the progress. If the Ray cluster has no room for that many within `start_timeout_s`, the log and
-        `status().scaling` say what is missing, and the job goes on with the workers it has."""
-        self._control.scale(checked_workers(workers))
-
-    def pause(self) -> None:
-        """No new call of the user's function until `resume()`; the job keeps its partitions."""
-        self._control.pause(True)
-
-    def resume(self) -> None:
-        """Ends a `pause()`."""
-        self._control.pause(False)
-
-    def wait(self, *, timeout: float | None = None) -> None:
-        """Waits until the job has ended.
-
-        SIGTERM, in the main thread, stops the job and ends the wait; a second one ends the process at once.
-        Raises `JobFailed`, whose `__cause__` says why, and `KafkaTimeoutError` after `timeout` seconds.
-        """
-        limit_s = wait_of(timeout)
-        with _StopOnSigterm() as signals:
-            try:
-                ended = (
-                    self._control.wait(limit_s)
-                    if not signals.possible
-                    else self._wait_or_stop(signals, limit_s)
-                )
-            except JobFailed:
-                self._raised = True
-                raise
-        if not ended:
-            raise KafkaTimeoutError(f"the job still runs after {timeout:g} s")
-
-    def _wait_or_stop(self, signals: _StopOnSigterm, timeout: float | None) -> bool:
-        """In slices, so that a signal's handler gets to run and is heeded."""
-        left = timeout
-        while True:
-            if signals.asked:
-                self.stop()
-                return True
-            piece = 0.2 if left is None else min(0.2, left)
-            if self._control.wait(piece):
-                return True
-            if left is not None:
-                left -= piece
-                if left <= 0:
-                    return False
-
-    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> bool:
-        """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
-        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice.
-
-        Returns whether the brokers have confirmed the commits of all that was processed, False too where a detached job is gone
-        and nobody can say. If not, `status().unconfirmed`
-        names the partitions whose last records come again at the next start."""
-        return self._control.stop(checked_amount("timeout", timeout), leave)
-
-    def __enter__(self) -> RunningJob:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._stop_at_exit:
-            self._control.detach()
-            return
-        self.stop()
-        if error is None and not self._raised:
-            self._control.wait(0)
-
-    def __repr__(self) -> str:
-        return f"<RunningJob {self._control!r}>"
-
-
-class _StopOnSigterm:
-    """Installed for the time of a `wait`, after Ray's own handler; only the main thread can."""
-
-    def __init__(self) -> None:
-        self.asked = False
-        self.possible = False
-        self._before: Any = None
-
-    def __enter__(self) -> _StopOnSigterm:
-        self.possible = threading.current_thread() is threading.main_thread()
-        if self.possible:
-            self._before = signal.signal(signal.SIGTERM, self._heard)
-        return self
-
-    def _heard(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGTERM)
-        self.asked = True
-
-    def __exit__(self, *_: object) -> None:
-        if self.possible:
-            signal.signal(signal.SIGTERM, self._before)
-
-
-def _starting() -> ModuleType:
-    """What needs Ray; a job can be defined, and a `Consumer` used, without it."""
+def _start_module() -> ModuleType:
+    """Imports the part that needs Ray: without it a job can be defined, and a `Consumer` used."""
     quiet_lines()
     try:
         from . import start
@@ -381,107 +259,9 @@ def _starting() -> ModuleType:
     return start
 
 
-def _check_names(unknown: Mapping[str, Any], config: Any) -> None:
-    """What is an argument, and what belongs into `config`."""
-    kinds = inspect.Parameter.KEYWORD_ONLY
-    arguments = [n for n, p in inspect.signature(Job.__init__).parameters.items() if p.kind is kinds]
-    options = JobConfig.__struct_fields__
-    for name in unknown:
-        if name in options:
-            raise ConfigError(name, f"is no argument of Job; give it as config={{{name!r}: …}}")
-        if (why := refusal(name)) is not None:
-            raise ConfigError(name, why)
-        close = difflib.get_close_matches(name, [*arguments, *options], n=1)
-        raise ConfigError(name, "is not an option" + (f"; did you mean {close[0]!r}?" if close else ""))
-    for name in config if isinstance(config, Mapping) else ():
-        if name in arguments and name not in options:
-            raise ConfigError(name, "is an argument of Job; give it there, not in config={…}")
-
-
-def _not_in(config: Any, **arguments: Any) -> dict[str, Any]:
-    """The arguments, without those that were left at their defaults and stand in `config`."""
-    if not isinstance(config, Mapping):
-        return arguments
-    parameters = inspect.signature(Job.__init__).parameters
-    there = {str(name).replace(".", "_") for name in config}
-    return {
-        name: value
-        for name, value in arguments.items()
-        if name not in there or value != parameters[name].default
-    }
-
-
-def _topics(topics: str | Iterable[str] | None, pattern: Any) -> list[str] | None:
-    if (topics is None) == (pattern is None):
-        raise ConfigError("topics", "give exactly one of topics= and pattern=")
-    if pattern is not None:
-        if not isinstance(pattern, str):
-            raise ConfigError("pattern", f"is {pattern!r}, {kind_of(pattern)}: accepts a str")
-        check_pattern(pattern)
-        return None
-    names = check_topics([topics] if isinstance(topics, str) else topics)
-    if not names:
-        raise ConfigError("topics", "is empty")
-    return sorted(names)
-
-
-def _dead_letters(on_error: str, topic: Any) -> str | None:
-    if (on_error == "dead_letter") != (topic is not None):
-        raise ConfigError(
-            "dead_letter_topic",
-            "is missing: on_error='dead_letter' needs one"
-            if topic is None
-            else "is given without on_error='dead_letter'",
-        )
-    return None if topic is None else check_topic(topic, "dead_letter_topic")
-
-
-def _listening(address: Any) -> tuple[str, int] | None:
-    if address is not None and not isinstance(address, str):
-        raise ConfigError(
-            "status_address", f"is {address!r}, {kind_of(address)}: accepts a text such as ':8000'"
-        )
-    return None if address is None else parse_listening("status_address", address)
-
-
-def _name(name: Any) -> str | None:
-    if name is not None and (not isinstance(name, str) or not name.strip()):
-        raise ConfigError("name", f"is {name!r}: accepts a name that is not empty, or None for none")
-    return name
-
-
-def _resources(resources: Any) -> dict[str, Any]:
-    if resources is None:
-        return {}
-    known = ", ".join(sorted(WORKER_RESOURCES))
-    if not isinstance(resources, Mapping):
-        what = f"{resources!r}, {kind_of(resources)}"
-        raise ConfigError("resources_per_worker", f"is {what}: accepts a dict with {known}")
-    for name, value in resources.items():
-        if name not in WORKER_RESOURCES:
-            raise ConfigError("resources_per_worker", f"has {name!r}: accepts {known}")
-        if name == "resources" and isinstance(value, Mapping):
-            for kind, amount in value.items():
-                _check_amount(f"resources[{kind!r}]", amount)
-        elif name in AMOUNTS:
-            _check_amount(name, value)
-    return dict(resources)
-
-
-def _check_amount(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ConfigError(
-            "resources_per_worker", f"has {name}={value!r}: accepts a number of 0 or more (memory in bytes)"
-        )
-
-
-def _check_assignors(config: JobConfig) -> None:
-    for option, names in (
-        ("partition_assignment_strategy", config.partition_assignment_strategy),
-        ("worker_assignor", [config.worker_assignor]),
-    ):
-        for name in names:
-            try:
-                assignors.get(name)
-            except (TypeError, ValueError) as error:
-                raise ConfigError(option, str(error)) from None
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(Job.__init__).parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+}
+"""The arguments of `Job` and their default values."""

@@ -1,4 +1,4 @@
-"""Finding a job that somebody else has started, by its name: which one, and where its status page can be seen from."""
+"""Lookup of a running job by its name: which one is meant, and whether its status page can be reached. Without Ray."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ __all__ = ["DriverPage", "name_among", "page_from"]
 
 
 class DriverPage(NamedTuple):
-    """Where the status page of a job is that runs in its driver.
-
-    `url`: None before the job has started, empty where it has no page. `node`: the IP address of the driver's machine.
-    """
+    """Status page of a job that runs in its driver. `url`: None before the job has started, empty without a page. `node`: the
+    IP address of the driver's machine."""
 
     url: str | None = None
     node: str = ""
 
 
 def name_among(name: str | None, names: list[str]) -> str:
-    """The name if it is one of these, or the only one. Raises `UsageError` that says what to give instead."""
+    """Returns the name if it is among `names`, or the only one of them. Raises `UsageError` with what to pass instead."""
     if name is None and len(names) == 1:
         return names[0]
     if name is not None and name in names:
@@ -37,9 +35,9 @@ def name_among(name: str | None, names: list[str]) -> str:
     )
 
 
-def page_from(page: DriverPage, name: str, here: str) -> str:
-    """The URL of the status page of the job of this name, for the machine with the IP address `here`. Raises `UsageError`
-    where there is none, or none for this machine."""
+def page_from(page: DriverPage, name: str, own_ip: str) -> str:
+    """Returns the URL of a job's status page, for the machine with the IP address `own_ip`. Raises `UsageError` if it has
+    none, or none that this machine can reach."""
     job = f"the job {name!r} runs in its driver"
     if page.url is None:
         raise UsageError(f"{job} and is just starting: try again when it has")
@@ -48,7 +46,7 @@ def page_from(page: DriverPage, name: str, here: str) -> str:
             f"{job}, where only a status page lets others look at it, and it has none: start it with --status :8000, "
             "in a program with status_address=':8000', or as a detached job"
         )
-    if page.node != here and ipaddress.ip_address(urlsplit(page.url).hostname or "").is_loopback:
+    if page.node != own_ip and ipaddress.ip_address(urlsplit(page.url).hostname or "").is_loopback:
         raise UsageError(
             f"{job} on {page.node}, and its status page, {page.url}, is for that machine alone: look there, or start "
             "it with --status 0.0.0.0:8000"

@@ -1,7 +1,7 @@
-"""A job's supervisor together with its status page, in the process where both are to live: the driver, or a job actor.
+"""A job's supervisor with its status page, in one process: the driver, or the job actor.
 
-The page has a thread of its own, and gets from the supervisor's loop what there is to be shown, once a second: serving
-never holds up the job, and a supervisor that hangs doesn't hang the page, which then says so.
+The page has a thread of its own and gets a snapshot from the supervisor's loop once a second. So requests never hold up the
+job, and when the supervisor hangs, the page still answers and says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class StatusPage:
-    """Opened and closed in the supervisor's loop."""
+    """Status page of one job. `open` and `close` are called in the supervisor's loop."""
 
     def __init__(self, address: tuple[str, int], report: JobReport) -> None:
         self._address = address
@@ -43,10 +43,10 @@ class StatusPage:
         self._site = Site(secrets.token_hex(8), metrics=exposition, clock=time.monotonic)
         self._server = StatusServer(self._site.answer, SLOW)
         self._thread: IoThread | None = None
-        self._tasks = OwnedTasks(_given_up)
+        self._tasks = OwnedTasks(_log_failure)
 
     async def open(self) -> None:
-        """Raises `ConfigError` where its address can't be listened on."""
+        """Starts to serve. Raises `ConfigError` if its address can't be listened on."""
         listening = listen("status_address", *self._address)
         self._thread = IoThread("kafka-actors-status")
         await self._there(self._server.start(listening))
@@ -55,7 +55,7 @@ class StatusPage:
         self._tasks.create_task(self._look())
 
     async def close(self) -> None:
-        """Safe to call at any time, and twice."""
+        """Ends the page. Safe to call at any time, and twice."""
         await self._tasks.ended()
         if (thread := self._thread) is not None:
             await self._there(self._server.close())
@@ -63,12 +63,12 @@ class StatusPage:
             await asyncio.to_thread(thread.stop)
 
     async def _there(self, work: Coroutine[Any, Any, None]) -> None:
-        """On the page's own thread."""
+        """Runs a coroutine on the page's own thread."""
         assert self._thread is not None  # open() has made it
         await asyncio.wrap_future(self._thread.submit(work))
 
     async def _look(self) -> None:
-        """A coordinator that does not answer is waited for, by one question, while everything else is shown."""
+        """Feeds the page once a second. While the coordinator doesn't answer one request stays pending, and the rest is shown."""
         loop = asyncio.get_running_loop()
         asking: asyncio.Task[None] | None = None
         try:
@@ -90,7 +90,7 @@ class StatusPage:
             logger.debug("the status page has no news: %s: %s", type(error).__name__, error)
 
 
-def _given_up(error: BaseException) -> None:
+def _log_failure(error: BaseException) -> None:
     logger.error("the status page shows no news any more: %s: %s", type(error).__name__, error)
 
 
@@ -101,7 +101,7 @@ def _url_of(listening: socket.socket) -> str:
 
 
 class JobProcess:
-    """Made and used in the loop in which the supervisor is to run."""
+    """Supervisor and status page of one job. Made and used in the supervisor's loop."""
 
     def __init__(self, plan: JobPlan) -> None:
         self.supervisor = Supervisor(plan, RayRuntime(plan.resources))
@@ -110,7 +110,7 @@ class JobProcess:
             self._page = StatusPage(plan.status_address, self.supervisor.report)
 
     async def start(self) -> None:
-        """Opens the page first, so that its address is refused before anything starts. Raises as `Supervisor.start`."""
+        """Opens the page first, so that a bad address is refused before anything starts. Raises as `Supervisor.start`."""
         try:
             if self._page is not None:
                 await self._page.open()
@@ -120,6 +120,6 @@ class JobProcess:
             raise
 
     async def close(self) -> None:
-        """The page goes; a job that has ended is shown until then."""
+        """Closes the page, which shows an ended job until then."""
         if self._page is not None:
             await self._page.close()

@@ -1,7 +1,7 @@
-"""How an actor reaches the others over Ray: thin callers that turn a dead or missing actor into `DisconnectedError`.
+"""Links of a worker to other actors over Ray: callers that turn a dead or missing actor into `DisconnectedError`.
 
-The supervisor wires an actor anew whenever one of the others was replaced. A call on a handle that was
-replaced meanwhile fails like any other; the caller tries again with the next one.
+The supervisor sends new handles whenever an actor was replaced. A call on an old handle fails with the same error, and the
+caller tries again with the new one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ UNWIRED = "there is no such actor at the moment"
 
 
 async def call(handle: ActorHandle | None, method: str, *args: Any) -> Any:
-    """One actor call. Errors of ours come through as they were raised; a dead actor is `DisconnectedError`."""
+    """Calls an actor. Raises `DisconnectedError` if it is dead, and errors of this library as they were raised there."""
     if handle is None:
         raise DisconnectedError(UNWIRED)
     try:
         return await getattr(handle, method).remote(*args)
     except RayTaskError as error:
-        # The error as it was raised there; Ray's own holds the traceback of the actor.
+        # The original error: Ray's own wraps the traceback of the actor.
         if isinstance(error.cause, KafkaActorsError):
             raise error.cause from None
         raise error.cause from error
@@ -44,7 +44,7 @@ async def call(handle: ActorHandle | None, method: str, *args: Any) -> Any:
 
 
 class CoordinatorActorLink:
-    """A worker's way to the coordinator actor."""
+    """`CoordinatorLink` over Ray."""
 
     def __init__(self) -> None:
         self.handle: ActorHandle | None = None
@@ -57,7 +57,7 @@ class CoordinatorActorLink:
 
 
 class MetadataActorLink:
-    """A worker's way to the metadata actor. A new incarnation is told what the worker knows, leader epochs included."""
+    """`MetadataLink` over Ray. A new incarnation gets the worker's snapshot, for its leader epochs."""
 
     def __init__(self) -> None:
         self.handle: ActorHandle | None = None
@@ -67,22 +67,23 @@ class MetadataActorLink:
     async def watch(self, known: ClusterSnapshot | None) -> ClusterSnapshot:
         incarnation = self.incarnation
         newcomer = known is not None and incarnation != self._seen_incarnation
-        told = pack(known) if known is not None and newcomer else None
+        snapshot = pack(known) if known is not None and newcomer else None
         version = known.version if known is not None and not newcomer else -1
-        answer = await call(self.handle, "watch", version, told)
+        answer = await call(self.handle, "watch", version, snapshot)
         self._seen_incarnation = incarnation
         if answer is None:
-            assert known is not None  # no news only answers a version that was sent
+            assert known is not None  # only a call with a version is answered with None
             return known
         return unpack(answer, ClusterSnapshot)
 
     async def refresh(self) -> None:
+        """Requests newer metadata; the answer comes through `watch`."""
         await call(self.handle, "refresh")
 
 
 class RelayClient:
-    """What `OffsetLookups` needs of a client, in a worker: requests go through the connection actors, metadata
-    comes by the worker's own watch."""
+    """Client for a worker's `OffsetLookups`: requests go through the connection actors of its node, metadata comes from the
+    worker's watch."""
 
     def __init__(self, config: JobConfig, metadata: MetadataActorLink) -> None:
         self.config = config
@@ -107,11 +108,11 @@ class RelayClient:
         return self.snapshot
 
     def learn(self, snapshot: ClusterSnapshot) -> None:
-        """New metadata has come."""
+        """Takes new metadata."""
         self.cluster.restore(snapshot)
 
     def request_metadata(self) -> None:
-        """Newer metadata is wanted; it comes by `learn`."""
+        """Requests newer metadata; it comes by `learn`."""
         self.cluster.request_update()
 
     def _refresh(self) -> None:

@@ -16,14 +16,14 @@ ABOUT_EVERY_JOB = (
     # A job consists of actors that take no CPU.
     r"|WARNING: \d+ PYTHON worker processes have been started on node"
 )
-"""A regular expression for the beginnings of lines that Ray prints about every job, and that say nothing about this one."""
+"""Regular expression of the beginnings of lines that Ray prints about every job, and that tell nothing about this one."""
 
 
 def quiet_lines() -> None:
-    """Has Ray print each line that actors print, and none that `ABOUT_EVERY_JOB` matches.
+    """Has Ray print each line of the actors, except those that `ABOUT_EVERY_JOB` matches.
 
-    By default it prints one of several lines that differ only in their numbers, and a paragraph about that. Ray reads these
-    variables when it is imported, so this changes nothing in a program that imports it first, nor where they are set.
+    By default Ray prints only one of several lines that differ in numbers, and a paragraph about that. It reads these
+    variables on import: nothing changes in a program that has imported it, or where they are set.
     """
     if "ray" not in sys.modules and os.environ.get("RAY_DEDUP_LOGS", "1") != "0":
         os.environ.setdefault("RAY_DEDUP_LOGS_ALLOW_REGEX", f"^(?!{ABOUT_EVERY_JOB})")
@@ -32,7 +32,7 @@ def quiet_lines() -> None:
 
 @contextmanager
 def quiet_start() -> Iterator[None]:
-    """Without the warning that token authentication is on in a local Ray, which is as it should be."""
+    """Context manager that hides Ray's warning that token authentication is on in a local Ray, as it should be."""
     log = logging.getLogger("ray._private.authentication")
     before = log.level
     log.setLevel(logging.ERROR)

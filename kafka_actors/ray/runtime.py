@@ -1,4 +1,4 @@
-"""Actors on Ray: every option an actor is started with stands here."""
+"""`RayRuntime`: creates, watches and kills a job's actors on Ray. Has all options with which actors are created."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ CLASSES = {
     "spare": ("actors.connection_actor", "ConnectionActor"),
     "worker": ("actors.worker_actor", "WorkerActor"),
 }
-"""The module below this package, and the class in it, for each kind of actor."""
+"""Kind of actor → its module below this package, and its class."""
 # Ray's own restarts are off: with them on, a call that is pending on a killed actor fails seconds later, and
 # only __init__ runs again. The supervisor replaces actors, under a higher incarnation.
 COMMON: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1000, "num_cpus": 0}
 BESIDE_THE_SUPERVISOR = frozenset({"metadata", "coordinator"})
-"""Their loss stands for a rebalance and a pause of all workers; the loss of the supervisor's node ends the job anyway."""
+"""Kinds that run on the supervisor's node: their loss pauses all workers, and the loss of that node ends the job anyway."""
 REFUSED = "Connection refused"
 NODE_DIED = "its node has died"
 LOW_MEMORY = "running low on memory"
-"""In Ray's words, of which it makes no types, or not always."""
+"""Words in Ray's messages, for causes that have no error type of their own, or not always."""
 OUT_OF_MEMORY = Death(
     "its process is gone", how="ended by Ray, whose memory monitor saw that its node ran low on memory"
 )
 
 
-HEAD = "node:__internal_head__"
-"""The resource that Ray gives to the head node alone."""
-SLIVER = 0.001
-"""A share of a CPU that fits beside any work, and nowhere where there are no CPUs."""
+HEAD_NODE = "node:__internal_head__"
+"""The resource that only the head node has."""
+SMALL_CPU_SHARE = 0.001
+"""A share of a CPU that fits beside any work, but not on a node without CPUs."""
 
 
 class RayActorRef:
-    """A started Ray actor."""
+    """`ActorRef` of a Ray actor."""
 
     def __init__(self, handle: ActorHandle) -> None:
         self.raw = handle
@@ -64,8 +64,11 @@ class RayActorRef:
         return await call(self.raw, method, *args)
 
     async def died(self) -> Death:
-        """A port at which nobody listens any more was closed with its process: where Ray itself is gone from the node,
-        nobody but the kernel says so for a quarter of a minute."""
+        """Returns when the actor is dead, or may be.
+
+        A refused connection shows that the actor's process is gone. If its node's raylet is gone too, Ray itself reports
+        the death only after a quarter of a minute.
+        """
         try:
             await self.raw.live.remote()
         except ActorUnavailableError as error:
@@ -88,24 +91,24 @@ class RayActorRef:
 
 
 class RayRuntime:
-    """`resources` are `resources_per_worker`, in Ray's own names (num_cpus, num_gpus, memory, resources)."""
+    """`Runtime` on Ray. `resources`: what a worker takes, in Ray's names (num_cpus, num_gpus, memory, resources)."""
 
     def __init__(self, resources: Mapping[str, Any]) -> None:
         self._resources = dict(resources)
-        self._asked = asked_of_ray(resources, ray.nodes())
+        self._requested = requested_resources(resources, ray.nodes())
         self.own_node: str = ray.get_runtime_context().get_node_id()
 
     def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef:
         options = dict(COMMON)
         if key.kind == "worker":
-            options |= {"scheduling_strategy": "SPREAD", **self._asked}
+            options |= {"scheduling_strategy": "SPREAD", **self._requested}
         elif key.node:
             options["scheduling_strategy"] = on_node(key.node)
         elif key.kind in BESIDE_THE_SUPERVISOR:
             options["scheduling_strategy"] = on_node(self.own_node)
         ref = RayActorRef(ray.remote(class_of(key.kind)).options(**options).remote(*args))
         if key.kind == "worker":
-            for kind in CLASSES:  # of those that follow, while its process comes up
+            for kind in CLASSES:  # imported for later, while the worker's process comes up
                 class_of(kind)
         return ref
 
@@ -118,7 +121,7 @@ class RayRuntime:
         return process_runs(pid)
 
     def why_not_placed(self, key: ActorKey) -> str:
-        wanted = {"num_cpus": 0, **(self._asked if key.kind == "worker" else {})}
+        wanted = {"num_cpus": 0, **(self._requested if key.kind == "worker" else {})}
         needs = ", ".join(f"{name}={value}" for name, value in wanted.items() if value)
         total, free = ray.cluster_resources(), ray.available_resources()
         has = ", ".join(
@@ -131,44 +134,44 @@ class RayRuntime:
     def request_resources(self, workers: int) -> None:
         from ray.autoscaler import sdk  # imports much that few jobs need
 
-        if room := bundle_of(self._resources):
-            sdk.request_resources(bundles=[room] * workers)
+        if bundle := bundle_of(self._resources):
+            sdk.request_resources(bundles=[bundle] * workers)
 
 
 def class_of(kind: str) -> type:
-    """Imports the class of the actors of one kind: `kind` is a key of `CLASSES`."""
+    """Imports the class of the actors of one kind, a key of `CLASSES`."""
     module, name = CLASSES[kind]
     found: type = getattr(importlib.import_module(f".{module}", __package__), name)
     return found
 
 
-def asked_of_ray(resources: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The resources with which a worker is started; `nodes` as `ray.nodes()` lists them.
+def requested_resources(resources: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the resources with which a worker is created. `nodes`: as `ray.nodes()` lists them.
 
-    Operators give a head node no CPUs to keep work off it, but Ray places there what asks for none. So a worker of such
-    a cluster asks for a sliver of a CPU, unless `num_cpus` is given.
+    Operators give a head node no CPUs to keep work off it, but Ray places actors there that request none. So in such a cluster
+    a worker requests a small share of a CPU, unless `num_cpus` is set.
     """
-    heads = [node["Resources"] for node in nodes if node["Alive"] and HEAD in node["Resources"]]
+    heads = [node["Resources"] for node in nodes if node["Alive"] and HEAD_NODE in node["Resources"]]
     without = heads and not any(head.get("CPU") for head in heads)
-    return {**({"num_cpus": SLIVER} if without else {}), **resources}
+    return {**({"num_cpus": SMALL_CPU_SHARE} if without else {}), **resources}
 
 
 def bundle_of(resources: Mapping[str, Any]) -> dict[str, float]:
-    """What a worker takes of a Ray cluster, as the autoscaler names it; nothing for one without resources, which
-    has a place on any node."""
-    room = {
+    """Returns a worker's resources as Ray's autoscaler names them; empty for a worker without resources, which any node can
+    take."""
+    bundle = {
         "CPU": resources.get("num_cpus") or 0,
         "GPU": resources.get("num_gpus") or 0,
         "memory": resources.get("memory") or 0,
         **(resources.get("resources") or {}),
     }
     if kind := resources.get("accelerator_type"):
-        room[f"accelerator_type:{kind}"] = 0.001  # as Ray itself asks for one
-    return {name: amount for name, amount in room.items() if amount}
+        bundle[f"accelerator_type:{kind}"] = 0.001  # as much as Ray itself requests
+    return {name: amount for name, amount in bundle.items() if amount}
 
 
 def on_node(node: str) -> NodeAffinitySchedulingStrategy:
-    """There and nowhere else."""
+    """Returns the strategy that places an actor on this node and nowhere else."""
     return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
@@ -177,4 +180,5 @@ def _amount(name: str, value: float) -> str:
 
 
 def last_line(error: Exception) -> str:
+    """Returns the last line of an error's text: Ray's have a traceback before it."""
     return str(error).strip().rpartition("\n")[2]

@@ -1,4 +1,7 @@
-"""SIGTERM while a job starts. Ray's own handler prints a page and leaves what was begun to itself."""
+"""SIGTERM while a job starts, and while a program waits for its end.
+
+Ray's own handler prints a page, and leaves the actors running.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
-__all__ = ["sigterm_exits"]
+__all__ = ["StopOnSigterm", "sigterm_exits"]
 
 
 @contextmanager
 def sigterm_exits() -> Iterator[None]:
-    """Within it SIGTERM raises `SystemExit(143)` in the main thread, so that whoever is at work can take it back.
+    """Within it SIGTERM raises `SystemExit(143)` in the main thread, so that a start under way is taken back.
 
-    In any other thread it changes nothing: only the main thread can take a signal.
+    Does nothing in other threads: only the main thread handles signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -30,3 +34,32 @@ def sigterm_exits() -> Iterator[None]:
 
 def _exit(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
+
+
+class StopOnSigterm:
+    """Handler of SIGTERM for the time of a `wait`, in place of Ray's own.
+
+    The first signal sets `received`, a second one ends the process. `possible`: this is the main thread, the only one that
+    can install a handler.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self.possible = False
+        self._before: Any = None
+
+    def __enter__(self) -> StopOnSigterm:
+        self.possible = threading.current_thread() is threading.main_thread()
+        if self.possible:
+            self._before = signal.signal(signal.SIGTERM, self._on_signal)
+        return self
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+        self.received = True
+
+    def __exit__(self, *_: object) -> None:
+        if self.possible:
+            signal.signal(signal.SIGTERM, self._before)

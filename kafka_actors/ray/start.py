@@ -1,4 +1,4 @@
-"""Starting a job: the checks that need a cluster, and which process holds the supervisor."""
+"""Start of a job: connects to Ray, claims the name, and runs the supervisor in this process or in a job actor."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from .actors.job_actor import claim_name, find_detached, find_job, names_of_jobs
 from .broker_check import check_cluster
 from .cluster import connect_to_ray, known_cluster, use_ray
 from .control import ActorControl, LocalControl
-from .job import Job, RunningJob
+from .job import Job
 from .job_lookup import DriverPage, name_among, page_from
 from .job_process import JobProcess
+from .running_job import RunningJob
 from .sigterm import sigterm_exits
 
 __all__ = ["attach_job", "job_to_watch", "start_job"]
@@ -34,28 +35,26 @@ GIVE_UP_S = 5.0
 
 
 def start_job(job: Job, each: Each | None = None) -> RunningJob:
-    """Runs the supervisor in this process, or in a job actor for a detached job. `each` gets the status twice a second
-    until the job has started; by default what is waited for is logged."""
+    """Runs the supervisor in this process, or in a job actor for a detached job; see `Job.start`. `each` gets the status twice
+    a second until the job has started; by default reasons for waiting are logged."""
     plan, each = job.plan(), each or log_waits()
     _check_process(plan)
     if not ray.is_initialized() and known_cluster() is None:
-        check_cluster(
-            plan.config
-        )  # the job will run on this machine: what this process finds, its actors would find
-    let_go = use_ray()
+        check_cluster(plan.config)  # its actors will run on this machine, and would find the same
+    release_ray = use_ray()
     try:
         with sigterm_exits():
-            holder = claim_name(job.name, job.detached) if job.name else None
-            if holder is not None and job.detached:
-                return _start_detached(holder, plan, each)
-            return _start_here(plan, holder, let_go, each)
+            job_actor = claim_name(job.name, job.detached) if job.name else None
+            if job_actor is not None and job.detached:
+                return _start_detached(job_actor, plan, each)
+            return _start_here(plan, job_actor, release_ray, each)
     except BaseException:
-        let_go()
+        release_ray()
         raise
 
 
 def _start_here(
-    plan: JobPlan, holder: ActorHandle | None, let_go: Callable[[], None], each: Each
+    plan: JobPlan, job_actor: ActorHandle | None, release_ray: Callable[[], None], each: Each
 ) -> RunningJob:
     measure(plan, resource_of(plan.config.group_id or "", plan.name or "", "supervisor"))
     thread = IoThread("kafka-actors-supervisor")
@@ -64,79 +63,81 @@ def _start_here(
         return JobProcess(plan)
 
     async def launched() -> asyncio.Task[None]:
-        return asyncio.ensure_future(hosted.start())
+        return asyncio.ensure_future(job_process.start())
 
-    hosted = thread.run(made())
+    job_process = thread.run(made())
     starting = thread.run(launched())
 
     async def looked_at() -> JobStatus | None:
         await asyncio.wait([starting], timeout=EACH_S)
-        return None if starting.done() else hosted.supervisor.report.shown()
+        return None if starting.done() else job_process.supervisor.report.shown()
 
     try:
         while (status := thread.run(looked_at())) is not None:
             each(status)
         thread.run(_result_of(starting))
     except BaseException:
-        # On Ctrl-C too: in a Ray cluster that goes on, the actors would go on, and with them the group's member.
-        thread.run(_given_up(starting))
+        # Also on Ctrl-C: in a Ray cluster that stays up the actors would run on, and the group's member with them.
+        thread.run(_cancelled(starting))
         thread.stop()
-        if holder is not None:
-            ray.kill(holder)
+        if job_actor is not None:
+            ray.kill(job_actor)
         raise
-    if holder is not None:
-        report = hosted.supervisor.report
-        holder.shown_at.remote(DriverPage(report.page, report.page_node))
-    return RunningJob(LocalControl(hosted, thread, holder, let_go))
+    if job_actor is not None:
+        report = job_process.supervisor.report
+        job_actor.shown_at.remote(DriverPage(report.page, report.page_node))
+    return RunningJob(LocalControl(job_process, thread, job_actor, release_ray))
 
 
 async def _result_of(starting: asyncio.Task[None]) -> None:
     await asyncio.shield(starting)
 
 
-async def _given_up(starting: asyncio.Task[None]) -> None:
+async def _cancelled(starting: asyncio.Task[None]) -> None:
     starting.cancel()
     await asyncio.wait([starting], timeout=GIVE_UP_S)
 
 
-def _start_detached(holder: ActorHandle, plan: JobPlan, each: Each) -> RunningJob:
-    control = ActorControl(holder)
-    beginning = holder.begin.remote(plan)
+def _start_detached(job_actor: ActorHandle, plan: JobPlan, each: Each) -> RunningJob:
+    control = ActorControl(job_actor)
+    start = job_actor.begin.remote(plan)
     try:
-        while not ray.wait([beginning], timeout=EACH_S)[0]:
-            with suppress(KafkaTimeoutError):  # its process comes up
+        while not ray.wait([start], timeout=EACH_S)[0]:
+            with suppress(KafkaTimeoutError):  # its process is not up yet
                 if (status := control.call("starting", limit_s=EACH_S)) is not None:
                     each(status)
-        control.result("begin", beginning, None)
+        control.result("begin", start, None)
     except BaseException:
-        ray.kill(holder)
+        ray.kill(job_actor)
         raise
     return RunningJob(control, stop_at_exit=False)
 
 
 def attach_job(name: str) -> RunningJob:
-    """See `Job.attach`."""
+    """Attaches to a detached job; see `Job.attach`."""
     connect_to_ray(only_existing=True)
     return RunningJob(ActorControl(find_detached(name)), stop_at_exit=False)
 
 
 def job_to_watch(name: str | None) -> RunningJob | str:
-    """The job of this name in the Ray cluster there is, or the only one that has any: a detached one itself, of one
-    that runs in its driver the URL of its status page. Raises `UsageError` where that isn't one, or can't be seen from
-    here."""
+    """Finds the job of this name in the Ray cluster, or the only one with a name.
+
+    Returns a detached job itself; for a job that runs in its driver, the URL of its status page. Raises `UsageError` if there
+    is none, or this machine can't reach the page.
+    """
     connect_to_ray(only_existing=True)
     found = name_among(name, names_of_jobs())
-    holder, page = find_job(found)
+    job_actor, page = find_job(found)
     if page is None:
-        return RunningJob(ActorControl(holder), stop_at_exit=False)
+        return RunningJob(ActorControl(job_actor), stop_at_exit=False)
     return page_from(page, found, ray.util.get_node_ip_address())
 
 
 def _check_process(plan: JobPlan) -> None:
-    """Workers get the user's code by pickle; Ray says of what doesn't travel pages, and after a while."""
+    """Checks that the user's code can be pickled for the workers: Ray's own message comes late, and is pages long."""
     what = "process" if plan.spec.unit == "batch" else "process_message"
     sink = plan.spec.outputs.sink
     users = (("sink", getattr(sink, "target", sink)), (what, plan.spec.target), (what, plan.spec))
-    for option, given in users:
-        if (why := unpicklable(given, ray.cloudpickle.dumps)) is not None:
+    for option, value in users:
+        if (why := unpicklable(value, ray.cloudpickle.dumps)) is not None:
             raise ConfigError(option, f"can't be sent to the workers: {why}")

@@ -164,7 +164,7 @@ def test_a_detached_job_that_has_ended_gives_its_name_to_the_next(scene):
 def test_a_second_job_of_a_name_is_refused_and_the_first_goes_on(scene, monkeypatch):
     from kafka_actors.ray.actors import job_actor
 
-    monkeypatch.setattr(job_actor, "NAME_PATIENCE_S", 1.0)
+    monkeypatch.setattr(job_actor, "NAME_TIMEOUT_S", 1.0)
     scene.start(workers=1, name=scene.group)
     scene.under_load()
     scene.flowing()

@@ -88,7 +88,7 @@ class Simulation:
         self.placement.recover(dict.fromkeys(self.workers, 1.0))
         for name in self.workers:
             self.placement.set_worker(name)
-        self.placement.give(self.partitions)
+        self.placement.assign(self.partitions)
 
     def join(self, name: str) -> None:
         self.workers[name] = SimulatedWorker(name)
@@ -172,7 +172,7 @@ class Simulation:
 
     def check(self) -> None:
         """No two workers may hold a partition under the epoch that counts."""
-        for partition, slot in self.placement.slots.items():
+        for partition, slot in self.placement.partitions.items():
             held = [w.holdings.held[partition] for w in self.workers.values() if partition in w.holdings.held]
             assert sum(h.epoch == slot.epoch for h in held) <= 1
 

@@ -21,20 +21,19 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 298,
-    "files": 488,
-    "modules without a test file": 182,
+    "docstring openings": 178,
+    "files": 489,
+    "modules without a test file": 180,
     "numbered tests": 0,
-    "short files": 37,
+    "short files": 36,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,
     "kafka_actors/group/machines/commits.py": 406,
-    "kafka_actors/ray/job.py": 487,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {
-    "Placement": 353,
+    "Placement": 354,
 }
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400

@@ -11,7 +11,7 @@ import click
 
 from kafka_actors.cli.command import EXIT_DONE, EXIT_FAILED, command, needs
 from kafka_actors.cli.job_views import view_for
-from kafka_actors.cli.output import Output, late
+from kafka_actors.cli.output import Output, slow_notice
 from kafka_actors.cli.run import WatchEnd, start, watch
 
 from .cluster import DemoCluster, DemoFailed, Filled, embedded, fill, real
@@ -49,7 +49,7 @@ def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int
     needs("ray", "ray,testing", "the demo runs on Ray, which is not installed")
     needs("confluent_kafka", "ray,testing", "the demo's producer is confluent-kafka, which is not installed")
     with (
-        late(output.print, f"waiting for {kafka or 'the embedded brokers'}") as there,
+        slow_notice(output.print, f"waiting for {kafka or 'the embedded brokers'}") as there,
         real(kafka) if kafka else embedded() as cluster,
     ):
         there()
@@ -78,7 +78,7 @@ def _ray(output: Output, address: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        with late(output.print, "waiting for Ray to end"):
+        with slow_notice(output.print, "waiting for Ray to end"):
             ray.shutdown()
 
 
@@ -114,7 +114,7 @@ def _run(output: Output, cluster: DemoCluster, filled: Filled) -> DemoResult | N
             end, _, _ = watch(running, view, stop=running.stop, each=killer)
             took_s = time.monotonic() - began
         finally:
-            with late(view.note, "waiting for the job to stop"):
+            with slow_notice(view.note, "waiting for the job to stop"):
                 running.stop()
     if end is WatchEnd.STOPPED:
         return None

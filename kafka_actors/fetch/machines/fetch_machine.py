@@ -171,8 +171,9 @@ class FetchMachine:
         if self.partitions.refresh_metadata:
             self.partitions.refresh_metadata = False
             actions.append(RefreshMetadata())
-        events = tuple(self.partitions.events)
-        self.partitions.events.clear()
+        events: tuple[Event, ...] = ()
+        if self.partitions.events:
+            events, self.partitions.events = tuple(self.partitions.events), []
         wake = earliest((self._streams.wakeup(now), self.partitions.wakeup()))
         return Ready(tuple(actions), events, wake)
 

@@ -1,1 +1,1 @@
-"""What decides, without IO: time and randomness come in, requests and next wake-up times go out."""
+"""Machines of a group's member (`base.machine`): decisions without IO."""

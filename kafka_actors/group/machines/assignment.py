@@ -1,4 +1,4 @@
-"""The leader's part: everybody's assignment out of everybody's subscription. Pure, and slow for big groups."""
+"""The leader's part: subscriptions of all members in, assignments out, both in the consumer protocol's bytes. Slow for big groups."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ COOPERATIVE_STICKY = "cooperative-sticky"
 
 @dataclass(frozen=True, slots=True)
 class TopicsView:
-    """Partition ids, and the racks of their replicas, of the topics that matter. Absent: unknown or gone."""
+    """Partition ids of a group's topics, and the racks of their replicas. A topic that is absent is unknown, or gone."""
 
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     racks: Mapping[tuple[str, int], tuple[str | None, ...]] = field(default_factory=dict)
 
     def only(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
-        """The partition ids of those of `topics` that exist."""
+        """Returns the partition ids of those `topics` that exist."""
         return {topic: self.partitions[topic] for topic in topics if topic in self.partitions}
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAssignment:
-    """What the leader hands in, and what it was computed from. `unreadable`: members whose metadata isn't."""
+    """The leader's result, and the partitions it was computed from. `unreadable`: members whose metadata can't be read."""
 
     assignments: tuple[SyncGroupRequestAssignment, ...]
     watched: Mapping[str, tuple[int, ...]]
@@ -53,7 +53,7 @@ def encode_subscription(
     last_assigned: Partitions,
     rack: str | None,
 ) -> bytes:
-    """A member's metadata for one assignor.
+    """Returns a member's metadata for one assignor.
 
     `generation`: the one in which `owned` was given, -1 if none. `last_assigned`: the last assignment even where
     it has been revoked since, which `sticky` tells in its user data. An assignor may have a method
@@ -78,12 +78,12 @@ def encode_subscription(
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Raises `DecodeError` for bytes that are none."""
+    """Reads a member's metadata. Raises `DecodeError` for bytes that are no subscription."""
     return consumer_protocol.decode_consumer_protocol(ConsumerProtocolSubscription, data)
 
 
 def decode_assignment(data: bytes) -> Partitions:
-    """A member's partitions. No bytes at all are none. Raises `DecodeError` for bytes that are no assignment."""
+    """Returns a member's partitions, none for no bytes at all. Raises `DecodeError` for bytes that are no assignment."""
     if not data:
         return frozenset()
     decoded = consumer_protocol.decode_consumer_protocol(ConsumerProtocolAssignment, data)
@@ -91,7 +91,7 @@ def decode_assignment(data: bytes) -> Partitions:
 
 
 def encode_assignment(partitions: Iterable[tuple[str, int]]) -> bytes:
-    """A member's assignment in version 0, which every client reads; later versions add nothing."""
+    """Returns a member's assignment in version 0, which every client reads; later versions add nothing."""
     assigned = _grouped(assignment_types.TopicPartition, partitions)
     return consumer_protocol.encode_consumer_protocol(
         ConsumerProtocolAssignment(assigned_partitions=assigned), 0
@@ -106,7 +106,7 @@ def _grouped(kind: Any, partitions: Iterable[tuple[str, int]]) -> list[Any]:
 
 
 def group_topics(members: Iterable[JoinGroupResponseMember]) -> frozenset[str]:
-    """All topics that any member subscribes to."""
+    """Returns all topics that any member subscribes to."""
     read = (_read_member(member, "") for member in members)
     return frozenset(topic for member in read if member is not None for topic in member.topics)
 
@@ -114,7 +114,7 @@ def group_topics(members: Iterable[JoinGroupResponseMember]) -> frozenset[str]:
 def perform_assignment(
     assignor: assignors.Assignor, members: Sequence[JoinGroupResponseMember], view: TopicsView
 ) -> GroupAssignment:
-    """What `assignor` gives every member, made safe for members that keep working if it is cooperative.
+    """Has `assignor` assign, in two steps where it is cooperative: a partition is given only once its owner has given it up.
 
     A member whose metadata can't be read gets nothing, rather than ending the whole group.
     """
@@ -137,7 +137,7 @@ def perform_assignment(
 
 
 def choose(assignors_in_use: Iterable[assignors.Assignor], name: str, group_id: str) -> assignors.Assignor:
-    """The assignor that the group chose. Raises `InconsistentGroupProtocolError` where it is none of ours."""
+    """Returns the assignor that the group chose. Raises `InconsistentGroupProtocolError` where this member did not offer it."""
     for assignor in assignors_in_use:
         if assignor.name == name:
             return assignor

@@ -1,4 +1,4 @@
-"""What a group protocol embeds in the classic one: the border between "which group" and "what is shared out"."""
+"""`EmbeddedProtocol`: the border between membership (`ClassicMember`) and what the group shares out (partitions, or anything else)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChange:
-    """What a new assignment means for a member. `rejoin`: why the group has to rebalance again, if so."""
+    """The difference that a new assignment makes for a member. `rejoin`: why the group has to rebalance again, if so."""
 
     added: Partitions = frozenset()
     revoked: Partitions = frozenset()
@@ -44,33 +44,33 @@ class AssignmentChange:
 
 
 class EmbeddedProtocol(Protocol):
-    """The embedded protocol's side of a membership. Pure: no call may wait or do IO."""
+    """The embedded protocol's side of a membership: what is owned, and what has to be given up when. No call may wait or do IO."""
 
     def protocols(self) -> list[tuple[str, bytes]]:
-        """(name, metadata) of each supported protocol, the most preferred first. Marks the join's state."""
+        """Returns (name, metadata) of each supported protocol for JoinGroup, the most preferred first."""
 
     def owned(self) -> Partitions:
-        """What this member has now and is not giving up."""
+        """Returns what this member has now and is not giving up."""
 
     def before_join(self) -> Partitions:
-        """What must be given up before JoinGroup; it no longer counts as owned."""
+        """Returns what must be given up before JoinGroup; it no longer counts as owned."""
 
     def give_up(self) -> Partitions:
-        """Everything owned, which from now on is being given up."""
+        """Returns everything owned, which from now on is being given up."""
 
     def released(self, partitions: Partitions) -> None:
-        """These have been given up."""
+        """Notes that these have been given up."""
 
     def lose(self) -> Partitions:
-        """Everything owned or being given up, which is neither from now on."""
+        """Returns everything owned or being given up, which is neither from now on."""
 
     def on_joined(
         self, generation: Generation, leader: bool, members: tuple[JoinGroupResponseMember, ...]
     ) -> None:
-        """JoinGroup succeeded. `members` is empty unless this member leads."""
+        """Takes the result of JoinGroup. `members` is empty unless this member leads."""
 
     def on_synced(self, generation: Generation, assignment: bytes) -> AssignmentChange:
-        """SyncGroup succeeded. Raises `DecodeError` for bytes that are no assignment."""
+        """Takes the assignment that SyncGroup brought. Raises `DecodeError` for bytes that are no assignment."""
 
     def on_described(self, group: DescribedGroup | None) -> None:
-        """The group as it was before a static member comes back to it; None where that can't be known."""
+        """Takes the group as it was before a static member comes back to it; None where that can't be known."""

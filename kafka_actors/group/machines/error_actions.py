@@ -1,4 +1,4 @@
-"""What each error means for a group member: one table per request, nowhere else.
+"""Tables of what to do about each error in a response to a group member, one for each request.
 
 After `AbstractCoordinator.java` and `ConsumerCoordinator.java`, with KIP-345 (static members), KIP-394 (member ids)
 and KIP-848 (the codes of the newer protocol, which a mixed group may answer).
@@ -42,7 +42,7 @@ from kafka_actors.errors import (
 
 
 class ErrorAction(Enum):
-    """What to do about an error."""
+    """The action that an error calls for."""
 
     RETRY = "retry"
     """Again, after a backoff, to the same coordinator."""
@@ -124,7 +124,7 @@ _SPECIAL: Mapping[GroupApi, Mapping[type[KafkaError], ErrorAction]] = {
 
 
 def judge_code(api: GroupApi, error: KafkaError) -> ErrorAction:
-    """The verdict on an error code in a response of `api`."""
+    """Returns the action for an error code in a response of `api`."""
     special = _SPECIAL.get(api, {}).get(type(error))
     if special is not None:
         return special
@@ -137,7 +137,7 @@ def judge_code(api: GroupApi, error: KafkaError) -> ErrorAction:
 
 
 def judge(api: GroupApi, error: Exception, *, alive: bool = False) -> ErrorAction:
-    """The verdict on whatever ended a request of `api`, an error code or something on the way.
+    """Returns the action for whatever ended a request of `api`, an error code or something on the way.
 
     `alive`: the coordinator has acknowledged a heartbeat that was sent after this request. One that takes its time
     over an OffsetFetch, which has a connection of its own, is then not lost for all else.
@@ -152,5 +152,5 @@ def judge(api: GroupApi, error: Exception, *, alive: bool = False) -> ErrorActio
 
 
 def outcome_known(error: Exception) -> bool:
-    """Whether this error tells that the request was answered, or was never sent."""
+    """Returns whether this error says that the request was answered, or was never sent."""
     return isinstance(error, (KafkaError, ConnectionFailedError, NodeNotReadyError, EncodeError))

@@ -1,4 +1,4 @@
-"""When to send a heartbeat, and whether the session with the coordinator still stands.
+"""Decides when to send a heartbeat, and whether the session with the coordinator is still valid.
 
 The session is counted from the moment a request was *sent* that the coordinator then acknowledged: that is the
 only time before which the coordinator is known to have restarted its own count. So this side always gives
@@ -26,43 +26,43 @@ class HeartbeatTimer:
         """Whether heartbeats are sent at all."""
 
     def reset(self, now: float) -> None:
-        """A new session: its count starts."""
+        """Begins a new session."""
         self._base = now
 
     def stop(self) -> None:
-        """No session any more."""
+        """Ends the session."""
         self._base = self.acknowledged_at = None
 
     def sent(self, now: float) -> None:
-        """A heartbeat goes out."""
+        """Notes that a heartbeat goes out."""
         self.sent_at = now
 
     def acknowledged(self, sent_at: float) -> None:
-        """The coordinator answered a request sent at `sent_at` as it does for a member it knows."""
+        """Notes that the coordinator answered a request sent at `sent_at` as it does for a member it knows."""
         if self.acknowledged_at is None or sent_at > self.acknowledged_at:
             self.acknowledged_at = sent_at
 
     def postpone(self, until: float) -> None:
-        """No heartbeat before `until`: the last one failed."""
+        """Allows no heartbeat before `until`: the last one failed."""
         self._not_before = until
 
     def due_at(self) -> float:
-        """When the next heartbeat should go out; in the past if it is late, infinite while disabled."""
+        """Returns when the next heartbeat should go out; in the past if it is late, infinite while disabled."""
         if not self.enabled:
             return math.inf
         last = max((t for t in (self.sent_at, self._base) if t is not None), default=None)
         return self._not_before if last is None else max(last + self.interval, self._not_before)
 
     def ttl(self, now: float) -> float:
-        """Seconds until the next heartbeat, 0 if it is due."""
+        """Returns the seconds until the next heartbeat, 0 if it is due."""
         return max(0.0, self.due_at() - now)
 
     def expires_at(self) -> float | None:
-        """When the session ends unless something is acknowledged; None if there is no session."""
+        """Returns when the session ends unless something is acknowledged; None if there is no session."""
         last = max((t for t in (self.acknowledged_at, self._base) if t is not None), default=None)
         return None if last is None else last + self.session_timeout
 
     def session_expired(self, now: float) -> bool:
-        """Whether the session has ended as far as this side can know."""
+        """Returns whether the session has ended as far as this side can know."""
         expires = self.expires_at()
         return expires is not None and now >= expires

@@ -1,4 +1,9 @@
-"""What a member does with each answer."""
+"""Answers to a member's requests: what each changes.
+
+Arrives: a response, or the exception that ended its request; errors of commits that concern the membership. Decided: the next
+state, what is lost, what is tried again and when. `error_actions` has the action for each error; an answer to a request that was
+given up, or that is about an older generation, changes nothing. Source: the handlers in `AbstractCoordinator.java`.
+"""
 
 from __future__ import annotations
 
@@ -44,85 +49,87 @@ _S = MemberState
 _LOSSES = (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER)
 
 
-class Answers(MemberCore):
-    """The half of `GroupMember` that takes answers; requests are made in the other."""
+class MemberAnswers:
+    """Applies answers to a `MemberCore`."""
+
+    def __init__(self, core: MemberCore) -> None:
+        self._core = core
 
     def on_response(self, request: GroupRequest, outcome: object, now: float) -> bool:
-        """The answer to a request, or the exception that ended it. False: it no longer matters."""
-        if self.ended or self._inflight.get(request.api) is not request:
+        """Takes the answer to a request, or the exception that ended it. Returns False where it no longer matters."""
+        if self._core.ended or self._core.inflight.get(request.api) is not request:
             return False
-        del self._inflight[request.api]
+        del self._core.inflight[request.api]
         try:
             _HANDLERS[request.api](self, request, outcome, now)
         except KafkaActorsError as error:
-            self._fail(error)
+            self._core.fail(error)
         return True
 
     def on_membership_error(
         self, error: Exception, verdict: ErrorAction, generation: Generation, now: float
     ) -> None:
-        """A request outside this machine (a commit) was answered by something that concerns the membership."""
-        if self.ended:
+        """Takes an error that a request outside this machine (a commit) had, and that concerns the membership."""
+        if self._core.ended:
             return
         if verdict is ErrorAction.REDISCOVER:
-            self.coordinator_lost(str(error), now)
+            self._core.coordinator_lost(str(error), now)
         elif verdict is ErrorAction.REJOIN:
             self._rebalancing()
         elif verdict is ErrorAction.FATAL:
-            self._fail(self._of_the_group(error))
+            self._core.fail(self._of_the_group(error))
         elif verdict in _LOSSES and self._concerns(generation, verdict):
-            self._reset(str(error), keep_member_id=verdict is ErrorAction.RESET_GENERATION)
-
-    @property
-    def settled(self) -> bool:
-        """Whether no JoinGroup is due or under way, whose answer would bring a new generation."""
-        return self.state in (_S.SYNCING, _S.STABLE, _S.REVOKING)
+            self._core.reset(str(error), keep_member_id=verdict is ErrorAction.RESET_GENERATION)
 
     def _concerns(self, generation: Generation, verdict: ErrorAction) -> bool:
-        """Whether an error about this generation is about what this member is now.
+        """Returns whether an error about this generation is about what this member is now.
 
         While JoinGroup is under way an illegal generation may only mean that its answer is. But who is unknown,
         or fenced, then is so for good: the rebalance went on without this member, perhaps its request got lost.
         """
-        if generation != self.generation or generation.id == NO_GENERATION:
+        if generation != self._core.generation or generation.id == NO_GENERATION:
             return False
-        return self.settled or (verdict is not ErrorAction.RESET_GENERATION and self.state is _S.JOINING)
+        return self._core.settled or (
+            verdict is not ErrorAction.RESET_GENERATION and self._core.state is _S.JOINING
+        )
 
     def _rebalancing(self) -> None:
-        if self.state in (_S.STABLE, _S.REVOKING):
-            self.request_rejoin("the group is rebalancing")
+        if self._core.state in (_S.STABLE, _S.REVOKING):
+            self._core.request_rejoin("the group is rebalancing")
 
     # ------------------------------------------------------------ the coordinator
 
     def _on_found(self, request: GroupRequest, outcome: object, now: float) -> None:
-        self.finder.found(outcome, now)
+        self._core.finder.found(outcome, now)
 
     def _on_connected(self, request: GroupRequest, outcome: object, now: float) -> None:
-        node = self.finder.connected(outcome, now)
+        node = self._core.finder.connected(outcome, now)
         if node is not None:
-            self._events.append(CoordinatorFound(node))
+            self._core.events.append(CoordinatorFound(node))
 
     def _on_described(self, request: GroupRequest, outcome: object, now: float) -> None:
         group = outcome.groups[0] if isinstance(outcome, DescribeGroupsResponse) and outcome.groups else None
-        if self._explaining:
-            self._fail(self._inconsistent(group))
+        if self._core.explaining:
+            self._core.fail(self._inconsistent(group))
             return
         if isinstance(outcome, Exception) and judge(GroupApi.DESCRIBE, outcome) is ErrorAction.REDISCOVER:
-            self._described = False
-            self.coordinator_lost(str(outcome), now)
+            self._core.described = False
+            self._core.coordinator_lost(str(outcome), now)
             return
         # Whatever else went wrong: an old broker or a missing permission only costs the comparison.
-        self.policy.on_described(group if group is not None and group.error_code == 0 else None)
+        self._core.policy.on_described(group if group is not None and group.error_code == 0 else None)
 
     def _inconsistent(self, group: DescribedGroup | None) -> Exception:
-        ours = self.config.describe_strategy or ", ".join(name for name, _ in self.policy.protocols())
+        ours = self._core.config.describe_strategy or ", ".join(
+            name for name, _ in self._core.policy.protocols()
+        )
         theirs = "another one"
-        if group is not None and group.protocol_type not in ("", self.config.protocol_type):
+        if group is not None and group.protocol_type not in ("", self._core.config.protocol_type):
             theirs = f"the protocol type {group.protocol_type!r}"
         elif group is not None and group.protocol_data:
             theirs = repr(group.protocol_data)
         return InconsistentGroupProtocolError(
-            f"partition_assignment_strategy is {ours}, but the group {self.config.group_id!r} uses {theirs}",
+            f"partition_assignment_strategy is {ours}, but the group {self._core.config.group_id!r} uses {theirs}",
             request="JoinGroup",
         )
 
@@ -134,61 +141,64 @@ class Answers(MemberCore):
             self._on_join_error(error, outcome, now)
             return
         assert isinstance(outcome, JoinGroupResponse)
-        if outcome.protocol_type not in (None, self.config.protocol_type):
+        if outcome.protocol_type not in (None, self._core.config.protocol_type):
             raise InconsistentGroupProtocolError(
-                f"the group {self.config.group_id!r} is of the type {outcome.protocol_type!r}",
+                f"the group {self._core.config.group_id!r} is of the type {outcome.protocol_type!r}",
                 request="JoinGroup",
             )
-        self.finder.proved()
-        self.generation = Generation(outcome.generation_id, outcome.member_id, outcome.protocol_name)
-        self.leader = outcome.leader == outcome.member_id
-        self.heartbeat.reset(now)
-        self.heartbeat.acknowledged(request.sent_at)
-        self._goto(_S.SYNCING)
-        members = tuple(outcome.members) if self.leader else ()
-        self.policy.on_joined(self.generation, self.leader, members)
-        if self.leader and not outcome.skip_assignment:
-            self._token += 1
-            self._work = (self._token, now + self.config.rebalance_timeout)
-            self._actions.append(ComputeAssignment(self._token, outcome.protocol_name or "", members))
+        self._core.finder.proved()
+        self._core.generation = Generation(outcome.generation_id, outcome.member_id, outcome.protocol_name)
+        self._core.leader = outcome.leader == outcome.member_id
+        self._core.heartbeat.reset(now)
+        self._core.heartbeat.acknowledged(request.sent_at)
+        self._core.goto(_S.SYNCING)
+        members = tuple(outcome.members) if self._core.leader else ()
+        self._core.policy.on_joined(self._core.generation, self._core.leader, members)
+        if self._core.leader and not outcome.skip_assignment:
+            self._core.token += 1
+            self._core.computation = (self._core.token, now + self._core.config.rebalance_timeout)
+            self._core.actions.append(
+                ComputeAssignment(self._core.token, outcome.protocol_name or "", members)
+            )
         else:
-            self._send_sync(now, ())
+            self.send_sync(now, ())
 
     def _on_join_error(self, error: Exception, outcome: object, now: float) -> None:
         verdict = judge(GroupApi.JOIN, error)
         if verdict is ErrorAction.TAKE_MEMBER_ID:
             assert isinstance(outcome, JoinGroupResponse)  # only an answer has an id
-            self.generation = Generation(member_id=outcome.member_id)
-            self.request_rejoin("need to re-join with the given member id")
+            self._core.generation = Generation(member_id=outcome.member_id)
+            self._core.request_rejoin("need to re-join with the given member id")
         elif verdict is ErrorAction.EXPLAIN:
-            self._explaining = True
-            request = DescribeGroupsRequest(groups=[self.config.group_id])
-            self._send(now, GroupApi.DESCRIBE, request, self.config.request_timeout)
+            self._core.explaining = True
+            request = DescribeGroupsRequest(groups=[self._core.config.group_id])
+            self._core.send(now, GroupApi.DESCRIBE, request, self._core.config.request_timeout)
         else:
-            self.request_rejoin(f"rebalance failed: {_short(error)}")
+            self._core.request_rejoin(f"rebalance failed: {_short(error)}")
             self._on_membership_lost(error, verdict, now)
 
-    def _send_sync(self, now: float, assignments: Sequence[SyncGroupRequestAssignment]) -> None:
+    def send_sync(self, now: float, assignments: Sequence[SyncGroupRequestAssignment]) -> None:
+        """Sends SyncGroup, with all assignments where this member leads."""
         request = SyncGroupRequest(
-            group_id=self.config.group_id,
-            generation_id=self.generation.id,
-            member_id=self.generation.member_id,
-            group_instance_id=self.config.group_instance_id,
-            protocol_type=self.config.protocol_type,
-            protocol_name=self.generation.protocol,
+            group_id=self._core.config.group_id,
+            generation_id=self._core.generation.id,
+            member_id=self._core.generation.member_id,
+            group_instance_id=self._core.config.group_instance_id,
+            protocol_type=self._core.config.protocol_type,
+            protocol_name=self._core.generation.protocol,
             assignments=list(assignments),
         )
         # A follower's answer waits for the leader's, whose time is the rebalance timeout (KIP-862).
-        timeout = max(self.config.rebalance_timeout, self.config.request_timeout)
-        self._send(now, GroupApi.SYNC, request, timeout)
+        timeout = max(self._core.config.rebalance_timeout, self._core.config.request_timeout)
+        self._core.send(now, GroupApi.SYNC, request, timeout)
 
     def _on_sync(self, request: GroupRequest, outcome: object, now: float) -> None:
         error = self._error(request.api, outcome)
         if error is None:
             assert isinstance(outcome, SyncGroupResponse)
-            if outcome.protocol_name not in (None, self.generation.protocol):
+            if outcome.protocol_name not in (None, self._core.generation.protocol):
                 raise InconsistentGroupProtocolError(
-                    f"joined with {self.generation.protocol!r}, synced with {outcome.protocol_name!r}",
+                    f"joined with {self._core.generation.protocol!r}, synced with {outcome.protocol_name!r}",
                     request="SyncGroup",
                 )
             try:
@@ -196,41 +206,43 @@ class Answers(MemberCore):
                 return
             except DecodeError as unreadable:
                 error = unreadable
-        self.request_rejoin(f"rebalance failed: {_short(error)}")
+        self._core.request_rejoin(f"rebalance failed: {_short(error)}")
         verdict = judge(GroupApi.SYNC, error)
         if verdict is not ErrorAction.FATAL:
-            self._goto(_S.JOINING)
+            self._core.goto(_S.JOINING)
         if isinstance(error, DecodeError):
-            self._wait(now)
+            self._core.wait(now)
         elif verdict is not ErrorAction.REJOIN:
             self._on_membership_lost(error, verdict, now)
 
     def _on_assignment_bytes(self, request: GroupRequest, data: bytes, now: float) -> None:
-        change = self.policy.on_synced(self.generation, data)
-        self.finder.proved()
-        self.heartbeat.acknowledged(request.sent_at)
+        change = self._core.policy.on_synced(self._core.generation, data)
+        self._core.finder.proved()
+        self._core.heartbeat.acknowledged(request.sent_at)
         if change.revoked:
-            self.request_rejoin("need to revoke partitions and re-join")
-            self._revoke(change.revoked, now)
+            self._core.request_rejoin("need to revoke partitions and re-join")
+            self._core.revoke(change.revoked, now)
         else:
-            self._goto(_S.STABLE)
+            self._core.goto(_S.STABLE)
         if change.rejoin is not None:
-            self.request_rejoin(change.rejoin)
-            self._wait(now)
+            self._core.request_rejoin(change.rejoin)
+            self._core.wait(now)
         else:
-            self._backoff.succeeded()
-        self._actions.append(TakePartitions(self.generation.id, change.added, self.policy.owned()))
+            self._core.backoff.succeeded()
+        self._core.actions.append(
+            TakePartitions(self._core.generation.id, change.added, self._core.policy.owned())
+        )
 
     def _on_membership_lost(self, error: Exception, verdict: ErrorAction, now: float) -> None:
-        """What JoinGroup and SyncGroup have in common."""
+        """Handles an error of JoinGroup or SyncGroup that no special rule is for."""
         if verdict is ErrorAction.FATAL:
             raise error
         if verdict in _LOSSES:
-            self._reset(_short(error), keep_member_id=verdict is ErrorAction.RESET_GENERATION)
+            self._core.reset(_short(error), keep_member_id=verdict is ErrorAction.RESET_GENERATION)
         elif verdict is ErrorAction.REDISCOVER:
-            self.coordinator_lost(str(error), now)
+            self._core.coordinator_lost(str(error), now)
         else:
-            self._wait(now)
+            self._core.wait(now)
 
     # ------------------------------------------------------------ heartbeat and leave
 
@@ -238,14 +250,14 @@ class Answers(MemberCore):
         error = self._error(request.api, outcome)
         verdict = None if error is None else judge(GroupApi.HEARTBEAT, error)
         if error is None or verdict is ErrorAction.REJOIN:
-            self.finder.proved()
-            self.heartbeat.acknowledged(request.sent_at)
+            self._core.finder.proved()
+            self._core.heartbeat.acknowledged(request.sent_at)
             if error is not None:
                 self._rebalancing()
         elif verdict is ErrorAction.RETRY:
-            self.heartbeat.postpone(now + self.config.retry_backoff)
+            self._core.heartbeat.postpone(now + self._core.config.retry_backoff)
         elif verdict is ErrorAction.REDISCOVER:
-            self.coordinator_lost(str(error), now)
+            self._core.coordinator_lost(str(error), now)
         elif verdict is not None and self._concerns(request.generation, verdict):
             self.on_membership_error(error, verdict, request.generation, now)
         elif verdict is ErrorAction.FATAL and not isinstance(error, FencedInstanceIdError):
@@ -253,39 +265,41 @@ class Answers(MemberCore):
             raise error
 
     def _on_leave(self, request: GroupRequest, outcome: object, now: float) -> None:
-        if self.state is not _S.LEAVING:
+        if self._core.state is not _S.LEAVING:
             return
         # An answer that can't be read is one all the same: what could be done has been.
         error = None if isinstance(outcome, DecodeError) else self._error(request.api, outcome)
         verdict = None if error is None else judge(GroupApi.LEAVE, error)
         if verdict is ErrorAction.REDISCOVER:
-            self.coordinator_lost(str(error), now)
+            self._core.coordinator_lost(str(error), now)
         elif verdict is ErrorAction.RETRY:
-            self._wait(now)
+            self._core.wait(now)
         else:
-            self._end_left()
+            self._core.end_left()
 
     def _error(self, api: GroupApi, outcome: object) -> Exception | None:
-        """The error in an outcome, if there is one."""
+        """Returns the error in an outcome, if there is one."""
         if isinstance(outcome, Exception):
             return outcome
         assert isinstance(
             outcome, (JoinGroupResponse, SyncGroupResponse, HeartbeatResponse, LeaveGroupResponse)
         )
         code = outcome.error_code
-        return error_for_code(code, self._concerning(code), request=api.value, group=self.config.group_id)
+        return error_for_code(
+            code, self._concerning(code), request=api.value, group=self._core.config.group_id
+        )
 
     def _of_the_group(self, error: Exception) -> Exception:
-        """A commit's answer names a partition; what ends the member is about the group, or an option of its own."""
+        """Returns the error of a commit, which names a partition, as one about the group or an option of the member."""
         if not isinstance(error, KafkaError) or error.message is not None:
             return error
         concerning = self._concerning(error.code)
         topic = error.topic if isinstance(error, TopicAuthorizationFailedError) else None
-        return type(error)(concerning, request=error.request, topic=topic, group=self.config.group_id)
+        return type(error)(concerning, request=error.request, topic=topic, group=self._core.config.group_id)
 
     def _concerning(self, code: int) -> str | None:
-        """The option that an error is about, which brokers don't say."""
-        config = self.config
+        """Returns a text with the option that an error is about, which brokers don't say."""
+        config = self._core.config
         if code == InvalidSessionTimeoutError.code:
             return (
                 f"session_timeout_ms is {config.session_timeout * 1000:.0f}: the broker's "
@@ -300,12 +314,12 @@ def _short(error: Exception) -> str:
     return error.name if isinstance(error, KafkaError) else type(error).__name__
 
 
-_HANDLERS: Mapping[GroupApi, Callable[[Answers, GroupRequest, object, float], None]] = {
-    GroupApi.FIND_COORDINATOR: Answers._on_found,
-    GroupApi.CONNECT: Answers._on_connected,
-    GroupApi.DESCRIBE: Answers._on_described,
-    GroupApi.JOIN: Answers._on_join,
-    GroupApi.SYNC: Answers._on_sync,
-    GroupApi.HEARTBEAT: Answers._on_heartbeat,
-    GroupApi.LEAVE: Answers._on_leave,
+_HANDLERS: Mapping[GroupApi, Callable[[MemberAnswers, GroupRequest, object, float], None]] = {
+    GroupApi.FIND_COORDINATOR: MemberAnswers._on_found,
+    GroupApi.CONNECT: MemberAnswers._on_connected,
+    GroupApi.DESCRIBE: MemberAnswers._on_described,
+    GroupApi.JOIN: MemberAnswers._on_join,
+    GroupApi.SYNC: MemberAnswers._on_sync,
+    GroupApi.HEARTBEAT: MemberAnswers._on_heartbeat,
+    GroupApi.LEAVE: MemberAnswers._on_leave,
 }

@@ -1,4 +1,4 @@
-"""The part of a member's machine that every step uses: state, requests in flight, and the ways down."""
+"""State of a group's member, and the transitions that lose something: common to `ClassicMember` and `MemberAnswers`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _TO_COORDINATOR = (GroupApi.DESCRIBE, GroupApi.JOIN, GroupApi.SYNC, GroupApi.HEA
 
 
 class MemberCore:
-    """State and bookkeeping of one member. See `GroupMember`, which adds what to do when."""
+    """State, requests in flight and collected actions of one member; how a membership is reset, fails or ends.
+
+    `ClassicMember` has the steps and `MemberAnswers` what answers mean; both work on this.
+    """
 
     def __init__(
         self, config: GroupConfig, policy: EmbeddedProtocol, *, rand: Callable[[], float], member_id: str = ""
@@ -53,27 +56,27 @@ class MemberCore:
         backoff = (config.retry_backoff, config.retry_backoff_max, rand)
         self.finder = CoordinatorFinder(
             config.group_id,
-            request_timeout=self._short_timeout,
+            request_timeout=self.short_timeout,
             longest_timeout=config.request_timeout,
             backoff=Backoff(*backoff),
         )
-        self._backoff = Backoff(*backoff)
-        self._not_before = 0.0
-        self._inflight: dict[GroupApi, GroupRequest] = {}
-        self._actions: list[GroupRequest | MemberAction] = []
-        self._events: list[MemberEvent] = []
-        self._token = 0
-        self._release: RevokePartitions | None = None
-        self._work: tuple[int, float] | None = None
-        self._rejoin_reason: str | None = None
-        self._described = False
-        self._explaining = False
-        self._leaving: LeavePlan | None = None
-        self._started = False
-        self._join_wanted = False
-        self._join_sent = False
-        self._idle = False
-        self._progress_at: float | None = None
+        self.backoff = Backoff(*backoff)
+        self.not_before = 0.0
+        self.inflight: dict[GroupApi, GroupRequest] = {}
+        self.actions: list[GroupRequest | MemberAction] = []
+        self.events: list[MemberEvent] = []
+        self.token = 0
+        self.revocation: RevokePartitions | None = None
+        self.computation: tuple[int, float] | None = None
+        self.rejoin_reason: str | None = None
+        self.described = False
+        self.explaining = False
+        self.leave_plan: LeavePlan | None = None
+        self.started = False
+        self.join_wanted = False
+        self.join_sent = False
+        self.stopped_polling = False
+        self.progress_at: float | None = None
 
     @property
     def coordinator(self) -> CoordinatorNode | None:
@@ -81,8 +84,8 @@ class MemberCore:
         return self.finder.node
 
     @property
-    def _short_timeout(self) -> float:
-        """For requests that a broker answers at once: a frozen one is given up well before the session ends."""
+    def short_timeout(self) -> float:
+        """Seconds for requests that a broker answers at once: a frozen one is given up well before the session ends."""
         return min(self.config.request_timeout, self.config.heartbeat_timeout)
 
     @property
@@ -93,125 +96,122 @@ class MemberCore:
     @property
     def leaving(self) -> bool:
         """Whether the member has been asked to end."""
-        return self._leaving is not None
+        return self.leave_plan is not None
 
     @property
-    def releasing(self) -> Partitions:
-        """What is being drained and committed before it is given up."""
-        return self._release.partitions if self._release else frozenset()
-
-    @property
-    def rejoin_reason(self) -> str | None:
-        """Why the group should be joined again, if it should."""
-        return self._rejoin_reason
-
-    def in_flight(self, api: GroupApi) -> bool:
-        """Whether a request of this kind is out."""
-        return api in self._inflight
+    def settled(self) -> bool:
+        """Whether no JoinGroup is due or under way, whose answer would bring a new generation."""
+        return self.state in (MemberState.SYNCING, MemberState.STABLE, MemberState.REVOKING)
 
     def request_rejoin(self, reason: str) -> None:
         """Has the group rebalance as soon as this member may ask for it. The first reason is kept."""
-        if self._rejoin_reason is None:
-            self._rejoin_reason = reason
+        if self.rejoin_reason is None:
+            self.rejoin_reason = reason
 
     def coordinator_lost(self, reason: str, now: float) -> None:
-        """The coordinator does not answer, or said that it is another broker. Ownership is not touched."""
+        """Has the coordinator found again: it does not answer, or said that it is another broker. Ownership is not touched."""
         if self.ended or self.finder.node is None:
             return
         self.finder.lost(now)
-        self._actions.append(Disconnect(reason))
-        self._forget(*_TO_COORDINATOR)
-        self._work = None
+        self.actions.append(Disconnect(reason))
+        self.forget(*_TO_COORDINATOR)
+        self.computation = None
         if self.state is MemberState.SYNCING:
-            self._goto(MemberState.JOINING)
+            self.goto(MemberState.JOINING)
 
-    def _goto(self, state: MemberState) -> None:
+    def goto(self, state: MemberState) -> None:
+        """Changes the state. Raises `IllegalTransition`."""
         check_transition(self.state, state)
         self.state = state
         if state is MemberState.JOINING:
-            self._events.append(RejoinStarted(self._rejoin_reason or ""))
+            self.events.append(RejoinStarted(self.rejoin_reason or ""))
 
-    def _send(self, now: float, api: GroupApi, body: object, timeout: float) -> None:
-        self._emit(GroupRequest(api, body, timeout, now, self.generation))
+    def send(self, now: float, api: GroupApi, body: object, timeout: float) -> None:
+        """Sends a request of the current generation."""
+        self.emit(GroupRequest(api, body, timeout, now, self.generation))
 
-    def _emit(self, request: GroupRequest) -> None:
-        self._inflight[request.api] = request
-        self._actions.append(request)
+    def emit(self, request: GroupRequest) -> None:
+        """Takes a request into the actions, and notes that it is in flight."""
+        self.inflight[request.api] = request
+        self.actions.append(request)
 
-    def _forget(self, *apis: GroupApi) -> None:
-        """Answers to these no longer matter."""
+    def forget(self, *apis: GroupApi) -> None:
+        """Gives up requests of these kinds: answers to them are ignored."""
         for api in apis:
-            self._inflight.pop(api, None)
-            self._unsend(api)
+            self.inflight.pop(api, None)
+            self.unsend(api)
 
-    def _unsend(self, *apis: GroupApi) -> None:
+    def unsend(self, *apis: GroupApi) -> None:
         """Takes back requests that the shell hasn't got yet: those of these kinds, all by default."""
-        self._actions = [
+        self.actions = [
             action
-            for action in self._actions
+            for action in self.actions
             if not (isinstance(action, GroupRequest) and (not apis or action.api in apis))
         ]
 
-    def _overdue(self, now: float) -> list[tuple[GroupRequest, Exception]]:
+    def overdue(self, now: float) -> list[tuple[GroupRequest, Exception]]:
+        """Returns the requests that have had no answer in time, each with its error."""
         return [
             (request, KafkaTimeoutError(f"no answer to {request.api.value} within {request.timeout:g} s"))
-            for request in self._inflight.values()
+            for request in self.inflight.values()
             if now >= request.sent_at + request.timeout + GRACE
         ]
 
-    def _revoke(self, partitions: Partitions, now: float) -> None:
-        """Has these drained; in `REVOKING` already, they are what is left to drain."""
+    def revoke(self, partitions: Partitions, now: float) -> None:
+        """Has these partitions drained. In `REVOKING` they replace the ones before."""
         if self.state is not MemberState.REVOKING:
-            self._goto(MemberState.REVOKING)
-        self._token += 1
+            self.goto(MemberState.REVOKING)
+        self.token += 1
         deadline = now + self.config.revoke_timeout
-        if self._leaving is not None:
-            deadline = max(now, min(deadline, self._leaving.deadline - LEAVE_RESERVE))
-        self._release = RevokePartitions(self._token, partitions, deadline)
-        self._actions.append(self._release)
+        if self.leave_plan is not None:
+            deadline = max(now, min(deadline, self.leave_plan.deadline - LEAVE_RESERVE))
+        self.revocation = RevokePartitions(self.token, partitions, deadline)
+        self.actions.append(self.revocation)
 
-    def _lose(self, reason: str) -> None:
-        self._release = None
+    def lose(self, reason: str) -> None:
+        """Loses all partitions."""
+        self.revocation = None
         lost = self.policy.lose()
         if lost:
-            self._actions.append(LosePartitions(lost, reason))
+            self.actions.append(LosePartitions(lost, reason))
 
-    def _reset(self, reason: str, *, keep_member_id: bool) -> None:
-        """The membership is gone: everything is lost, a new one is to be asked for."""
-        self._lose(reason)
-        self._forget(GroupApi.JOIN, GroupApi.SYNC, GroupApi.DESCRIBE, GroupApi.HEARTBEAT)
-        self._work = None
+    def reset(self, reason: str, *, keep_member_id: bool) -> None:
+        """Loses everything: the membership is gone, and a new one has to be asked for."""
+        self.lose(reason)
+        self.forget(GroupApi.JOIN, GroupApi.SYNC, GroupApi.DESCRIBE, GroupApi.HEARTBEAT)
+        self.computation = None
         self.generation = Generation(member_id=self.generation.member_id if keep_member_id else "")
-        self._described = False
+        self.described = False
         self.leader = False
         self.heartbeat.stop()
-        self._rejoin_reason = reason
+        self.rejoin_reason = reason
         if self.state is not MemberState.UNJOINED:
-            self._goto(MemberState.UNJOINED)
+            self.goto(MemberState.UNJOINED)
 
-    def _fail(self, error: Exception) -> None:
-        """The membership can't go on."""
-        self._goto(MemberState.FATAL)
-        self._lose(str(error))
-        self._inflight.clear()
-        self._unsend()
-        self._work = None
+    def fail(self, error: Exception) -> None:
+        """Ends the membership for an error."""
+        self.goto(MemberState.FATAL)
+        self.lose(str(error))
+        self.inflight.clear()
+        self.unsend()
+        self.computation = None
         self.heartbeat.stop()
         self.fatal = error
-        self._events.append(MemberFailed(error))
+        self.events.append(MemberFailed(error))
 
-    def _end_left(self) -> None:
-        """The membership ends by request."""
+    def end_left(self) -> None:
+        """Ends the membership by request."""
         if self.state is not MemberState.LEAVING:
-            self._goto(MemberState.LEAVING)
-        self._goto(MemberState.LEFT)
-        self._lose("left the group")
-        self._inflight.clear()
-        self._unsend()
-        self._work = None
+            self.goto(MemberState.LEAVING)
+        self.goto(MemberState.LEFT)
+        self.lose("left the group")
+        self.inflight.clear()
+        self.unsend()
+        self.computation = None
         self.heartbeat.stop()
         self.generation = Generation()
-        self._events.append(MemberLeft())
+        self.events.append(MemberLeft())
 
-    def _wait(self, now: float) -> None:
-        self._not_before = now + self._backoff.failed(now)
+    def wait(self, now: float) -> None:
+        """Waits for a backoff before the next step."""
+        self.not_before = now + self.backoff.failed(now)

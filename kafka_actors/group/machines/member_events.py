@@ -76,7 +76,7 @@ class GroupRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeavePlan:
-    """How to end. `ask`: send LeaveGroup; else the session ends by itself (a static member comes back)."""
+    """Deadline and manner of leaving. `ask`: send LeaveGroup; else the session ends by itself (a static member comes back)."""
 
     deadline: float
     ask: bool

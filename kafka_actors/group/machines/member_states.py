@@ -20,7 +20,7 @@ from enum import Enum
 
 
 class MemberState(Enum):
-    """Where a member stands in its group."""
+    """The state of a member in its group."""
 
     UNJOINED = "unjoined"
     """Owns nothing and has no valid generation."""

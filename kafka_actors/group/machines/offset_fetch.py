@@ -1,4 +1,4 @@
-"""OffsetFetch: the request, and what its answer says of each partition."""
+"""Requests and responses of OffsetFetch in the versions since one group, and since several groups at once (KIP-709)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUEST = "OffsetFetch"
 
 @dataclass(slots=True)
 class CommittedOffsets:
-    """One answer. `offsets`: None where the group has none. `errors`: partitions that have to be asked again,
+    """The committed offsets in one answer. `offsets`: None where the group has none. `errors`: partitions that have to be asked again,
     or refused. `error`: about the group as a whole; the rest is empty then."""
 
     offsets: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
@@ -31,14 +31,14 @@ class CommittedOffsets:
 def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool
 ) -> OffsetFetchRequest:
-    """The request for one group. See `offsets_of_groups_request`."""
+    """Returns the request for one group. See `offsets_of_groups_request`."""
     return offsets_of_groups_request({group_id: partitions}, require_stable=require_stable)
 
 
 def offsets_of_groups_request(
     groups: Mapping[str, Iterable[TopicPartition] | None], *, require_stable: bool
 ) -> OffsetFetchRequest:
-    """The request in its newest shape, for any number of groups of one coordinator (KIP-709).
+    """Returns the request in its newest shape, for any number of groups of one coordinator (KIP-709).
 
     groups: the partitions to ask for of each, None for all that the group has committed. require_stable: an offset
     that a transaction is about to move is an error to be retried (KIP-447).
@@ -58,12 +58,12 @@ def _topics(partitions: Iterable[TopicPartition]) -> list[OffsetFetchRequestTopi
 
 
 def read_offset_fetch(response: OffsetFetchResponse, group_id: str) -> CommittedOffsets:
-    """What a response of any version, to a request for one group, says."""
+    """Reads a response of any version to a request for one group."""
     return _read(response.groups[0] if response.groups else response, group_id)
 
 
 def read_offsets_of_groups(response: OffsetFetchResponse) -> dict[str, CommittedOffsets]:
-    """What a response of version 8 or later says of each group."""
+    """Reads a response of version 8 or later, by group."""
     return {group.group_id: _read(group, group.group_id) for group in response.groups}
 
 

@@ -1,4 +1,4 @@
-"""The policy of a group protocol whose assignment nobody but its own members can read."""
+"""The embedded protocol of `BaseCoordinator`: an assignment whose bytes only the subclass can read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTHING: Partitions = frozenset()
 
 
 class OpaqueAssignment:
-    """A `Policy` for opaque assignments: each is owned as one thing, and given up before the next JoinGroup (eager).
+    """An `EmbeddedProtocol` for opaque assignments: each is owned as one thing, and given up before the next JoinGroup (eager).
 
     protocols: (name, metadata) of each, the most preferred first.
     """
@@ -26,7 +26,7 @@ class OpaqueAssignment:
         self._owned = _NOTHING
         self._releasing = _NOTHING
         self.assignment = b""
-        """What the leader gave this member last."""
+        """The bytes that the leader assigned to this member last."""
 
     def protocols(self) -> list[tuple[str, bytes]]:
         return self._protocols()

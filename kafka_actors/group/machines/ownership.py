@@ -1,4 +1,4 @@
-"""What a consumer owns in its group, and when the group should share out anew.
+"""Decides which partitions a consumer takes over and gives up, and when the group should rebalance.
 
 Eager: everything is given up before JoinGroup. Cooperative (KIP-429): a member keeps its partitions while the
 group rebalances, gives up after SyncGroup what went to others, and then rejoins so that these can be handed out.
@@ -34,7 +34,7 @@ _OWN_CLAIMS = (STICKY, COOPERATIVE_STICKY)
 
 @dataclass(frozen=True, slots=True)
 class _PriorAssignment:
-    """What the group knew of this static member before it came back."""
+    """The subscription of this static member, and the partitions that its group had assigned, before it came back."""
 
     topics: frozenset[str]
     user_data: bytes | None
@@ -42,7 +42,7 @@ class _PriorAssignment:
 
 
 class Ownership:
-    """The consumer's `Policy`. Everything is about one membership; a new one gets a new object.
+    """The consumer's `EmbeddedProtocol`. Everything is about one membership; a new one gets a new object.
 
     assignors: in order of preference. A list that holds an eager one is eager, since the group may choose it.
     """
@@ -70,13 +70,13 @@ class Ownership:
 
     @property
     def releasing(self) -> Partitions:
-        """What is being drained and committed; it may still be committed."""
+        """Partitions that are being drained; they may still be committed."""
         return self._releasing
 
     # ------------------------------------------------------------ what is wanted
 
     def on_metadata(self, subscribed: frozenset[str], view: TopicsView) -> str | None:
-        """New topics or partitions, or a new subscription. Returns why the group should rebalance, if it should."""
+        """Takes new topics, partitions or a new subscription. Returns why the group should rebalance, if it should."""
         self.subscribed = subscribed
         self.view = view
         if self._joined is not None and subscribed != self._joined:
@@ -91,12 +91,12 @@ class Ownership:
         return self.subscribed | self._group_topics
 
     def watch(self, watched: Mapping[str, tuple[int, ...]]) -> None:
-        """As leader: the partitions from which everybody's assignment was computed."""
+        """Takes, as leader, the partitions from which all assignments were computed."""
         self._watched = dict(watched)
         self._before = None
 
     def watch_again(self, view: TopicsView) -> str | None:
-        """As leader that was handed its old assignment: watches what there is now. Returns why the group should
+        """Watches what there is now, as a leader that was handed its old assignment. Returns why the group should
         rebalance, if partitions have come since that assignment was looked at."""
         self.view = view
         self._watched = dict(view.only(self.group_topics))
@@ -104,7 +104,7 @@ class Ownership:
 
     @property
     def watching(self) -> bool:
-        """Whether changes of the group's topics are noticed: a leader that skipped assigning must be told."""
+        """Whether changes of the group's topics are noticed: a leader that skipped assigning has to call `watch_again`."""
         return self._watched is not None
 
     # ------------------------------------------------------------ the policy
@@ -114,7 +114,7 @@ class Ownership:
         return self.metadata()
 
     def metadata(self) -> list[tuple[str, bytes]]:
-        """What `protocols` gives, without a join: (name, metadata) of each assignor."""
+        """Returns what `protocols` does, without a join: (name, metadata) of each assignor."""
         topics = sorted(self.subscribed)
         return [
             (
@@ -202,7 +202,7 @@ class Ownership:
         return _PriorAssignment(frozenset(subscription.topics), user_data, sizes)
 
     def _outdated(self, before: _PriorAssignment) -> str | None:
-        """The group hands back the old assignment, whatever the member now wants (KIP-345, KIP-814)."""
+        """Returns why the old assignment, which the group hands back, is outdated, if it is (KIP-345, KIP-814)."""
         if before.topics != self.subscribed:
             return "the subscription has changed since this static member was last here"
         made = [getattr(assignor, "subscription_user_data", None) for assignor in self.assignors]
@@ -220,5 +220,5 @@ class Ownership:
 
 
 def has_mixed_protocols(assignors: Iterable[Assignor]) -> bool:
-    """Whether a list of strategies is eager only because of some in it: worth a warning."""
+    """Returns whether a list of strategies holds both kinds, and so is eager only because of some: worth a warning."""
     return len({assignor.protocol for assignor in assignors}) > 1

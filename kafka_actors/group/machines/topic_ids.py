@@ -28,11 +28,11 @@ class TopicIds:
         self._first: dict[str, bytes] = {}
 
     def first(self, topic: str) -> bytes | None:
-        """The id that the topic had when it was consumed first; None if it never was."""
+        """Returns the id that the topic had when it was consumed first; None if it never was."""
         return self._first.get(topic)
 
     def of_owned(self, topic: str) -> bytes | None:
-        """The id that an owned topic had when it was assigned, or made anew; None if it isn't owned."""
+        """Returns the id that an owned topic had when it was assigned, or made anew; None if it isn't owned."""
         return self._ids.get(topic)
 
     def changed(self, owned: Partitions, ids: Mapping[str, bytes | None]) -> Partitions:

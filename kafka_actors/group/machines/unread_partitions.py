@@ -23,22 +23,22 @@ class UntakenPartitions:
         self._last = 0
 
     def assigned(self, partitions: Partitions) -> int:
-        """The number of this assignment."""
+        """Notes an assignment. Returns its number."""
         self._last += 1
         self._of |= dict.fromkeys(partitions, self._last)
         return self._last
 
     def gone(self, partitions: Iterable[TopicPartition]) -> None:
-        """Revoked or lost."""
+        """Notes that these were revoked or lost."""
         for tp in partitions:
             self._of.pop(tp, None)
 
     def up_to(self, number: int) -> dict[TopicPartition, int]:
-        """What that assignment and those before it have left, for `taken`."""
+        """Returns the partitions of that assignment and those before it that are not taken on yet, for `taken`."""
         return {tp: of for tp, of in self._of.items() if of <= number}
 
     def taken(self, taken: Mapping[TopicPartition, int]) -> None:
-        """The listener has taken these on."""
+        """Notes that the listener has taken these on."""
         for tp, of in taken.items():
             if self._of.get(tp) == of:
                 del self._of[tp]
@@ -55,7 +55,7 @@ class PartitionUnread(NamedTuple):
 
 
 class UnreadWatch:
-    """Says of each partition that stays unread for `limit_s` seconds that it is so, once."""
+    """Reports each partition that stays unread for `limit_s` seconds, once."""
 
     def __init__(self, limit_s: float = 30.0) -> None:
         self._limit_s = limit_s

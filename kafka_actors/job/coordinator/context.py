@@ -1,4 +1,4 @@
-"""What the parts of a coordinator have in common: the job's partitions as they are, and what happens to them."""
+"""`CoordinatorContext`: the state that the parts of a job's coordinator share, and the events of its partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
 from kafka_actors.job.machines.timeline import Timeline
 from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
-from kafka_actors.job.supervisor.machines.timeline_entries import told_of, told_of_facts
+from kafka_actors.job.supervisor.machines.timeline_entries import entries_of_facts, entry_of
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.recorder import Recorder
@@ -26,12 +26,13 @@ __all__ = ["CoordinatorContext"]
 
 
 class CoordinatorContext:
-    """A job's part of its group. `failed` is told what ends a loop.
+    """A job as a member of its group. `failed` gets the error that ends one of the tasks.
 
-    `member` is the group's, `placement` spreads its partitions over the workers, `gate` has their commits. `plan` is the
-    supervisor's, `ends` bounds the run. `origins`: where each partition was taken on. `reports` has the last one of each worker, `held` each partition as its holder
-    last told of it. `loops` is what goes on, `timeline` what happened. `fatal`: why it can't go on, packed; `had`:
-    what a stop has given up, for the last status; `unconfirmed`: what of it has commits that no broker has confirmed.
+    `member`: the group's member. `placement` spreads its partitions over the workers, `gate` filters their commits. `plan`: the
+    supervisor's worker plan. `ends` bounds the run. `committed_starts`: each partition's committed offset when the group
+    assigned it. `reports`: the last report of each worker; `held`: each partition as its worker last reported it. `fatal`:
+    packed, why the job can't go on. `partitions_at_stop`: the partitions when a stop began, for the last status;
+    `unconfirmed`: those of them with commits that no broker has confirmed.
     """
 
     member: ConsumerCoordinator
@@ -98,7 +99,7 @@ class CoordinatorContext:
         self._driver.wake()
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Returns when something changed, or the time is over."""
+        """Returns when something changed, or after `timeout_s`."""
         try:
             async with asyncio.timeout(max(0.0, timeout_s)):
                 await self._changed.wait()
@@ -106,15 +107,15 @@ class CoordinatorContext:
             pass
 
     def happened(self, event: Event) -> None:
-        """To the job as a member of its group: for the log, and for the timeline."""
+        """Publishes an event of the job, to the log and the timeline."""
         self._sink(event)
-        if (told := told_of(event)) is not None:
+        if (told := entry_of(event)) is not None:
             self.timeline.note(*told, self._wall())
 
     def _report(self, facts: Sequence[PlacementEvent]) -> None:
-        """Counts, logs and notes in the timeline what happened to partitions inside the job in one turn."""
+        """Publishes one turn's changes of partitions inside the job: to metrics, the log and the timeline."""
         group = self.config.group_id
-        for told in told_of_facts(facts):
+        for told in entries_of_facts(facts):
             self.timeline.note(*told, self._wall())
         for fact in facts:
             where = (*fact.partition, fact.worker)

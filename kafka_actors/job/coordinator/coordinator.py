@@ -1,11 +1,11 @@
-"""The coordinator of a job without Ray: the Kafka group on one side, the job's workers on the other.
+"""`JobCoordinator`: a job's coordinator without Ray, between the Kafka group and the job's workers.
 
-`ConsumerCoordinator` is the member of the group; `Placement` spreads its partitions over the workers;
-`CommitGate` decides whose commits count. Workers call `poll` and `commit`; the supervisor calls the rest.
-Nothing here waits for a worker: a drain ends when the worker reports, or at its deadline.
+`ConsumerCoordinator` is the member of the group; `Placement` spreads its partitions over the workers; `CommitGate` decides
+whose commits count. Workers call `poll` and `commit`, the supervisor calls the rest. The coordinator never waits for a
+worker: a drain ends when the worker reports, or at its deadline.
 
-This class has the group's side and the plan; `WorkerOrders` the workers' side, `JobCommits` their commits, `CoordinatorStatusReport`
-what is said of it all.
+`JobCoordinator` has the group's side and the worker plan, `WorkerOrders` the workers' side, `JobCommits` their commits, and
+`CoordinatorStatusReport` the status.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ __all__ = ["JobCoordinator"]
 logger = logging.getLogger(__name__)
 
 RECOVERY_S = 3.0
-"""A worker that comes up, and had nothing yet, is waited for so long by a new incarnation."""
+"""Time for which a new incarnation waits for a worker that was still starting, and so had no lease."""
 COMMIT_GRACE_S = 1.0
 LEAVE_S = 2.0
 
 
 class JobCoordinator:
-    """`make_member(listener)` builds the group's member; `ends` bounds the run, partition by partition; `lookup_ends`
-    and `lookup_starts` ask the brokers where the logs end and begin now; `leader` knows of which broker a partition
-    is read. `wall`: seconds since 1970.
+    """Coordinates one job: joins the group, grants partitions to workers, sends their commits.
 
-    A partition that was not there when the job started is read from its beginning whatever the reset policy.
+    `make_member(listener)` makes the group's member. `ends`: the end offset of each partition of a bounded run, None
+    without bounds. `present_at_start`: partitions that existed when the job started; any other is read from its beginning,
+    whatever the reset policy. `lookup_ends` and `lookup_starts` ask the brokers where the logs end and begin now.
+    `leader` returns the broker that a partition is read from. `clock`: monotonic seconds; `wall`: seconds since 1970.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class JobCoordinator:
         leader: Callable[[TopicPartition], int | None] = lambda partition: None,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,  # wall clock: what happened is told by the time of day
+        wall: Callable[[], float] = time.time,  # wall clock: the timeline shows the time of day
     ) -> None:
         self._config = config
         self._job = CoordinatorContext(
@@ -94,8 +95,8 @@ class JobCoordinator:
     # ------------------------------------------------------------ life
 
     async def start(self, plan: WorkerPlan, recovering: bool) -> None:
-        """Begins to join the group. `recovering`: workers of an older incarnation may still hold partitions; one that has
-        worked does until its lease is over, also if nothing is heard of it and nobody has noticed that yet."""
+        """Begins to join the group. `recovering`: workers may still hold partitions that an older incarnation granted; one
+        that was up may do so until its lease ends, even if it is silent and nobody has noticed yet."""
         tasks, now = self._job.tasks, self._job.clock()
         await self.set_plan(plan)
         if recovering:
@@ -108,21 +109,21 @@ class JobCoordinator:
         tasks.create_task(self._member.start())
 
     def failed(self, error: BaseException) -> None:
-        """The member can't go on: fenced, not authorized, inconsistent protocols…"""
+        """Ends the job's work because the member can't go on: fenced, not authorized, inconsistent protocols…"""
         logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
         self._job.fatal = self._job.fatal or failure_of(error)
-        self._placement.lose(list(self._placement.slots))
+        self._placement.lose(list(self._placement.partitions))
         self._job.wake()
 
     async def stop(self, leave: bool) -> None:
-        """Drains every worker within the drain timeout, commits, and leaves the group (or just goes). Takes no more than
+        """Drains all workers within the drain timeout, commits, and leaves the group if `leave`. Takes at most
         `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
         job, drain_s = self._job, self._config.drain_timeout_ms / 1000
         deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
-        had = job.partitions_at_stop = sorted(self._placement.slots)
+        held = job.partitions_at_stop = sorted(self._placement.partitions)
         if job.fatal is None:
-            await self._drain(frozenset(had), drain_s)
-        job.unconfirmed = self._gate.unconfirmed({p: held.processed for p, held in job.held.items()})
+            await self._drain(frozenset(held), drain_s)
+        job.unconfirmed = self._gate.unconfirmed({p: report.processed for p, report in job.held.items()})
         job.tasks.cancel()
         left_s = max(LEAVE_S, deadline - job.clock())
         await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
@@ -132,13 +133,13 @@ class JobCoordinator:
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
         known = {p: self._gate.committed.get(p) for p in partitions}
-        origins = await self._member.fetch_origins(list(partitions)) if partitions else {}
-        # What was committed meanwhile, of partitions that workers hold already, is newer than the answer.
+        starts = await self._member.fetch_origins(list(partitions)) if partitions else {}
+        # Workers may hold these partitions already: a commit made meanwhile is newer than the answer.
         self._gate.baseline(
-            {p: o.committed for p, o in origins.items() if self._gate.committed.get(p) is known[p]}
+            {p: s.committed for p, s in starts.items() if self._gate.committed.get(p) is known[p]}
         )
-        self._job.committed_starts |= origins
-        self._placement.give(partitions)
+        self._job.committed_starts |= starts
+        self._placement.assign(partitions)
         self._job.assigned_once = True
         self._status_report.assigned()
         if self._placement.recovering:
@@ -153,7 +154,7 @@ class JobCoordinator:
             await self._drain(partitions, timeout)
         finally:
             self._gate.give_up(partitions)
-            self._placement.lose(partitions)  # what a drain that was cut off has left
+            self._placement.lose(partitions)  # those that a forced drain has left
             self._forget(partitions)
             self._job.poll()
 
@@ -164,7 +165,7 @@ class JobCoordinator:
         self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:
-        """The partitions that a worker has, and those that wait for one, of which the supervisor tells."""
+        """Returns the partitions that count as read: those that a worker has, and those that rightly wait for one."""
         return self._placement.served()
 
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
@@ -174,9 +175,9 @@ class JobCoordinator:
         self._status_report.forget(partitions)
 
     async def _drain(self, partitions: frozenset[TopicPartition], timeout_s: float) -> None:
-        """Takes partitions from the workers: done when all are let go of and what they committed is committed."""
+        """Takes partitions from the workers. Returns when all are released and their last commits acknowledged, or in time."""
         deadline = self._job.clock() + timeout_s
-        self._placement.take_away(partitions, deadline)
+        self._placement.revoke(partitions, deadline)
         self._job.poll()
         while self._placement.still_leaving(partitions):
             await self._job.wait_for_change(0.1)
@@ -190,13 +191,13 @@ class JobCoordinator:
                 )
 
     def happened(self, event: Event) -> None:
-        """To the job as a member of its group: for the log, and for the timeline."""
+        """Publishes an event of the group's member, to the log and the timeline."""
         self._job.happened(event)
 
     # ------------------------------------------------------------ the supervisor's side
 
     async def set_plan(self, plan: WorkerPlan) -> None:
-        """The workers there should be. Those no longer in the plan are dead: their partitions move at once."""
+        """Takes the supervisor's worker plan. Workers no longer in it are dead: their partitions move at once."""
         job, placement = self._job, self._placement
         if plan.version < job.plan.version:
             return
@@ -221,12 +222,12 @@ class JobCoordinator:
         job.poll()
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
-        """The group, its workers, and (unless told otherwise) each partition and the latency; what happened since the
-        entry `known`."""
+        """Returns the group, its workers, the timeline after entry `known`, and, if `partitions`, each partition and the
+        latency."""
         return self._status_report.status(partitions, known)
 
     async def verdict(self, known: int, wait_s: float) -> CoordinatorStatus:
-        """As `status`, without its partitions, as soon as something in it decides about the job, or after `wait_s`."""
+        """Returns the status without partitions, as soon as the supervisor has to act on it, or after `wait_s`."""
         deadline = self._job.clock() + wait_s
         while not self._status_report.decides() and self._job.clock() < deadline:
             await self._job.wait_for_change(deadline - self._job.clock())
@@ -235,11 +236,11 @@ class JobCoordinator:
     # ------------------------------------------------------------ the workers' side
 
     async def poll(self, report: Report) -> Orders:
-        """Takes a worker's report; answers with its orders when they are news to it, or after `wait_s`."""
+        """Takes a worker's report. Returns its orders as soon as they are newer than those it has seen, or after `wait_s`."""
         return await self._orders.poll(report)
 
     async def commit(self, request: CommitRequest) -> CommitReply:
-        """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
+        """Commits a worker's offsets. Returns when the broker has answered: which are committed, refused, or failed."""
         return await self._commits.commit(request)
 
     def __repr__(self) -> str:

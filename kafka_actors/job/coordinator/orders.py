@@ -1,4 +1,4 @@
-"""The workers' side of a coordinator: their reports come in, their orders go out."""
+"""`WorkerOrders`, the workers' side of a coordinator: takes reports, returns orders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ DRAINING = frozenset({PlacementState.DRAINING, PlacementState.LEAVING})
 
 
 class WorkerOrders:
-    """A partition that is not among `present_at_start` is read from its beginning, whatever the reset policy says."""
+    """Answers the polls of all workers. Partitions not in `present_at_start` are read from their beginning, whatever the reset
+    policy."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class WorkerOrders:
         self._stalls = StallDetector(job.config.max_poll_interval_ms / 1000)
 
     async def poll(self, report: Report) -> Orders:
-        """Takes a worker's report; answers with its orders when they are news to it, or after `wait_s`."""
+        """Takes a worker's report. Returns its orders as soon as they are newer than those it has seen, or after `wait_s`."""
         job = self._job
         if report.worker in self._placement.workers:
             await self._take_report(report)
@@ -48,11 +49,11 @@ class WorkerOrders:
         return self._orders(report)
 
     def unpaused(self) -> None:
-        """Time in which nothing was to be processed says nothing about stalls."""
+        """Restarts the stall detection at the end of a pause."""
         self._stalls.restart(self._job.clock())
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are another member's now."""
+        """Drops partitions that the group took away."""
         for partition in partitions:
             self._job.held.pop(partition, None)
             self._stalls.forget(partition)
@@ -86,7 +87,7 @@ class WorkerOrders:
         return self._placement.holder(worker, holding.partition) == holding.epoch
 
     def _watch_for_stalls(self, worker: str, holding: HeldReport) -> None:
-        """A partition with records to read that does not move for the maximal poll interval begins anew."""
+        """Drains and grants a partition again that has records to read but has not moved for the maximal poll interval."""
         if self._job.plan.paused:
             return
         now, partition = self._job.clock(), holding.partition
@@ -95,7 +96,7 @@ class WorkerOrders:
         if stalled is not None:
             reason = holding.blocked or "no progress"
             self._job.happened(PartitionStalled(partition.topic, partition.partition, stalled, reason))
-            self._placement.move_on(partition, now)
+            self._placement.regrant(partition, now)
 
     # ------------------------------------------------------------ orders
 
@@ -104,7 +105,7 @@ class WorkerOrders:
         version = self._placement.version(worker)
         self._placement.leased(worker, self._job.clock() + lease_s)
         if worker not in self._placement.workers:
-            # Given up on, and what it held has gone to others: it is to drop all, whatever it has seen.
+            # Considered dead, and its partitions have gone to others: it has to drop all, whatever it has seen.
             return Orders(max(version, report.seen), [], [], 0.0, paused)
         if self._placement.awaits(worker):
             return Orders(version, [], [], lease_s, paused, hold=True)
@@ -113,34 +114,34 @@ class WorkerOrders:
         return Orders(
             version,
             [self._grant(s) for s in self._placement.held(worker, GRANTED)],
-            [self._drain_order(s) for s in self._placement.held(worker, DRAINING)],
+            [self._drain(s) for s in self._placement.held(worker, DRAINING)],
             lease_s,
             paused,
         )
 
-    def _grant(self, slot: PlacedPartition) -> Grant:
-        assert slot.epoch is not None  # a worker holds it, so it has one
-        committed = self._job.gate.start_of(slot.partition)
-        origin = self._job.committed_starts.get(slot.partition, CommittedStart())
+    def _grant(self, placed: PlacedPartition) -> Grant:
+        assert placed.epoch is not None  # a held partition has an epoch
+        committed = self._job.gate.start_of(placed.partition)
+        start = self._job.committed_starts.get(placed.partition, CommittedStart())
         if committed is not None:
-            topic_id = unpack(committed.metadata).topic_id or origin.topic_id
-            origin = CommittedStart(committed.offset, committed.leader_epoch, topic_id)
+            topic_id = unpack(committed.metadata).topic_id or start.topic_id
+            start = CommittedStart(committed.offset, committed.leader_epoch, topic_id)
         ends = self._job.ends
         return Grant(
-            slot.partition,
-            slot.epoch,
-            origin.offset,
-            origin.leader_epoch,
-            None if ends is None else ends.get(slot.partition, 0),
-            slot.continues,
-            slot.partition not in self._present_at_start,
-            origin.topic_id,
-            next((died for died in self._job.plan.died if died.partition == slot.partition), None),
+            placed.partition,
+            placed.epoch,
+            start.offset,
+            start.leader_epoch,
+            None if ends is None else ends.get(placed.partition, 0),
+            placed.continues,
+            placed.partition not in self._present_at_start,
+            start.topic_id,
+            next((died for died in self._job.plan.died if died.partition == placed.partition), None),
         )
 
-    def _drain_order(self, slot: PlacedPartition) -> Drain:
-        assert slot.epoch is not None  # as above
-        return Drain(slot.partition, slot.epoch, slot.continues)
+    def _drain(self, placed: PlacedPartition) -> Drain:
+        assert placed.epoch is not None  # as above
+        return Drain(placed.partition, placed.epoch, placed.continues)
 
     def _lease_s(self) -> float:
         session = self._job.config.session_timeout_ms / 1000

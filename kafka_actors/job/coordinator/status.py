@@ -53,8 +53,8 @@ class CoordinatorStatusReport:
         self._lag_times = LagTimes()
         self._gone_records = self._gone_bytes = 0
         self._gone_latency: dict[int, int] = {}
-        self._log_ends = LogEnds(lookup_ends, lambda: self._placement.slots, self._ends_seen)
-        self._log_starts = LogEnds(lookup_starts, lambda: self._placement.slots)
+        self._log_ends = LogEnds(lookup_ends, lambda: self._placement.partitions, self._ends_seen)
+        self._log_starts = LogEnds(lookup_starts, lambda: self._placement.partitions)
         self._group_size: RepeatedQuery[int | None] = RepeatedQuery(
             "the size of the group", job.member.count_members, None
         )
@@ -94,7 +94,7 @@ class CoordinatorStatusReport:
 
     def _ends_seen(self) -> None:
         """Takes note that the brokers answered where the logs end."""
-        for partition in self._placement.slots:
+        for partition in self._placement.partitions:
             self.end_seen(partition)
 
     def end_seen(self, partition: TopicPartition) -> None:
@@ -120,7 +120,7 @@ class CoordinatorStatusReport:
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
             for w, r in reports.items()
         }
-        shown = (job.partitions_at_stop or sorted(self._placement.slots)) if partitions else []
+        shown = (job.partitions_at_stop or sorted(self._placement.partitions)) if partitions else []
         return CoordinatorStatus(
             self._group_state(),
             [self._partition_status(p) for p in shown],
@@ -161,15 +161,15 @@ class CoordinatorStatusReport:
             member.generation,
             member.member_id,
             member.group_instance_id,
-            len(self._placement.slots),
+            len(self._placement.partitions),
             self._job.rebalances,
             None if acknowledged is None else self._job.clock() - acknowledged,
             self._group_size.answer,
         )
 
     def _partition_status(self, partition: TopicPartition) -> PartitionStatus:
-        slot = self._placement.slots.get(partition)
-        free = slot is not None and slot.state is PlacementState.FREE
+        placed = self._placement.partitions.get(partition)
+        free = placed is not None and placed.state is PlacementState.FREE
         holding = self._job.held.get(partition)
         committed = self._job.gate.start_of(partition)
         position = holding.position if holding else None
@@ -180,12 +180,12 @@ class CoordinatorStatusReport:
         return PartitionStatus(
             partition.topic,
             partition.partition,
-            slot.worker if slot is not None else None,
+            placed.worker if placed is not None else None,
             position,
             committed.offset if committed else None,
             end,
             max(0, end - done) if end is not None and done is not None else None,
-            slot.state.value if slot is not None else "released",
+            placed.state.value if placed is not None else "released",
             (holding.blocked if holding else "") or (NO_WORKER if free else ""),
             self._lag_times.behind(partition, done, self._job.clock()) if done is not None else None,
             self._leader(partition),
@@ -216,10 +216,10 @@ class CoordinatorStatusReport:
         job, ends = self._job, self._job.ends
         if ends is None or not job.member.joined or not job.assigned_once:
             return False
-        if self._placement.slots.keys() != job.member.assignment:
+        if self._placement.partitions.keys() != job.member.assignment:
             return False
         committed = job.gate.committed
         return not job.gate.busy and all(
             partition in committed and committed[partition].offset >= ends.get(partition, 0)
-            for partition in self._placement.slots
+            for partition in self._placement.partitions
         )

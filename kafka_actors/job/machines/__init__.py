@@ -1,1 +1,1 @@
-"""What decides, without IO: time and randomness come in, requests and next wake-up times go out."""
+"""Machines that the supervisor or coordinator shares with workers: they decide, without IO; time is passed in."""

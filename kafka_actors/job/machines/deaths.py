@@ -1,4 +1,15 @@
-"""Deaths of workers in calls of the user's function: counted like tries of the call, by partition and first offset."""
+"""Deaths of workers in calls of the user's function, counted like tries of the call.
+
+Theory of operation. A worker notes its calls in hand where they outlive it (`job/worker/call_record.py`). When it dies by
+itself, the supervisor counts the calls, by partition and first offset (`CallDeaths`), before its partitions go to others; a
+worker that is killed because one call lasts too long counts likewise. Among several calls in hand nobody knows which one is to
+blame: each of them is made alone from then on, and only a death with one call in hand counts.
+
+Grants carry what is known to the next worker (`SuspectCalls`). It makes the same call again, with the same records and no call
+beside it. After more than `retries` deaths, and two at least, because one alone says little, it is not made again: its records fail
+as by an error (`on_error="fail"`), or it is made in halves until the records at fault are found, which are then taken out. A
+count ends when an offset behind the call is committed.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +25,21 @@ __all__ = ["CallDeaths", "NextCall", "SuspectCalls", "exhausted"]
 
 
 def exhausted(died: DeathsInCall, retries: int) -> bool:
-    """Whether these records are not to be called with again. One death alone says nothing of them: a process may end for
-    many reasons."""
+    """Whether a call with these records is not to be made again. One death alone proves nothing: a process may end for many
+    reasons."""
     return died.times > max(1, retries)
 
 
 class CallDeaths:
-    """The supervisor's record of calls in which a worker died by itself."""
+    """Counts the calls in which workers died; kept by the supervisor."""
 
     def __init__(self, retries: int) -> None:
         self._retries = retries
         self._of: dict[TopicPartition, DeathsInCall] = {}
 
-    def took(self, calls: Iterable[CallInHand], how: str) -> list[DeathsInCall]:
-        """A worker died, with these calls in hand. One of several is to blame, nobody knows which: each of them is made
-        alone from then on, and only then counted."""
+    def count(self, calls: Iterable[CallInHand], how: str) -> list[DeathsInCall]:
+        """Takes a worker's death with these calls in hand; `how` it ended, in words. Returns the new counts; a call among
+        several is counted as no death."""
         calls = list(calls)
         found = [self._died(call, how, len(calls) == 1) for call in calls]
         self._of.update({died.partition: died for died in found})
@@ -40,12 +51,12 @@ class CallDeaths:
         return DeathsInCall(call.partition, call.first, call.last, times + alone, how)
 
     def _same(self, known: DeathsInCall, call: CallInHand) -> bool:
-        """Also a part of what was tried often enough: the records at fault are looked for there."""
+        """Whether it is the call that is known, or a part of it after too many deaths: its halves are tried then."""
         inside = known.first <= call.first <= known.last and exhausted(known, self._retries)
         return call.first == known.first or inside
 
     def forget(self, passed: Iterable[DeathsInCall]) -> None:
-        """These are done with; a later death in one of their partitions is not."""
+        """Drops counts behind which offsets are committed; a later death in the same partition stays."""
         for died in passed:
             if self._of.get(died.partition) == died:
                 del self._of[died.partition]
@@ -54,13 +65,13 @@ class CallDeaths:
     def known(self) -> list[DeathsInCall]:
         return list(self._of.values())
 
-    def told(self, calls: Sequence[DeathsInCall]) -> str:
-        """Describes what `took` returned, for people."""
+    def describe(self, calls: Sequence[DeathsInCall]) -> str:
+        """Describes what `count` returned, for the log."""
         if len(calls) > 1:
             return f"with {len(calls)} calls in hand, each of which is made alone from now on"
-        return "".join(self._told(died) for died in calls)
+        return "".join(self._describe(died) for died in calls)
 
-    def _told(self, died: DeathsInCall) -> str:
+    def _describe(self, died: DeathsInCall) -> str:
         tp, tries = died.partition, max(1, self._retries) + 1
         offsets = (
             f"offset {died.first}" if died.first == died.last else f"offsets {died.first} to {died.last}"
@@ -70,17 +81,17 @@ class CallDeaths:
 
 
 class NextCall(NamedTuple):
-    """The function is called with so many of the rows at hand; or (`given_up`) not at all. `alone`: with no other call
-    beside it."""
+    """The next call of the function: with the first `rows` of the batch, and (`alone`) with no other call beside it; or, after
+    `too_many_deaths`, no call at all for these rows."""
 
     rows: int
     alone: bool = False
-    given_up: DeathsInCall | None = None
+    too_many_deaths: DeathsInCall | None = None
 
 
 class SuspectCalls:
-    """What a worker knows of calls in which others died: the same records make a call again, and alone; those that were
-    tried often enough are given up, or (`takes_out`) tried in halves until the records at fault are found."""
+    """Plans a worker's calls on records in whose call other workers died. `takes_out`: the records at fault are looked for by
+    halves, and taken out, instead of failing the whole call."""
 
     def __init__(self, retries: int, takes_out: bool) -> None:
         self._retries = retries
@@ -88,20 +99,21 @@ class SuspectCalls:
         self._of: dict[TopicPartition, DeathsInCall] = {}
 
     def suspect(self, died: DeathsInCall) -> None:
+        """Takes what a grant says of earlier deaths."""
         self._of[died.partition] = died
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are others' now."""
+        """Drops partitions that other workers have now."""
         for partition in partitions:
             self._of.pop(partition, None)
 
     def next(self, partition: TopicPartition, offsets: npt.NDArray[Any]) -> NextCall:
-        """The next call for a batch with these offsets."""
+        """Plans the next call for a batch with these offsets."""
         died, rows = self._of.get(partition), len(offsets)
         if died is None or not rows:
             return NextCall(rows)
         if offsets[0] > died.last:
-            self._of.pop(partition, None)  # unless another thread was faster
+            self._of.pop(partition, None)  # another thread may have dropped it
             return NextCall(rows)
         before, inside = (int((offsets < end).sum()) for end in (died.first, died.last + 1))
         if before:
@@ -109,5 +121,5 @@ class SuspectCalls:
         if not exhausted(died, self._retries):
             return NextCall(inside, alone=True)
         if not self._takes_out or died.first == died.last:
-            return NextCall(inside, given_up=died)
+            return NextCall(inside, too_many_deaths=died)
         return NextCall(max(1, inside // 2), alone=True)

@@ -1,9 +1,12 @@
-"""The lease: how long a worker may work without hearing from the coordinator again.
+"""The lease: how long a worker may call the user's function and commit without hearing from the coordinator again.
 
-The broker evicts the member when it has had no heartbeat for the session timeout. Time is counted from the
-moment the last acknowledged heartbeat was *sent*, and by the worker from the moment it *asked*: both are
-earlier than the broker's own moment, so a lease ends before the session does whatever the delays, and no
-clocks are compared between machines.
+Theory of operation. The group's broker evicts the job's member after a session timeout without heartbeats, and gives its
+partitions to another member. A worker must have stopped by then, also one that is cut off. So each answer to a worker's poll
+grants a lease of nine tenths of the session timeout, less the age of the last acknowledged heartbeat.
+
+The age is counted from the moment the heartbeat was *sent*, and the worker counts its lease from the moment it *asked*. Both
+are earlier than the moment on the broker's clock, so a lease ends before the session does, whatever the delays, and no clocks
+of different machines are compared. A worker starts without a lease. A late answer never shortens a newer one.
 """
 
 from __future__ import annotations
@@ -14,25 +17,26 @@ MARGIN_SHARE = 0.1
 
 
 def granted(now: float, acknowledged_sent_at: float | None, session_timeout_s: float) -> float:
-    """Seconds the coordinator grants at `now`; 0 before the first acknowledged heartbeat or past the session."""
+    """Returns the seconds that the coordinator grants at `now`: 0 before the first acknowledged heartbeat, or after the
+    session."""
     if acknowledged_sent_at is None:
         return 0.0
     return max(0.0, longest(session_timeout_s) - (now - acknowledged_sent_at))
 
 
 def longest(session_timeout_s: float) -> float:
-    """Seconds for which any lease is granted at most."""
+    """Returns the longest lease that is ever granted, in seconds."""
     return session_timeout_s * (1 - MARGIN_SHARE)
 
 
 class Lease:
-    """The worker's side. Starts expired."""
+    """A worker's lease. Expired at first."""
 
     def __init__(self) -> None:
         self.until = float("-inf")
 
     def renew(self, asked_at: float, seconds: float) -> None:
-        """An answer to what was asked at `asked_at`. An answer that comes late can't shorten a newer one."""
+        """Takes the lease in the answer to a poll that was sent at `asked_at`. An older lease never shortens a newer one."""
         self.until = max(self.until, asked_at + seconds) if seconds > 0 else self.until
 
     def valid(self, now: float) -> bool:

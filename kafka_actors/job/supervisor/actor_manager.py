@@ -1,8 +1,7 @@
-"""Keeps a job's actors what they should be: starts, watches, replaces and ends them.
+"""`ActorManager`, the shell of `machines/supervision.py`: starts, watches, replaces and ends a job's actors.
 
-`Supervision` decides; this class carries out what it says and tells it what happened. It keeps one pending call on each
-actor, whose end is the death notice, and it never waits for an actor in its own loop: every call is a task that
-comes back with what it learned.
+It carries out the machine's actions and feeds it what happened. One call stays pending on each actor; its failure is the
+death notice. The loop never waits for an actor: every call is a task of its own.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ __all__ = ["CLOSE_S", "ActorManager"]
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 2.0
-"""A worker closes the user's object within this time."""
+"""Time in which a worker closes the user's object."""
 QUIT_S = 2.0
 TOPOLOGY_S = 0.5
 
 
 class ActorManager:
-    """Of one job. What goes wrong with the job as a whole goes to its `fail`."""
+    """Starts, watches and replaces the actors of one job; failures of the job as a whole go to `job.fail`."""
 
     def __init__(self, job: SupervisorContext, announcements: Announcements) -> None:
         self._job = job
@@ -65,11 +64,11 @@ class ActorManager:
     # ------------------------------------------------------------ the loop
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Runs until it is cancelled."""
         await self._driver.run()
 
     def poll(self) -> None:
-        """Does what there is to be done at this moment."""
+        """Carries out at once what is due now."""
         self._driver.poll()
 
     def _carry_out(self, action: Action) -> None:
@@ -92,7 +91,7 @@ class ActorManager:
 
     def _not_started(self, fail: FailJob) -> KafkaActorsError:
         if fail.deaths:
-            what = "its process ended, by itself or by a signal, each time while it made the class of process"
+            what = "each time its process ended, by itself or by a signal, while it constructed the class of process"
             return JobError(f"{fail.key} was started {fail.deaths} times in vain: {what}")
         if not fail.placed:
             return StartTimeoutError(self._job.runtime.why_not_placed(fail.key), fail.after_s)
@@ -102,8 +101,8 @@ class ActorManager:
     # ------------------------------------------------------------ wanted
 
     def want(self) -> None:
-        """What there should be now: metadata, and workers, whose processes take long; the rest once the topics are
-        known."""
+        """Sets which actors there should be: the metadata actor, and workers, whose processes take long to come up; the rest
+        once the topics are known."""
         wanted, started = {METADATA}, self._job.started.done()
         wanted |= {ActorKey("worker", n) for n in range(self._job.scaling.workers)}
         wanted |= {ActorKey("worker", n) for n in self._running.retiring}
@@ -116,7 +115,7 @@ class ActorManager:
         self._wake()
 
     async def _watch_topology(self, metadata: RunningActor) -> None:
-        """Follows the metadata actor: one connection actor for each broker on each node that has workers."""
+        """Follows the brokers that the metadata actor lists: one connection actor per broker on each node with workers."""
         await self._announcements.send_nodes()
         while self._running.get(METADATA) is metadata:
             try:
@@ -128,17 +127,17 @@ class ActorManager:
             wanted = [w for w in unpack(answer, Topology).wanted if w.node not in self._running.lost]
             connections = {ActorKey("connection", w.broker, w.node): (w.host, w.port) for w in wanted}
             if connections and connections != self._running.brokers:
-                self._move_brokers(connections)
+                self._update_brokers(connections)
             self._announcements.nodes_sent.clear()
             await woken(self._announcements.nodes_sent, TOPOLOGY_S)
 
-    def _move_brokers(self, connections: Mapping[ActorKey, tuple[str, int]]) -> None:
-        """A broker with another address gets another connection actor."""
+    def _update_brokers(self, connections: Mapping[ActorKey, tuple[str, int]]) -> None:
+        """Takes the brokers' addresses; one with a new address gets a new connection actor."""
         for key, address in connections.items():
             running = self._running.get(key)
             if running is not None and self._running.brokers.get(key) != address:
                 self._machine.died(key, running.incarnation, self._clock())
-                self._gone(key, running)
+                self._remove(key, running)
         self._running.brokers = dict(connections)
         self.want()
 
@@ -156,8 +155,8 @@ class ActorManager:
         self._create_task(self._await_death(key, incarnation, self._running[key]))
 
     def _spare_for(self, key: ActorKey) -> ActorRef | None:
-        """A process takes a second to come up, and until then nobody reads from that broker: so one that is up
-        already takes the place of a connection actor that died."""
+        """Returns the node's spare for a connection actor that died: a new process would take a second to come up, in which
+        nobody reads from that broker."""
         spare = ActorKey("spare", 0, key.node)
         running = self._running.get(spare)
         if key.kind != "connection" or running is None or not running.begun:
@@ -181,31 +180,31 @@ class ActorManager:
                 self._machine.begins(key, running.incarnation, self._clock())
             await retry_while(partial(self._starter.begin, key, running), lasts)
         except DisconnectedError:
-            return  # the death notice says more
+            return  # the death notice follows
         except Exception as error:
             self._begin_failed(key, running, error)
             return
         running.begun = True
         self._machine.ponged(key, running.incarnation, self._clock())
-        self._begun(key, running)
+        self._on_begun(key, running)
         self._wake()
 
     def _begin_failed(self, key: ActorKey, running: RunningActor, error: Exception) -> None:
-        """The user's constructor, or the first contact with the cluster, ends the job; else it is tried again."""
+        """Fails the job if a worker's constructor raised, or the job has not started; else replaces the actor."""
         if not self._machine.is_current(key, running.incarnation):
             return
         if key.kind == "worker" or not self._job.started.done():
             self._job.fail(error)
             return
         self._machine.died(key, running.incarnation, self._clock())
-        self._lost(key, running, f"{key} could not begin and is replaced: {error}")
+        self._failed(key, running, f"{key} could not begin and is replaced: {error}")
 
-    def _begun(self, key: ActorKey, running: RunningActor) -> None:
+    def _on_begun(self, key: ActorKey, running: RunningActor) -> None:
         if key == METADATA:
             self.want()
             self._create_task(self._watch_topology(running))
         if key == COORDINATOR:
-            # A worker that came up while there was no coordinator isn't in the plan that this one began with.
+            # A worker that came up meanwhile isn't in the plan with which this coordinator began.
             self._create_task(self._announcements.send_plan())
         if key.kind not in ("worker", "spare"):
             self._announcements.rewire()
@@ -226,9 +225,9 @@ class ActorManager:
     async def _await_death(self, key: ActorKey, incarnation: int, running: RunningActor) -> None:
         death = await self._health.death(key, running)
         what = ""
-        heard = not (death.node_gone or death.node_unknown)
-        if key.kind == "worker" and heard and self._machine.is_current(key, incarnation):
-            # Before its partitions go to others: they would make the same call again, and nobody would know.
+        node_lives = not (death.node_gone or death.node_unknown)
+        if key.kind == "worker" and node_lives and self._machine.is_current(key, incarnation):
+            # First of all: whoever gets its partitions makes the same call again, and has to know.
             what = await self._health.calls_at_death(key, self._running[key], death)
         if not self._machine.died(key, incarnation, self._clock()):
             return
@@ -237,10 +236,10 @@ class ActorManager:
         if death.init_failed and not self._job.started.done():
             self._job.fail(JobError(f"{name} could not be made: {death.reason}"))
             return
-        self._lost(key, self._running[key], f"{name} died ({death.reason}{what}); a replacement starts")
+        self._failed(key, self._running[key], f"{name} died ({death.reason}{what}); a replacement starts")
 
     def _check_node(self, key: ActorKey, death: Death) -> None:
-        """With its node its connection actors and its spare are given up: nothing starts there any more."""
+        """Drops the node from the wanted connection actors and spares if it died with the actor."""
         info = self._running[key].info
         node = info.node if info is not None else key.node
         if key.kind == "worker" and death.node_gone and node in self._machine.silent:
@@ -257,30 +256,32 @@ class ActorManager:
         if kill.stuck:
             self._create_task(self._kill_stuck(kill, running))
         else:
-            self._lost(kill.key, running, f"{actor_name(kill.key, kill.incarnation)} is ended: {kill.reason}")
+            self._failed(
+                kill.key, running, f"{actor_name(kill.key, kill.incarnation)} is ended: {kill.reason}"
+            )
 
     async def _kill_stuck(self, kill: KillActor, running: RunningActor) -> None:
-        """The call that it is at counts as one in which it died, before its partitions go to others."""
+        """Ends a worker in a call that lasts too long; the call counts as one in which a worker died."""
         end = Death(kill.reason, how=kill.reason)
         why = await self._health.calls_at_death(kill.key, running, end) or f": {kill.reason}"
-        self._lost(kill.key, running, f"{actor_name(kill.key, kill.incarnation)} is ended{why}")
+        self._failed(kill.key, running, f"{actor_name(kill.key, kill.incarnation)} is ended{why}")
 
-    def _lost(self, key: ActorKey, running: RunningActor, what: str) -> None:
-        """An actor has failed: the line says whom it is about as its own lines do."""
+    def _failed(self, key: ActorKey, running: RunningActor, what: str) -> None:
+        """Logs that an actor failed, with the same fields as its own log lines, and removes it."""
         origin = self._job.plan.setup(str(key), running.incarnation).origin
         logger.warning("%s", what, extra={"fields": origin.fields()})
         self._job.report.note("restart", what)
-        self._gone(key, running)
+        self._remove(key, running)
 
-    def _gone(self, key: ActorKey, running: RunningActor) -> None:
-        """An actor is not to be used any more: its partitions, or its place, go to others at once."""
+    def _remove(self, key: ActorKey, running: RunningActor) -> None:
+        """Removes an actor: its partitions, or its place, go to others at once."""
         if self._running.get(key) is running:
             del self._running[key]
         self._end(running)
         self._announce_end(key, running)
 
     def _end(self, running: RunningActor) -> None:
-        """Ends its process; of one that is stopped, Ray alone could not."""
+        """Kills the actor's process; another actor of its node also sends SIGKILL, because Ray can't end a stopped process."""
         self._job.runtime.kill(running.ref, running.info)
         if running.info is not None:
             neighbour = self._machine.neighbour(running.info.node, self._clock())
@@ -295,7 +296,7 @@ class ActorManager:
             self._announce_end(dismissed.key, running)
 
     async def _dismissed(self, key: ActorKey, running: RunningActor) -> None:
-        """A worker closes the user's object first."""
+        """Ends an actor that is not wanted any more; a worker closes the user's object first."""
         if key.kind == "worker" and running.begun:
             await bounded(retry_while(partial(running.ref.call, "close"), lambda: True), CLOSE_S)
         await self._quit(running)
@@ -311,14 +312,13 @@ class ActorManager:
         self._wake()
 
     async def quit_all(self) -> None:
-        """Ends all actors, each within `QUIT_S`; for good."""
+        """Ends all actors for good, each within `QUIT_S`."""
         self._machine.want(())
-        self._job.tasks.cancel()  # from here on nobody is pinged or replaced
+        self._job.tasks.cancel()  # from now on no actor is pinged or replaced
         await asyncio.gather(*(self._quit(self._running.pop(key)) for key in list(self._running)))
 
     async def _quit(self, running: RunningActor) -> None:
-        """Has an actor end by itself, because of one that is killed Ray prints a page. A call that fails may be the actor's
-        end, or lost."""
+        """Has an actor end by itself, because Ray prints a page about one that is killed. It is killed only if that fails."""
         try:
             async with asyncio.timeout(QUIT_S):
                 await none_if_disconnected(running.ref.call("quit"))
@@ -329,7 +329,8 @@ class ActorManager:
     # ------------------------------------------------------------ nodes
 
     def _report_node(self, news: SilentNode | AnsweringNode) -> None:
-        """The coordinator is told which workers nobody hears of: what they have goes to others in time."""
+        """Publishes that a node fell silent or answers again, and sends the plan: the coordinator moves the partitions of
+        silent workers when their leases have ended."""
         workers = self._running.workers_on(news.node)
         if isinstance(news, SilentNode):
             self._job.report.happened(events.NodeSilent(news.node, news.seconds, workers))

@@ -1,4 +1,4 @@
-"""What the parts of a supervisor have in common: the job as it is, and what each of them tells and asks."""
+"""`SupervisorContext`: the state that the parts of a job's supervisor share."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["SupervisorContext"]
 class SupervisorContext:
     """A job under supervision. `fail` ends it with an error.
 
-    `machine` decides which actors there should be, `roster` has those that there are, `scaling` how many workers there
-    should be. `report` and `telemetry` are what is told of the job, `loops` what goes on in it. `started` is done
-    once it works; `job_start`, how the topics were then, is known once the metadata actor has said it. `stopping`: it
-    ends, for whatever reason. `deaths`: of workers in calls of the user's function.
+    `machine` decides about actors, `running` lists those that run. `scaling`: the number of workers. `report` and
+    `telemetry`: the job's status, log and metrics. `tasks`: all of the supervisor's tasks. `started` is done once the job
+    works. `job_start`: the topics at the start, None until the metadata actor has listed them. `stopping`: the job ends,
+    for whatever reason. `deaths`: calls of the user's function in which workers died.
     """
 
     report: JobReport

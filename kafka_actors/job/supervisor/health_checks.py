@@ -1,4 +1,4 @@
-"""The calls by which a supervisor watches its actors: pings, and questions about the process of one that is silent."""
+"""Calls by which a supervisor watches its actors: pings, probes of silent processes, and crash reports of dead workers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .runtime import Death, none_if_disconnected
 __all__ = ["HealthChecks"]
 
 KILLED = "SIGKILL, perhaps of the kernel for want of memory, or an end in native code"
-"""How a process ended that left no word."""
+"""Cause of death of a process that left no crash report."""
 
 CRASH_REPORT_S = 0.5
-"""So long the others on its node have to say what they know of an actor that may be dead."""
+"""Time for other actors of its node to tell about an actor that may be dead."""
 
 PROBE_S = 3.0
-"""Seconds for an answer about a process: a later one says nothing of it now."""
+"""Time for the answer to a probe: a later one says nothing about the process now."""
 
 
 class HealthChecks:
@@ -47,7 +47,7 @@ class HealthChecks:
         key, incarnation = ping.key, ping.incarnation
         try:
             answer = await running.ref.call("ping")
-        except DisconnectedError:  # who is dead has a notice of death of its own
+        except DisconnectedError:  # a dead actor has a death notice of its own
             self._machine.ping_failed(key, incarnation, self._clock())
             self._wake()
             return
@@ -71,13 +71,13 @@ class HealthChecks:
             self._wake()
 
     async def death(self, key: ActorKey, running: RunningActor) -> Death:
-        """Returns when the actor is dead: where a call may only have got lost, its process is looked at."""
+        """Returns when the actor is dead. Where Ray may only have lost the call, the process is probed."""
         while True:
             death: Death = await running.ref.died()
             if not death.uncertain:
                 return death
             node = running.info.node if running.info is not None else key.node
-            # A neighbour on the same lost node says nothing: Ray itself may know more in the next moment.
+            # A neighbour on the same lost node can't answer: Ray itself may know more in the next moment.
             neighbour = self._machine.neighbour(node, self._clock(), key)
             if await self._runs(running, neighbour, limit_s=CRASH_REPORT_S) is False:
                 return death
@@ -86,31 +86,31 @@ class HealthChecks:
     async def _runs(
         self, running: RunningActor, witness: ActorKey | None, limit_s: float = PROBE_S
     ) -> bool | None:
-        """Whether its process is there and not stopped. None where nobody can say within `limit_s`: silence of the one that
-        is asked says nothing of the other."""
+        """Whether the actor's process exists and is not stopped. None where nobody can tell within `limit_s`: the silence of
+        the witness says nothing about the actor."""
         if running.info is None:
             return None
         info = running.info
         if witness is None:
             return self._job.runtime.is_running(info.pid) if info.node == self._job.runtime.own_node else None
-        if (asked := self._running.get(witness)) is None:
+        if (other := self._running.get(witness)) is None:
             return None
         try:
             async with asyncio.timeout(limit_s):
-                runs: bool = await asked.ref.call("runs", info.pid)
+                runs: bool = await other.ref.call("runs", info.pid)
         except (TimeoutError, DisconnectedError):
             return None
         return runs
 
     async def calls_at_death(self, key: ActorKey, running: RunningActor, death: Death) -> str:
-        """What a dead worker's note says, which the connection actors of its node have: the calls that it had in hand are
-        counted, and told of."""
-        words = await self._crash_report(actor_name(key, running.incarnation), running.info)
-        if words is None:
+        """Counts the calls that a dead worker had in hand, and describes them. Connection actors of its node have the
+        worker's call record."""
+        report = await self._crash_report(actor_name(key, running.incarnation), running.info)
+        if report is None:
             return ""
-        how = words.ended or death.how or (KILLED if words.calls else "")
-        died = self._job.deaths.took(words.calls, how)
-        return "".join(f": {part}" for part in (how, self._job.deaths.told(died)) if part)
+        how = report.ended or death.how or (KILLED if report.calls else "")
+        died = self._job.deaths.count(report.calls, how)
+        return "".join(f": {part}" for part in (how, self._job.deaths.describe(died)) if part)
 
     async def _crash_report(self, name: str, info: ActorInfo | None) -> CrashReport | None:
         there = [
@@ -123,14 +123,14 @@ class HealthChecks:
                 for answer in asyncio.as_completed(
                     [none_if_disconnected(ref.call("crash_report", name)) for ref in there]
                 ):
-                    if (words := await answer) is not None:
-                        return unpack(words, CrashReport)
+                    if (report := await answer) is not None:
+                        return unpack(report, CrashReport)
         except TimeoutError:
             pass
         return None
 
     async def last_counts(self) -> None:
-        """What was counted since the last pings; of a short run that may be all."""
+        """Takes what actors counted since the last pings: of a short run that may be all."""
         if self._job.telemetry.on:
             counting = [(k, r) for k, r in self._running.items() if k.kind in ("worker", "coordinator")]
             answers = [none_if_disconnected(running.ref.call("ping")) for _, running in counting]
@@ -138,7 +138,7 @@ class HealthChecks:
                 self._counted(key, running, answer)
 
     def _counted(self, key: ActorKey, running: RunningActor, pong: bytes | None) -> None:
-        """An actor's answer to a ping has what it counted; nothing where it does not count."""
+        """Takes the tally in an actor's pong; an actor that doesn't count has none."""
         if pong is not None:
             tally = unpack(pong, WorkerPong).tally if key.kind == "worker" else pong
             self._job.telemetry.counted(actor_name(key, running.incarnation), tally)

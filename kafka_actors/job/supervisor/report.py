@@ -18,7 +18,7 @@ from kafka_actors.job.status import JobStatus, ScalingStatus
 
 from .machines.figures import JobRates, RateWindow, with_figures
 from .machines.supervision import ActorKey
-from .machines.timeline_entries import told_of
+from .machines.timeline_entries import entry_of
 from .running_actors import COORDINATOR, RunningActors
 from .runtime import ActorRef, none_if_disconnected
 
@@ -93,7 +93,7 @@ class JobReport:
     def happened(self, event: Event) -> None:
         """Logs an event, and adds it to the timeline if it belongs there."""
         log_event(event)
-        if (told := told_of(event)) is not None:
+        if (told := entry_of(event)) is not None:
             self.note(*told)
 
     def note(self, kind: str, text: str) -> None:

@@ -1,4 +1,7 @@
-"""What the supervisor needs of a place where actors run. `RayRuntime` is the real one."""
+"""`Runtime`, the Protocol of a place where actors run, and calls of actors that may get lost.
+
+`RayRuntime` is the real one; tests have a fake without processes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ AGAIN_S = 0.2
 
 
 async def none_if_disconnected(call: Awaitable[Any]) -> Any:
-    """A call whose failure has a notice of death of its own: None then."""
+    """Awaits a call of an actor; None if the actor is dead, whose death notice comes separately."""
     try:
         return await call
     except DisconnectedError:
@@ -30,8 +33,8 @@ async def none_if_disconnected(call: Awaitable[Any]) -> Any:
 
 
 async def retry_while(call: Callable[[], Awaitable[R]], lasts: Callable[[], bool]) -> R:
-    """A call that is made again when it gets lost, while `lasts` says that it still matters and its actor isn't known to
-    be dead. Raises `DisconnectedError` then."""
+    """Makes a call again each time that it gets lost, while `lasts()`: the call still matters, and its actor isn't known to
+    be dead. Raises `DisconnectedError` otherwise."""
     while True:
         try:
             return await call()
@@ -42,7 +45,7 @@ async def retry_while(call: Callable[[], Awaitable[R]], lasts: Callable[[], bool
 
 
 async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
-    """A call of a job that ends, which does so without it: None if it takes longer, or fails."""
+    """Awaits a call at the end of a job; logs and returns None if it takes longer or fails, because the end must come."""
     try:
         async with asyncio.timeout(timeout_s):
             return await call
@@ -54,9 +57,12 @@ async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
 
 
 class Death(NamedTuple):
-    """Why an actor is dead. `init_failed`: it could not be made in the first place, and the reason says why. `node_gone`: with
-    its node; `node_unknown`: Ray has not said so, so its node may be gone; `uncertain`: the call may only have got lost. `how`: how
-    its process ended, where Ray tells."""
+    """The end of an actor, with its `reason` in words.
+
+    `init_failed`: it could not be created. `node_gone`: it died with its node. `node_unknown`: Ray has not reported the death
+    yet, so the node may be gone too. `uncertain`: Ray may only have lost the call. `how`: how the process ended, where Ray
+    tells.
+    """
 
     reason: str
     init_failed: bool = False
@@ -71,11 +77,11 @@ class ActorRef(Protocol):
 
     @property
     def raw(self) -> Any:
-        """What other actors are given to call it by."""
+        """The handle by which other actors call this one."""
         ...
 
     def call(self, method: str, *args: Any) -> Awaitable[Any]:
-        """Raises `DisconnectedError` once the actor is dead, else what the method raised."""
+        """Calls a method. Raises `DisconnectedError` once the actor is dead, else what the method raised."""
         ...
 
     async def died(self) -> Death:
@@ -84,14 +90,14 @@ class ActorRef(Protocol):
 
 
 class Runtime(Protocol):
-    """Creates, probes and kills actors. `here`: the supervisor's own node."""
+    """Creates, probes and kills actors. `own_node`: the id of the supervisor's node."""
 
     own_node: str
 
     def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef: ...
 
     def kill(self, actor: ActorRef, info: ActorInfo | None) -> None:
-        """Ends the actor's process; on the supervisor's own node a stopped one, too. Never waits."""
+        """Ends the actor's process without waiting; on the supervisor's own node also a stopped one."""
         ...
 
     def is_running(self, pid: int) -> bool:
@@ -99,9 +105,9 @@ class Runtime(Protocol):
         ...
 
     def why_not_placed(self, key: ActorKey) -> str:
-        """The resource that the actor is waiting for, in words."""
+        """Describes the resources that the actor needs, and those that the cluster has."""
         ...
 
     def request_resources(self, workers: int) -> None:
-        """Room for so many workers is to be made; 0 takes the request back. May block for a moment."""
+        """Asks the cluster's autoscaler for room for so many workers; 0 takes the request back. May block for a moment."""
         ...

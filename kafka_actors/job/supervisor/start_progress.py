@@ -1,4 +1,4 @@
-"""What a job that starts still waits for, in words: brokers, topics, room in the Ray cluster, the user's constructor."""
+"""Reasons, in words, why a job has not started yet: brokers, topics, room in the Ray cluster, the user's constructor."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ __all__ = ["Each", "StartProgress", "log_waits"]
 logger = logging.getLogger(__name__)
 
 Each = Callable[[JobStatus], None]
-"""Takes the status of a job that starts, every now and then."""
+"""Callback that gets the status of a starting job twice a second."""
 
 LOOK_S = 0.5
 PLACED_S = 2.0
-"""A process takes a second or two to come up: before that nothing is missing."""
+"""A worker without a place counts as waiting after this time: a process takes a second or two to come up."""
 LOG_S = 10.0
 
 
 class StartProgress:
-    """Of one job, until it has started."""
+    """Looks for what keeps one job from having started."""
 
     def __init__(self, job: SupervisorContext) -> None:
         self._job = job
         self._began = job.clock()
 
     async def follow(self) -> None:
-        """Tells the report what is waited for, twice a second."""
+        """Updates `report.waits_for` twice a second until the job has started."""
         job = self._job
         while not job.started.done():
             job.report.waits_for = await self._reasons()
@@ -60,8 +60,8 @@ class StartProgress:
     async def _cluster(self, metadata: RunningActor | None) -> list[str]:
         if metadata is None or metadata.info is None or self._job.job_start is not None:
             return []
-        said = await none_if_disconnected(metadata.ref.call("waits_for"))
-        return [said] if said else []
+        problem = await none_if_disconnected(metadata.ref.call("waits_for"))
+        return [problem] if problem else []
 
     def _what_is_made(self) -> str:
         spec = self._job.plan.spec
@@ -73,14 +73,14 @@ def _some(names: list[str]) -> str:
 
 
 def log_waits(clock: Callable[[], float] = time.monotonic) -> Each:
-    """For a program that shows nothing: a warning about what is missing for `LOG_S` seconds, and when that changes."""
-    began, told = clock(), ""
+    """Makes the callback of a program without a display: logs a warning about what has been missing for `LOG_S` seconds."""
+    began, logged = clock(), ""
 
     def each(status: JobStatus) -> None:
-        nonlocal told
+        nonlocal logged
         now = "; ".join(status.waits_for)
-        if now and now != told and clock() - began >= LOG_S:
-            told = now
+        if now and now != logged and clock() - began >= LOG_S:
+            logged = now
             logger.warning("the job of group %s has not started yet: it waits for %s", status.group_id, now)
 
     return each

@@ -1,7 +1,7 @@
-"""The supervisor: a job's life, from its start to whatever end, and what a user asks of it meanwhile.
+"""`Supervisor`: the life of a job from its start to its end, and the requests of its user.
 
-It runs in the driver (or, detached, in the job actor) on one event loop. `ActorManager` keeps the actors what they should be,
-`Rescaling` their number, `Announcements` tells them of each other, and `JobReport` tells of the job.
+It runs on one event loop, in the driver or, for a detached job, in the job actor. `ActorManager` starts and replaces actors,
+`Rescaling` changes the number of workers, `Announcements` sends actors each other's handles, and `JobReport` has the status.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ANSWER_S = 0.5
 
 
 class Supervisor:
-    """One job. `start` returns when it works, `wait` when it has ended. `report`: what it tells of itself."""
+    """One job. `start` returns when it works, `wait` when it has ended. `report` has its state, status and timeline."""
 
     def __init__(self, plan: JobPlan, runtime: Runtime, clock: Callable[[], float] = time.monotonic) -> None:
         self.plan = plan
@@ -51,7 +51,7 @@ class Supervisor:
     # ------------------------------------------------------------ its start
 
     async def start(self) -> None:
-        """Starts everything. Raises what keeps the job from starting, after having taken it down again."""
+        """Starts all actors. Raises what keeps the job from starting, after ending them again."""
         tasks = self._job.tasks
         self._actors.want()
         tasks.create_task(self._actors.run())
@@ -68,14 +68,14 @@ class Supervisor:
         tasks.create_task(self._rescaling.run())
 
     async def _leave(self) -> None:
-        """A job that can't start holds nothing in the group until its session would end."""
+        """Leaves the group: else a job that can't start would stay a member until its session ends."""
         if (coordinator := self._job.running.begun(COORDINATOR)) is not None:
             await bounded(coordinator.ref.call("stop", True), CLOSE_S)
 
     # ------------------------------------------------------------ what becomes of it
 
     async def _watch_verdict(self) -> None:
-        """Follows the coordinator: a bounded run may be finished, a function or the member may have failed."""
+        """Follows the coordinator: ends the job when a bounded run is finished, or a function or the member has failed."""
         while self._stopping is None:
             status = await self.report.verdict(VERDICT_S)
             if status is not None:
@@ -87,11 +87,11 @@ class Supervisor:
                 self._rescaling.drop_retired(status.retired)
                 if status.finished and self._stopping is None:
                     self._stopping = self._ending(self._time_to_end, True)
-            if status is None or status.retired:  # one that retired is there until it was dropped
+            if status is None or status.retired:  # a retired worker is listed until it was dropped
                 await asyncio.sleep(AGAIN_S)
 
     def _fail(self, error: BaseException) -> None:
-        """Before the job has started, `start` raises the error as it is; afterwards the job ends with it."""
+        """Ends the job with the error. Before it has started, `start` raises the error as it is."""
         if not self._job.started.done():
             self._job.started.set_exception(error)
         elif self._stopping is None and self._job.started.exception() is None:
@@ -103,7 +103,7 @@ class Supervisor:
         await asyncio.shield(self._ended)
 
     async def ended_within(self, limit_s: float | None) -> bool:
-        """Waits so long. Returns whether the job has ended; raises `JobFailed` if it failed."""
+        """Waits for up to `limit_s` seconds. Returns whether the job has ended; raises `JobFailed` if it failed."""
         if not self.has_ended:
             try:
                 async with asyncio.timeout(limit_s):
@@ -118,7 +118,7 @@ class Supervisor:
         return self._ended.done()
 
     def result(self) -> bool:
-        """What `wait` would say now: whether the job has ended. Raises `JobFailed` if it failed."""
+        """Returns whether the job has ended, without waiting. Raises `JobFailed` if it failed."""
         if not self._ended.done():
             return False
         self._ended.result()
@@ -127,8 +127,8 @@ class Supervisor:
     # ------------------------------------------------------------ its end
 
     async def stop(self, timeout_s: float, leave: bool = True) -> bool:
-        """Drains, commits, leaves the group, ends all actors; returns within the timeout. Returns whether the brokers have
-        confirmed the commits of all that was processed."""
+        """Drains, commits, leaves the group and ends all actors within the timeout. Returns whether the brokers have confirmed
+        the commits of all processed records."""
         if self._stopping is None:
             self._stopping = self._ending(timeout_s, leave)
         await asyncio.shield(self._stopping)
@@ -136,7 +136,7 @@ class Supervisor:
 
     @property
     def _time_to_end(self) -> float:
-        """For a job that ends by itself."""
+        """The timeout for a job that ends by itself, in seconds."""
         return self.plan.config.drain_timeout_ms / 1000 + 3 * CLOSE_S
 
     def _ending(
@@ -146,23 +146,23 @@ class Supervisor:
         return asyncio.ensure_future(self._stop(timeout_s, leave, failure))
 
     async def _stop(self, timeout_s: float, leave: bool, failure: BaseException | None) -> None:
-        """Each part gets what is left of the time; whatever did not stop by then is ended all the same."""
+        """Gives each part what is left of the time; whatever has not stopped by then is killed."""
         self.report.become("stopping")
-        roster, deadline = self._job.running, self._clock() + timeout_s
+        actors, deadline = self._job.running, self._clock() + timeout_s
 
         def left(at_most: float) -> float:
             return max(0.1, min(at_most, deadline - self._clock()))
 
         def called(running: RunningActor, *what: Any) -> Awaitable[Any]:
-            return retry_while(partial(running.ref.call, *what), lambda: running in roster.values())
+            return retry_while(partial(running.ref.call, *what), lambda: running in actors.values())
 
         try:
             stopped = None
-            if (coordinator := roster.begun(COORDINATOR)) is not None:
+            if (coordinator := actors.begun(COORDINATOR)) is not None:
                 stopped = await bounded(called(coordinator, "stop", leave), left(timeout_s - CLOSE_S))
                 self.report.final = await bounded(self.status(), left(CLOSE_S if stopped else ANSWER_S))
             self.report.unheard = stopped is None or self.report.final is None
-            workers = [r for r in roster.of_kind("worker").values() if r.begun]
+            workers = [r for r in actors.of_kind("worker").values() if r.begun]
             await asyncio.gather(*(bounded(called(w, "close"), left(CLOSE_S)) for w in workers))
             await bounded(self._actors.last_counts(), left(ANSWER_S))
         finally:
@@ -175,21 +175,21 @@ class Supervisor:
                 self._ended.set_result(None)
             else:
                 self._ended.set_exception(failure)
-                self._ended.exception()  # whoever waits gets it; nobody has to
+                self._ended.exception()  # marks it as retrieved: nobody has to wait
 
     # ------------------------------------------------------------ what a user asks
 
     async def scale(self, workers: int | Autoscale) -> None:
-        """So many workers from now on, or as many as a policy decides. Only the partitions that must move do."""
+        """Sets the number of workers, or the policy that decides it. Only the partitions that must move do."""
         await self._rescaling.scale(workers)
 
     async def pause(self, paused: bool) -> None:
-        """No new call of the user's function while paused; the group and its partitions stay."""
+        """Pauses or resumes calls of the user's function; the job stays in the group and keeps its partitions."""
         self.report.pause(paused)
         await self._announcements.send_plan()
 
     async def status(self) -> JobStatus:
-        """The job now; once it has ended, as it was at its end."""
+        """Returns the job's status now; once it has ended, the status at its end."""
         return await self.report.status()
 
     def __repr__(self) -> str:

@@ -67,7 +67,7 @@ class Autoscaler:
 
     @property
     def workers(self) -> int:
-        """How many there should be."""
+        """The number of workers that there should be."""
         return self._scaling.workers
 
     @property

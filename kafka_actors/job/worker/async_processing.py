@@ -1,7 +1,7 @@
-"""An async function's calls: those of different partitions overlap, within a partition one batch at a time.
+"""Calls of an async function: those of different partitions overlap, those of one partition come in order.
 
-They run in one event loop on the processing's thread, from the first call to the object's `close`: the sessions and pools
-that it has belong to that loop.
+All of them, `flush` and `close` run in one event loop of the processing thread, because the sessions and pools of the user's
+object belong to that loop.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ __all__ = ["AsyncProcessing"]
 
 
 class RecordQueue(Protocol):
-    """What it needs of the fetcher."""
+    """The part of a `Fetcher` that `AsyncProcessing` uses."""
 
     async def next(self, timeout_s: float) -> FetchedBytes | None: ...
 
 
 class AsyncProcessing:
+    """Runs an async function over fetched items: `serve` in the processing thread, everything else in the worker's loop."""
+
     def __init__(
         self,
         processing: ProcessingThread,
@@ -41,12 +43,12 @@ class AsyncProcessing:
         self._source = source
         self._clock = clock
         self._calls: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
-        self._stopped = asyncio.Event()  # belongs to the loop of the calls
+        self._stopped = asyncio.Event()  # belongs to the loop of `serve`
 
-    # ------------------------------------------------------------ on the processing's thread
+    # ------------------------------------------------------------ in the processing thread
 
     def serve(self) -> None:
-        """Until `stop`; then the object is closed."""
+        """Runs the loop of the calls until `stop`, then closes the user's object."""
         with asyncio.Runner() as runner:
             self._calls.set_result(runner.get_loop())
             runner.run(self._until_stopped())
@@ -56,20 +58,20 @@ class AsyncProcessing:
         await self._stopped.wait()
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
 
-    # ------------------------------------------------------------ from others
+    # ------------------------------------------------------------ in the worker's loop, and other threads
 
     def stop(self) -> None:
-        """Behind the end of `work`."""
+        """Ends `serve`, after the end of `work`."""
         self._calls.result().call_soon_threadsafe(self._stopped.set)
 
     def wait(self, work: Coroutine[Any, Any, None]) -> None:
-        """From any other thread: blocks until a coroutine of the user's, such as `flush`, has run in the calls' loop."""
+        """Runs a coroutine of the user's, such as `flush`, in the loop of the calls. Blocks; for any other thread."""
         asyncio.run_coroutine_threadsafe(work, self._calls.result()).result()
 
     async def work(self) -> None:
-        """Takes what comes, and what a linger held back long enough, until a call raises what ends the job. Calls that
-        are in hand when it ends are cancelled."""
-        there = self._calls.result()
+        """Takes fetched items, and batches whose linger is over, until a call raises what ends the job. Cancels the calls in
+        hand at its end."""
+        loop = self._calls.result()
         last: dict[TopicPartition, asyncio.Task[None]] = {}
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         calls = OwnedTasks(lambda error: None if failure.done() else failure.set_exception(error))
@@ -78,7 +80,7 @@ class AsyncProcessing:
             if before is not None:
                 await asyncio.wait([before])
             await asyncio.wrap_future(
-                asyncio.run_coroutine_threadsafe(self._processing.work_async(item), there)
+                asyncio.run_coroutine_threadsafe(self._processing.work_async(item), loop)
             )
 
         def put(partition: TopicPartition, item: FetchedBytes | TopicPartition) -> None:
@@ -87,10 +89,10 @@ class AsyncProcessing:
         try:
             while not failure.done():
                 last = {partition: task for partition, task in last.items() if not task.done()}
-                fetched = await self._source.next(self._processing.patience(last))
+                fetched = await self._source.next(self._processing.idle_s(last))
                 if fetched is not None:
                     put(fetched.partition, fetched)
-                # One that is being worked on gets its turn when that is done.
+                # A partition with a call in hand gets its turn after that.
                 for partition, due in self._processing.lingering().items():
                     if due <= self._clock() and partition not in last:
                         put(partition, partition)

@@ -1,7 +1,7 @@
-"""Calls of the user's function: one batch until it returned for it, or until somebody else has to decide.
+"""Calls of the user's function with one batch: retries, halving, and the error policy, until the batch is done.
 
-The generators say what is to be done next, as calls and waits; the bench carries these out, so that a function and an
-async function are treated alike.
+The generators of `FunctionCalls` yield what to do next, calls and waits, and are sent the result of each call. The processing
+thread carries them out, so that a function and an async function share all of this. `ErrorPolicy` decides after the last retry.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import pyarrow as pa
 
 from kafka_actors.base.batches import numbers
 from kafka_actors.base.bisect import Bisection
-from kafka_actors.errors import WorkerDiedError
+from kafka_actors.errors import KafkaActorsError, ProcessError, WorkerDiedError
+from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
 from kafka_actors.job.machines.deaths import SuspectCalls
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
 from .counters import WorkerCounters
-from .error_policy import ErrorPolicy
 from .machines.rebatch import CallBatch, split
 from .machines.retries import RetryCounter
 from .machines.worker_assignment import WorkerAssignment
-from .user_function import CallFailed, FunctionSpec
+from .user_function import CallFailed, FunctionSpec, UserFunction
 
-__all__ = ["CallFunction", "FunctionCalls", "Step", "Steps", "WaitFor"]
+__all__ = ["CallFunction", "ErrorPolicy", "FunctionCalls", "Step", "Steps", "WaitFor"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ RECHECK_S = 0.02
 
 
 class CallFunction(msgspec.Struct, frozen=True):
-    """Call the user's function on this batch; the answer is None or the `CallFailed`."""
+    """Call the user's function with this batch; the generator is sent None, or the `CallFailed`."""
 
     batch: pa.RecordBatch
 
 
 class WaitFor(msgspec.Struct, frozen=True):
-    """Come back after so many seconds."""
+    """Resume the generator after this time."""
 
     seconds: float
 
@@ -52,8 +52,12 @@ Steps = Generator[Step, CallFailed | None, None]
 
 
 class FunctionCalls:
-    """`lock` guards `assignment`. `blocked_by`: why no call is begun now, empty if nothing speaks against it; `left`: whether
-    the bench is to end."""
+    """Makes the calls of one worker.
+
+    `lock` guards `assignment`. `suspects`: calls in which other workers died. `blocked_by`: why no call may begin now, empty if
+    it may. `stopped`: whether the processing thread is to end. `on_progress(ended)` is called after each batch; `ended`: a
+    bounded partition got to its end.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class FunctionCalls:
         call_record: CallRecord | None,
         *,
         blocked_by: Callable[[], str],
-        left: Callable[[], bool],
+        stopped: Callable[[], bool],
         on_progress: Callable[[bool], None],
         clock: Callable[[], float],
         wall: Callable[[], float],
@@ -80,11 +84,10 @@ class FunctionCalls:
         self._retry_counter = retry_counter
         self._suspects = suspects
         self._call_record = call_record
-        self._alone: TopicPartition | None = (
-            None  # a call of it is made, or waits to be, with no other beside it
-        )
+        self._alone: TopicPartition | None = None
+        """The partition whose call is made, or waits to be made, with no other call beside it."""
         self._blocked_by = blocked_by
-        self._left = left
+        self._stopped = stopped
         self._on_progress = on_progress
         self._clock = clock
         self._wall = wall
@@ -96,13 +99,13 @@ class FunctionCalls:
         piece: CallBatch,
         turn_over: Callable[[int], bool] = lambda offset: False,
     ) -> Generator[Step, CallFailed | None, bool]:
-        """Calls the function until it returned for the whole piece. False where the partition is not ours to work on, or
-        `turn_over`, asked before a call from this offset on is tried again, to another one."""
+        """Calls the function until it has returned for the whole piece. Returns False if the worker lost the partition
+        meanwhile, or its turn ended: `turn_over(offset)` is asked before a call from this offset on is repeated."""
         while True:
             planned = self._suspects.next(partition, numbers(piece.batch["offset"]))
             head, rest = split(piece, planned.rows)
-            if planned.given_up is not None:
-                done = yield from self._after_deaths(partition, epoch, head, planned.given_up)
+            if planned.too_many_deaths is not None:
+                done = yield from self._after_deaths(partition, epoch, head, planned.too_many_deaths)
             elif planned.alone:
                 done = yield from self._called_alone(partition, epoch, head, turn_over)
             else:
@@ -114,12 +117,12 @@ class FunctionCalls:
     def _called_alone(
         self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, turn_over: Callable[[int], bool]
     ) -> Generator[Step, CallFailed | None, bool]:
-        """While no other call is in hand: should the process end, it is clear in which one."""
+        """Makes a call while no other is in hand: should the process die, it is clear in which call."""
         while self._alone is not None:
             yield WaitFor(RECHECK_S)
         self._alone = partition
         try:
-            while self._counters.calls and not self._left():
+            while self._counters.calls and not self._stopped():
                 yield WaitFor(RECHECK_S)
             return (yield from self._called(partition, epoch, piece, turn_over))
         finally:
@@ -128,10 +131,10 @@ class FunctionCalls:
     def _after_deaths(
         self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, died: DeathsInCall
     ) -> Generator[Step, CallFailed | None, bool]:
-        """The records in whose call so many workers died. Raises what ends the job."""
+        """Applies the error policy to records in whose call too many workers died. Raises what ends the job."""
         if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
             return False
-        self._counters.ends(partition, self._clock(), None)
+        self._counters.call_ended(partition, self._clock(), None)
         first, last = _first(piece), piece.batch["offset"][-1].as_py()
         failure = CallFailed(WorkerDiedError(died.times, died.how), first, last, final=True)
         left = self._error_policy.after(partition, epoch, piece, failure, died.times)
@@ -152,18 +155,18 @@ class FunctionCalls:
                 piece = self._done_until(partition, epoch, piece, failure.first)
             attempts = self._retry_counter.failed(partition, failure.first, self._clock())
             if attempts > self._spec.retries or failure.final:
-                left = yield from self._given_up(partition, epoch, piece, failure, attempts)
+                left = yield from self._after_last_try(partition, epoch, piece, failure, attempts)
                 if left is None:
                     return False
                 piece = left
                 continue
             self._retry(partition, failure, attempts)
             with self._lock:
-                self._assignment.given_up(partition, epoch)
+                self._assignment.call_failed(partition, epoch)
             if turn_over(failure.first):
                 return False
         self._retry_counter.forget([partition])
-        self._counters.did(partition, piece.batch, self._wall())
+        self._counters.processed(partition, piece.batch, self._wall())
         return self._done(partition, epoch, piece)
 
     def _done(self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch) -> bool:
@@ -182,10 +185,10 @@ class FunctionCalls:
         failure = yield CallFunction(batch)
         if self._call_record is not None:
             self._call_record.call_ended(partition)
-        self._counters.ends(partition, self._clock(), failure)
+        self._counters.call_ended(partition, self._clock(), failure)
         return failure
 
-    def _given_up(
+    def _after_last_try(
         self,
         partition: TopicPartition,
         epoch: GrantEpoch,
@@ -193,20 +196,20 @@ class FunctionCalls:
         failure: CallFailed,
         attempts: int,
     ) -> Generator[Step, CallFailed | None, CallBatch | None]:
-        """After the last try: what is left of the piece, once the records at fault are found by halves and taken out; None
-        where the partition is not ours to work on. Raises what ends the job."""
+        """Finds the records at fault by halving, and applies the error policy to them. Returns what is left of the piece; None
+        if the worker lost the partition. Raises what ends the job."""
         if failure.final or not self._error_policy.takes_out or failure.first == failure.last:
             return self._error_policy.after(partition, epoch, piece, failure, attempts)
         batch, halving = piece.batch, Bisection(piece.batch.num_rows)
         bad: CallFailed | None = None
         while (part := halving.part) is not None:
             with self._lock:
-                self._assignment.given_up(partition, epoch)
+                self._assignment.call_failed(partition, epoch)
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return None
             again = yield from self._call(partition, batch.slice(*part))
             settled = again is None or halving.failed()
-            if bad is not None and settled and not (again is not None and bad.goes_on(again)):
+            if bad is not None and settled and not (again is not None and bad.continues_in(again)):
                 piece, bad = self._error_policy.after(partition, epoch, piece, bad, attempts), None
             if again is None:
                 halving.succeeded()
@@ -219,12 +222,12 @@ class FunctionCalls:
     def _permission(
         self, partition: TopicPartition, epoch: GrantEpoch
     ) -> Generator[Step, CallFailed | None, bool]:
-        """Waits while the job is paused or the lease has run out: no new call then, whatever is in the buffers. False
-        where the bench was left meanwhile."""
+        """Waits while no call may begin: the job is paused, or the lease has ended. Returns False if the processing thread is
+        to stop."""
         while self._assignment.active(partition, epoch) and (reason := self._reason(partition)):
-            if self._left():
+            if self._stopped():
                 return False
-            self._counters.waits(partition, reason)
+            self._counters.waiting(partition, reason)
             yield WaitFor(RECHECK_S)
         return True
 
@@ -237,21 +240,21 @@ class FunctionCalls:
         with self._lock:
             if not self._assignment.begin(partition, epoch):
                 return False
-        self._counters.begins(partition, self._clock())
+        self._counters.call_began(partition, self._clock())
         return True
 
     def _done_until(
         self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, offset: int
     ) -> CallBatch:
-        """Message by message: those before the failing one are done; the rest of the piece is returned."""
+        """Counts the records before `offset` as processed; returns the rest of the piece."""
         before = int((numbers(piece.batch["offset"]) < offset).sum())
-        self._counters.did(partition, piece.batch.slice(0, before), self._wall())
+        self._counters.processed(partition, piece.batch.slice(0, before), self._wall())
         with self._lock:
             self._assignment.done(partition, epoch, offset, piece.leader_epoch, piece.resets)
         return msgspec.structs.replace(piece, batch=piece.batch.slice(before))
 
     def _retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
-        self._counters.repeats(partition, failure)
+        self._counters.retrying(partition, failure)
         logger.warning(
             "process failed for %s-%d offsets %d to %d (%s: %s); retry %d of %d",
             partition.topic,
@@ -264,6 +267,72 @@ class FunctionCalls:
             self._spec.retries,
             extra={"fields": {"topic": partition.topic, "partition": partition.partition}},
         )
+
+
+class ErrorPolicy:
+    """Handles records on which the function failed for good, as `on_error` says: the partition halts, or goes on after them.
+    `lock` guards `assignment`."""
+
+    def __init__(
+        self, function: UserFunction, assignment: WorkerAssignment, lock: threading.Lock, events: EventSink
+    ) -> None:
+        self._function = function
+        self._on_error = function.spec.on_error
+        self._assignment = assignment
+        self._lock = lock
+        self._events = events
+
+    @property
+    def takes_out(self) -> bool:
+        """Whether records at fault are taken out, and the partition goes on."""
+        return self._on_error != "fail"
+
+    def after(
+        self,
+        partition: TopicPartition,
+        epoch: GrantEpoch,
+        piece: CallBatch,
+        failure: CallFailed,
+        attempts: int,
+    ) -> CallBatch:
+        """Applies the policy after the last retry. Returns what is left of the piece, or halts the partition and raises
+        `ProcessError`."""
+        if self.takes_out:
+            return self._taken_out(partition, epoch, piece, failure)
+        with self._lock:
+            self._assignment.halt(partition, epoch, failure.first, piece.resets)
+        if isinstance(failure.cause, ProcessError):
+            raise failure.cause  # a pipeline's stage has named the place and the reason
+        raise ProcessError(
+            topic=partition.topic,
+            partition=partition.partition,
+            first_offset=failure.first,
+            last_offset=failure.last,
+            attempts=attempts,
+            message=f"{type(failure.cause).__name__}: {failure.cause}",
+        ) from failure.cause
+
+    def _taken_out(
+        self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, failure: CallFailed
+    ) -> CallBatch:
+        """Skips failed records, or sends them to the dead-letter topic. Raises what keeps them from being sent."""
+        error = f"{type(failure.cause).__name__}: {failure.cause}"
+        span = (partition.topic, partition.partition, failure.first, failure.last)
+        rest = int((numbers(piece.batch["offset"]) <= failure.last).sum())
+        topic = self._function.outputs.dead_letter_topic
+        if topic is None:
+            self._events(RecordsSkipped(*span, error))
+        else:
+            try:
+                self._function.outputs.dead_letter(piece.batch.slice(0, rest), failure.cause)
+            except KafkaActorsError:
+                with self._lock:
+                    self._assignment.halt(partition, epoch, failure.first, piece.resets)
+                raise
+            self._events(RecordsDeadLettered(*span, rest, topic, error))
+        with self._lock:  # a call in hand would hold up a drain
+            self._assignment.done(partition, epoch, failure.last + 1, piece.leader_epoch, piece.resets)
+        return msgspec.structs.replace(piece, batch=piece.batch.slice(rest))
 
 
 def _first(piece: CallBatch) -> int:

@@ -1,4 +1,4 @@
-"""What a worker's bench has done and is at, for the worker's reports and for telemetry."""
+"""Counters of a worker's processing, for its reports and for telemetry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["WorkerCounters"]
 
 
 class WorkerCounters:
-    """Counters. `calls` holds the start of each call that is under way."""
+    """Counts processed records, their latency and time at work. `calls`: partition → start of its call in hand."""
 
     def __init__(self, group: str | None, recorder: Recorder) -> None:
         self._group = group
@@ -38,45 +38,46 @@ class WorkerCounters:
         self.calls: dict[TopicPartition, float] = {}
         self._waits: dict[TopicPartition, str] = {}
         self._fails: dict[TopicPartition, str] = {}
-        # Seconds at work so far, and since when it is again: together, as another thread reads them.
+        # Seconds at work so far, and since when work goes on: one tuple, because another thread reads them.
         self._work: tuple[float, float | None] = (0.0, None)
-        self._overlapping = 0
+        self._items_at_work = 0
 
     # ------------------------------------------------------------ time at work
 
     def work_begins(self, now: float) -> None:
-        """Bytes are taken up; several at a time are one time of work."""
-        if self._overlapping == 0:
+        """Takes that work on an item begins. The times of several items at once count as one."""
+        if self._items_at_work == 0:
             self._work = (self._work[0], now)
-        self._overlapping += 1
+        self._items_at_work += 1
 
     def work_ends(self, now: float) -> None:
-        """The work on them is over."""
-        self._overlapping -= 1
-        if self._overlapping == 0:
+        """Takes that work on an item is over."""
+        self._items_at_work -= 1
+        if self._items_at_work == 0:
             self._work = (self.work_s(now), None)
 
     def work_s(self, now: float) -> float:
-        """How many seconds there was something to work on: decoding and the user's function."""
+        """Returns the seconds at work so far: decoding and calls of the user's function."""
         so_far, since = self._work
         return so_far if since is None else so_far + (now - since)
 
     def busy_s(self, now: float) -> float | None:
+        """Returns how long the oldest call in hand has lasted, in seconds; None without one."""
         started = min(self.calls.values(), default=None)
         return None if started is None else now - started
 
     # ------------------------------------------------------------ calls
 
-    def waits(self, partition: TopicPartition, reason: str) -> None:
-        """No call is begun on it, for this reason."""
+    def waiting(self, partition: TopicPartition, reason: str) -> None:
+        """Takes why no call is begun on a partition."""
         self._waits[partition] = reason
 
-    def begins(self, partition: TopicPartition, now: float) -> None:
+    def call_began(self, partition: TopicPartition, now: float) -> None:
         self._waits.pop(partition, None)
         self.calls[partition] = now
 
-    def ends(self, partition: TopicPartition, now: float, failure: CallFailed | None) -> None:
-        """The call is over."""
+    def call_ended(self, partition: TopicPartition, now: float, failure: CallFailed | None) -> None:
+        """Takes the end of a call."""
         if failure is None:
             self._fails.pop(partition, None)
         seconds = now - self.calls.pop(partition, now)
@@ -84,8 +85,8 @@ class WorkerCounters:
         error = None if failure is None else failure.cause
         self._recorder.record(PROCESS_DURATION, seconds, with_error(attributes, error))
 
-    def repeats(self, partition: TopicPartition, failure: CallFailed) -> None:
-        """The call that failed is made again."""
+    def retrying(self, partition: TopicPartition, failure: CallFailed) -> None:
+        """Takes that a failed call is made again."""
         kind = error_type(failure.cause)
         self._fails[partition] = f"retrying: offset {failure.first}, {kind}"
         self._recorder.add(
@@ -94,8 +95,8 @@ class WorkerCounters:
             ((GROUP, self._group or ""), (DESTINATION, partition.topic), (ERROR_TYPE, kind)),
         )
 
-    def did(self, partition: TopicPartition, batch: pa.RecordBatch, now_s: float) -> None:
-        """The function has returned for these records. `now_s`: the time of day, in seconds since 1970."""
+    def processed(self, partition: TopicPartition, batch: pa.RecordBatch, now_s: float) -> None:
+        """Counts records for which the function has returned. `now_s`: seconds since 1970."""
         if not batch.num_rows:
             return
         size = batch["value"].total_values_length
@@ -107,22 +108,22 @@ class WorkerCounters:
         )
         self._recorder.add(PROCESSED_BYTES, size, of_partition(self._group, *partition))
 
-    # ------------------------------------------------------------ why nothing is done
+    # ------------------------------------------------------------ why a partition waits
 
     def blocked(self, partition: TopicPartition) -> str:
-        """Why nothing of it is processed; empty where that is not up to the bench. While no call is begun the last
-        one's failure doesn't count: it is not repeated either."""
+        """Returns why no records of a partition are processed: it waits for a call, or a failed call is repeated. Empty for
+        other reasons."""
         return self._waits.get(partition) or self._fails.get(partition, "")
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are others' now."""
+        """Drops partitions that other workers have now."""
         for partition in partitions:
             self._waits.pop(partition, None)
             self._fails.pop(partition, None)
 
 
 def _ages_ms(batch: pa.RecordBatch, now_s: float) -> list[float]:
-    """How old some of the records are that lie evenly in the batch; those that have no timestamp are not among them."""
+    """Returns the ages of records sampled evenly from the batch, in milliseconds; records without a timestamp are left out."""
     rows = batch.num_rows
     step = max(1, rows // SAMPLES)
     sample = numbers(batch["timestamp"])[step // 2 :: step][:SAMPLES].tolist()

@@ -1,4 +1,4 @@
-"""What a worker gives out: results to the sink, failed records to the dead-letter topic, both safe before a commit."""
+"""`Outputs` of a worker: results to the sink, failed records to the dead-letter topic; both are flushed before a commit."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Outputs", "OutputsSpec"]
 
 
 class OutputsSpec(msgspec.Struct, frozen=True):
-    """As defined: a sink, and a dead-letter topic with its producer's options."""
+    """Definition of the outputs: a sink, and a dead-letter topic, each None for none."""
 
     sink: Any = None
     dead_letter_topic: str | None = None
 
 
 class Outputs:
-    """Opened in the worker. Writing happens on the bench's thread, flushing on another: never at the same time."""
+    """Sink and dead-letter producer of one worker. Writing (in the processing thread) and flushing (in another) take turns."""
 
     def __init__(self, spec: OutputsSpec, config: ConsumerConfig | None) -> None:
         self._spec = spec
@@ -39,6 +39,7 @@ class Outputs:
 
     @property
     def any(self) -> bool:
+        """Whether there is an output."""
         return self._sink is not None or self._dead is not None
 
     @property
@@ -46,22 +47,22 @@ class Outputs:
         return self._spec.sink is not None
 
     def open(self) -> None:
-        """Raises whatever keeps a sink from opening."""
+        """Opens the sink and the producer. Raises what keeps them from opening."""
         connection = self._config or ClientConfig()
         if self._spec.sink is not None:
             sink: Sink = self._spec.sink
             self._sink = sink.open(connection)
         if self._spec.dead_letter_topic is not None:
-            from kafka_actors.sinks.dead_letters import DeadLetters  # and with it a producer
+            from kafka_actors.sinks.dead_letters import DeadLetters  # imports a producer
             from kafka_actors.sinks.kafka import producer_config
 
             group = (self._config.group_id if self._config is not None else None) or ""
             self._dead = DeadLetters(producer_config(connection, {}), self._spec.dead_letter_topic, group)
 
     def write(self, result: Any, batch: pa.RecordBatch) -> None:
-        """What the user's function returned for a batch: all of it before a flush, and nothing where it can't be
-        made whole. Raises `TypeError` for what can't be written, and what the sink raises."""
-        assert self._sink is not None  # who returns something without a sink is refused before
+        """Writes the function's result for a batch, all of it before a flush, and nothing if a part has the wrong type.
+        Raises `TypeError` for what can't be written, and what the sink raises."""
+        assert self._sink is not None  # a result without a sink was refused before
         parts = [part for part in batches_of(result, "process") if part.num_rows]
         with self._lock:
             for part in parts:
@@ -69,7 +70,7 @@ class Outputs:
                 self._sink.write(part, origin_of(batch))
 
     def dead_letter(self, records: pa.RecordBatch, error: BaseException) -> None:
-        """Records that the user's function failed for."""
+        """Writes records on which the user's function failed to the dead-letter topic."""
         assert self._dead is not None  # on_error='dead_letter' wants a topic
         reason = f"{type(error).__name__}: {error}"
         with self._lock:
@@ -82,7 +83,7 @@ class Outputs:
         return self._spec.dead_letter_topic
 
     def flush(self) -> None:
-        """Returns when all that was given out before is safe. Raises `SinkError`."""
+        """Returns when everything written before is stored. Raises `SinkError`."""
         with self._lock:
             if not self._unflushed:
                 return
@@ -96,5 +97,5 @@ class Outputs:
             self._unflushed = False
 
     def close(self) -> None:
-        """What isn't flushed isn't committed: that it can't be written any more is no error."""
+        """Closes the outputs. Results that weren't flushed are lost, but their offsets weren't committed either."""
         close_all(self._sink, self._dead)

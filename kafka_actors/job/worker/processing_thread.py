@@ -1,8 +1,8 @@
-"""The worker's bench: decodes fetched bytes and calls the user's function on them, one partition at a time.
+"""`ProcessingThread`: decodes fetched bytes and calls the user's function, one partition at a time.
 
-It runs in a thread of its own (async functions in an event loop on that thread), so heartbeats, fetching and
-orders never wait for the user's code. The generators `_in_turn` and `_steps` say what is to be done next, as calls
-and waits; `work` and `work_async` carry these out, so a function and an async function are treated alike.
+It has a thread of its own (for an async function, with an event loop in it), so heartbeats, fetching and orders never wait for
+the user's code. The generators `_in_turn` and `_steps` yield what to do next, calls and waits; `work` and `work_async` carry
+these out, so a function and an async function are treated alike.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from kafka_actors.telemetry.spans import ProcessSpans, failed
 from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
-from .calls import FunctionCalls, Step, Steps, WaitFor
+from .calls import ErrorPolicy, FunctionCalls, Step, Steps, WaitFor
 from .counters import WorkerCounters
-from .error_policy import ErrorPolicy
 from .machines.rebatch import CallBatch, Rebatcher
 from .machines.retries import RetryCounter
 from .machines.turns import Turns
@@ -45,7 +44,7 @@ IDLE_S = 0.25
 
 
 class FetchedRecords(Protocol):
-    """What the bench needs of the fetcher, from any thread."""
+    """The part of a `Fetcher` that `ProcessingThread` uses, from any thread."""
 
     def unpack(self, fetched: FetchedBytes) -> Iterator[Chunk]: ...
     def decode(self, fetched: FetchedBytes, unpacked: Iterator[Chunk] | None) -> Iterator[Chunk]: ...
@@ -61,7 +60,11 @@ class FetchedRecords(Protocol):
 
 
 class ProcessingThread:
-    """Works through fetched bytes. `lock` guards `assignment`, which the control loop changes too."""
+    """Processes one worker's fetched items. `lock` guards `assignment`, which the worker's event loop changes too.
+
+    `batch_rows` and `linger_s`: how chunks become batches (`machines/rebatch.py`). `on_progress(ended)` is called after each
+    batch. `clock`: monotonic seconds; `wall`: seconds since 1970.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,7 @@ class ProcessingThread:
         self._suspects = SuspectCalls(function.spec.retries, function.spec.on_error != "fail")
         self.counters = WorkerCounters(group, recorder or Recorder())
         self.paused = False
-        self._left = False
+        self._stopped = False
         self._calls = FunctionCalls(
             function.spec,
             assignment,
@@ -108,23 +111,23 @@ class ProcessingThread:
             self._suspects,
             call_record,
             blocked_by=lambda: "paused" if self.paused else "" if lease.valid(clock()) else "no lease",
-            left=lambda: self._left,
+            stopped=lambda: self._stopped,
             on_progress=on_progress,
             clock=clock,
             wall=wall,
         )
         self._woken = threading.Event()
 
-    # ------------------------------------------------------------ carrying out
+    # ------------------------------------------------------------ the thread
 
     def run(self) -> None:
-        """Works off what comes until `leave`; raises as `work`. It waits in this thread, because every other one between
-        a record and the user's function would have to be woken first."""
+        """Processes items until `stop`; raises as `work`. Waits in this thread, because any other thread between a record and
+        the user's function would have to be woken first."""
         try:
-            while not self._left:
+            while not self._stopped:
                 self._woken.clear()
                 taken = self._ahead.take()
-                patience = 0.0 if taken is not None else self.patience()
+                patience = 0.0 if taken is not None else self.idle_s()
                 if patience > 0:
                     self._woken.wait(patience)
                 else:
@@ -133,33 +136,34 @@ class ProcessingThread:
             self._ahead.close()
 
     def wake(self) -> None:
-        """From any thread: there may be something to work on."""
+        """Has the thread look for items. For any thread."""
         self._woken.set()
 
     def work(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None = None) -> None:
-        """Decodes (as far as that was not done ahead) and processes one partition's bytes (None: what a linger held
-        back long enough), then whatever else has come, until there is nothing more: to ask the loop for each would
-        cost as much as to decode it. Partitions have their turns by time; one of which nothing was processed yet goes
-        first, because it was just taken over from another worker.
+        """Processes one item (None: batches whose linger is over), then all others that have come.
 
-        Raises `ProcessError`, or the named error of bytes that can't be read.
+        `unpacked`: the item's chunks as far as they were decoded ahead. To ask the event loop for each item would cost as much
+        as to decode it. Partitions take turns by time; one of which nothing was processed yet goes first, because it was just
+        taken over from another worker.
+
+        Raises `ProcessError`, or the error of bytes that can't be decoded.
         """
         self.counters.work_begins(self._clock())
         try:
             while True:
-                while not self._left and (newcomer := self._reader.take_newcomer()) is not None:
+                while not self._stopped and (newcomer := self._reader.take_newcomer()) is not None:
                     self._carry_out(self._in_turn(newcomer, None))
                 self._carry_out(self._in_turn(fetched, unpacked))
-                if self._left or (taken := self._ahead.take()) is None:
+                if self._stopped or (taken := self._ahead.take()) is None:
                     return
                 fetched, unpacked = taken
         finally:
             self._turns.end()
             self.counters.work_ends(self._clock())
 
-    def leave(self) -> None:
-        """From any thread: `work` ends after the bytes that it is at, and `run` then."""
-        self._left = True
+    def stop(self) -> None:
+        """Ends `work` after the item in hand, and then `run`. For any thread."""
+        self._stopped = True
         self.wake()
 
     def _carry_out(self, steps: Steps) -> None:
@@ -176,7 +180,7 @@ class ProcessingThread:
                     answer = _failed(failure, span)
 
     async def work_async(self, fetched: FetchedBytes | TopicPartition) -> None:
-        """As `work`, awaiting the user's function; given a partition, works off what a linger held back of it."""
+        """Processes one item of an async function; given a partition, its batches whose linger is over. Raises as `work`."""
         steps = self._lingered(fetched) if isinstance(fetched, TopicPartition) else self._steps(fetched, None)
         self.counters.work_begins(self._clock())
         try:
@@ -196,23 +200,23 @@ class ProcessingThread:
                     await self._function.call_async(step.batch)
                 except CallFailed as failure:
                     if _cancelled():
-                        raise asyncio.CancelledError from failure  # neither done nor failed
+                        raise asyncio.CancelledError from failure  # the call neither returned nor failed
                     answer = _failed(failure, span)
 
     def lingering(self) -> dict[TopicPartition, float]:
-        """When what is held back of each partition is to be processed."""
+        """Returns when the linger of each partition that is held back ends."""
         rebatchers = list(self._rebatchers.items()) if self._linger_s else []
         return {p: due for (p, _), r in rebatchers if (due := r.next_due) is not None}
 
-    def patience(self, busy: Container[TopicPartition] = ()) -> float:
-        """How long there is nothing to do if nothing comes; what is held back of busy partitions does not count."""
+    def idle_s(self, busy: Container[TopicPartition] = ()) -> float:
+        """Returns for how many seconds there is nothing to do if no item comes; lingers of `busy` partitions don't count."""
         due = min((at for p, at in self.lingering().items() if p not in busy), default=None)
         return IDLE_S if due is None else max(0.0, min(IDLE_S, due - self._clock()))
 
-    # ------------------------------------------------------------ what is done next
+    # ------------------------------------------------------------ steps
 
     def _in_turn(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None) -> Steps:
-        """What is overdue goes first: with records of others always at hand it would never have its turn."""
+        """Processes batches whose linger is over first: behind other partitions' items they might never have their turn."""
         for lingering, due in self.lingering().items():
             if due <= self._clock():
                 yield from self._lingered(lingering)
@@ -221,12 +225,12 @@ class ProcessingThread:
             yield from self._steps(fetched, unpacked)
 
     def _steps(self, fetched: FetchedBytes, unpacked: Iterator[Chunk] | None) -> Steps:
-        """A partition that drains, or halted, is left half way, and its position stays where its function got to."""
+        """Processes one item. Leaves it half-way if its partition drains or halts, with the position where the function got to."""
         partition, epoch = fetched.partition, fetched.epoch
         with self._lock:
             if not self._assignment.active(partition, epoch):
                 return
-            # Before any of it is consumed: what a linger holds back must not pass for the start of the partition.
+            # Before any of it is consumed: else the start would count as processed while a linger holds records back.
             self._assignment.positioned(partition, fetched.fetch_offset)
             resets = self._assignment.held[partition].resets
         rebatcher, turn_over = self._rebatcher(partition, epoch), partial(self._turn_over, fetched)
@@ -235,7 +239,7 @@ class ProcessingThread:
             for piece in rebatcher.add(whole, self._clock()):
                 if not self._assignment.active(partition, epoch):
                     return
-                # What a linger held back since before a reset has offsets of another log.
+                # A piece from before a reset, held back by a linger, has offsets of another log.
                 own = turn_over if piece.resets == resets else _never
                 if not (yield from self._calls.until_done(partition, epoch, piece, own)):
                     return
@@ -247,10 +251,10 @@ class ProcessingThread:
             self._reader.consumed(fetched)
 
     def _turn_over(self, fetched: FetchedBytes, offset: int) -> bool:
-        """The partition got to this offset: whether its turn is over. The rest is handed out, and decoded, anew when its
-        next one comes: to keep it decoded for every partition would take memory without bound."""
+        """Takes that the partition got to this offset. Returns whether its turn is over. The rest of its bytes is then decoded
+        again in its next turn: to keep it decoded for every partition would take memory without bound."""
         if offset < fetched.fetch_offset:
-            return False  # of what a linger held back of the bytes before
+            return False  # of the item before, held back by a linger
         partition = fetched.partition
         self._reader.consumed(fetched, offset)
         if not self._turns.over(
@@ -267,21 +271,21 @@ class ProcessingThread:
         return any(p != partition for p in (*self._ahead.waiting(), *self._reader.waiting(), *overdue))
 
     def blocked(self, partition: TopicPartition) -> str:
-        """Why nothing of it is processed; empty where that is not up to the bench."""
+        """Returns why nothing of a partition is processed; empty if the reason lies elsewhere."""
         return self.counters.blocked(partition) or self._turns.blocked(partition, self._clock())
 
-    def look(self) -> None:
-        """From any thread: notes which partitions wait for their turn."""
+    def note_waiting(self) -> None:
+        """Notes which partitions wait for their turn. For any thread."""
         self._turns.seen({*self._ahead.waiting(), *self._reader.waiting()}, self._clock())
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """They are others' now."""
+        """Drops partitions that other workers have now."""
         self.counters.forget(partitions)
         self._retry_counter.forget(partitions)
         self._suspects.forget(partitions)
 
     def suspect(self, calls: Iterable[DeathsInCall]) -> None:
-        """Other workers died in these: they are made again as they were, and no other beside them."""
+        """Takes calls in which other workers died: they are made again as they were, and alone."""
         for died in calls:
             self._suspects.suspect(died)
 
@@ -306,7 +310,7 @@ def _never(offset: int) -> bool:
 
 
 def _cancelled() -> bool:
-    """Whether somebody wants this task to end; what only the user's function cancelled is an error of its own."""
+    """Whether this task itself is cancelled; a `CancelledError` from inside the user's function is an error like others."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

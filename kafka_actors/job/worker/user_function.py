@@ -1,7 +1,7 @@
-"""The user's code: what it may be, how it is made, called and closed.
+"""The user's function: how it is checked, constructed, called, flushed and closed.
 
-A function over a `pyarrow.RecordBatch`, an async function, or a class made once per worker whose instances
-are called per batch and closed at the end; or, with `process_message=`, the same over one message.
+It is a function or an async function over a `pyarrow.RecordBatch`, or a class that is constructed once per worker, called per
+batch and closed at the end; or, with `process_message=`, one of these over a single message.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["CallFailed", "FunctionSpec", "OnError", "UserFunction"]
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, None]], object]
-"""Blocks until it is done, in some event loop; raises what it does."""
+"""Runs a coroutine in some event loop and blocks until it is done; raises what it raises."""
 
 
 class FunctionSpec(msgspec.Struct, frozen=True):
-    """The user's callable as given to `Job`, with the policy for its errors."""
+    """The user's callable as passed to `Job`, with the policy for its errors."""
 
     target: Any
     unit: Literal["batch", "message"]
@@ -48,7 +48,7 @@ class FunctionSpec(msgspec.Struct, frozen=True):
 
 
 def _call_of(target: Any) -> Any:
-    """The `__call__` that its class defines, None where it has none; a class's own constructor doesn't count."""
+    """Returns the `__call__` that the class of `target`, or the class `target` itself, defines; None if it has none."""
     bases = target.__mro__ if inspect.isclass(target) else type(target).__mro__
     return next((base.__dict__["__call__"] for base in bases if "__call__" in base.__dict__), None)
 
@@ -60,7 +60,7 @@ def checked(
     on_error: OnError,
     outputs: OutputsSpec = OutputsSpec(),  # noqa: B008  a frozen value
 ) -> FunctionSpec:
-    """Exactly one of the two, callable, taking one argument. Raises `ConfigError`."""
+    """Makes the spec. Raises `ConfigError` unless exactly one of the two is given, and is callable with one argument."""
     if (process is None) == (process_message is None):
         raise ConfigError(
             "process", "give exactly one of process= (over a batch) and process_message= (over one message)"
@@ -80,7 +80,7 @@ def checked(
 
 
 def _check_arity(option: str, target: Any) -> None:
-    """Takes one argument, so that a wrong signature is found before the first batch."""
+    """Checks that the callable takes one argument, so that a wrong signature is found before the first batch."""
     of_class = inspect.isclass(target)
     call, arguments = (_call_of(target), (None, None)) if of_class else (target, (None,))
     if (wrong := misfit(call, arguments)) is not None:
@@ -88,12 +88,12 @@ def _check_arity(option: str, target: Any) -> None:
         raise ConfigError(option, f"must take {wanted}; it takes {wrong.signature}")
 
 
-# Whatever the user's code raises is the user's, also what is no `Exception`: `sys.exit`, the panic of a library in Rust,
-# a cancelled await. Raised on, it would end a loop of the actor in place of the call.
+# Everything that the user's code raises is a failure of its call, also what is no `Exception`: `sys.exit`, the panic of a Rust
+# library, a cancelled await. Passed on, it would end an event loop of the actor in place of the call.
 
 
 class CallFailed(Exception):
-    """One call of the user's code failed, for the offsets `first` to `last`. `final`: no retry can mend it."""
+    """Failure of one call of the user's code, for the offsets `first` to `last`. `final`: a retry is useless."""
 
     def __init__(self, cause: BaseException, first: int, last: int, *, final: bool = False) -> None:
         super().__init__(cause)
@@ -102,47 +102,47 @@ class CallFailed(Exception):
         self.last = last
         self.final = final
 
-    def goes_on(self, behind: CallFailed) -> bool:
-        """Whether that is the same failure, of the records behind these."""
+    def continues_in(self, behind: CallFailed) -> bool:
+        """Whether a failure of the records after these is the same one, by type and text."""
         return (type(self.cause), str(self.cause)) == (type(behind.cause), str(behind.cause))
 
 
 class UserFunction:
-    """The made object. `call` works on a batch from row `start` on and raises `CallFailed` with the row it got to."""
+    """The user's function, or the constructed object of its class, with its outputs. Lives in one worker."""
 
     def __init__(self, spec: FunctionSpec, config: ConsumerConfig | None = None) -> None:
         self.spec = spec
         self.outputs = Outputs(spec.outputs, config)
         self._made: Callable[[Any], Any] | None = None
-        self._unsafe: Exception | None = None
+        self._flush_error: Exception | None = None
         what = "process" if spec.unit == "batch" else "process_message"
-        self._nothing = DroppedResults(what) if spec.outputs.sink is not None else None
+        self._dropped_results = DroppedResults(what) if spec.outputs.sink is not None else None
 
     def make(self) -> None:
-        """Makes the class, where it is one, and opens the sink. What the constructor raises comes through (`_Passing`)."""
-        with _Passing():
+        """Constructs the object of a class, and opens the sink. Raises what the constructor raises (as `_AsException` does)."""
+        with _AsException():
             self._made = constructed(self.spec.target, {}) if self.spec.is_class else self.spec.target
             self.outputs.open()
 
     @property
     def flushes(self) -> bool:
-        """Whether results may wait somewhere."""
+        """Whether there may be results to flush."""
         return self.outputs.any or self._own("flush") is not None
 
     def flush(self, wait: Wait = asyncio.run) -> None:
-        """Before a commit, from any thread: returns when all results of calls that have returned are safe. `wait` is for
-        what an async `flush` returns.
+        """Flushes the user's object and the outputs, before a commit; returns when all results of finished calls are stored.
+        For any thread. `wait` runs the coroutine of an async `flush`.
 
-        Raises why not, and from then on always: what was lost in a flush that failed is not known.
+        Raises why that failed, and the same error from then on: nobody knows what a failed flush has lost.
         """
-        if self._unsafe is not None:
-            raise self._unsafe
+        if self._flush_error is not None:
+            raise self._flush_error
         try:
-            with _Passing():
+            with _AsException():
                 self._finish("flush", wait)
                 self.outputs.flush()
         except Exception as error:
-            self._unsafe = error
+            self._flush_error = error
             raise
 
     def _own(self, method: str) -> Callable[[], Any] | None:
@@ -150,10 +150,10 @@ class UserFunction:
         return found if callable(found) else None
 
     def close(self, wait: Wait = asyncio.run) -> None:
-        """`wait` is for what an async `close` returns."""
-        if self._nothing is not None:
-            self._nothing.at_end()
-        with _Passing():
+        """Closes the user's object and the outputs. `wait` runs the coroutine of an async `close`."""
+        if self._dropped_results is not None:
+            self._dropped_results.at_end()
+        with _AsException():
             try:
                 self._finish("close", wait)
             finally:
@@ -166,29 +166,29 @@ class UserFunction:
             wait(_done(result))
 
     def call(self, batch: pa.RecordBatch) -> None:
-        """One synchronous pass over the batch, results to the sink. Raises `CallFailed`."""
+        """Calls the function with the batch, or each message of it, and writes results to the sink. Raises `CallFailed`."""
         assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
-                self._returned(self._give(self._made(batch), batch))
+                self._returned(self._write(self._made(batch), batch))
             except BaseException as error:
                 raise _failed(error, *_span(batch)) from error
             return
         some = False
         for row, message in enumerate(messages_of(batch)):
             try:
-                some = self._give(self._made(message), batch.slice(row, 1)) or some
+                some = self._write(self._made(message), batch.slice(row, 1)) or some
             except BaseException as error:
                 raise _failed(error, message.offset, message.offset) from error
         self._returned(some)
 
     async def call_async(self, batch: pa.RecordBatch) -> None:
-        """The same for an async function."""
+        """Calls an async function as `call` does. Raises `CallFailed`."""
         assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
-                self._returned(self._give(await self._made(batch), batch))
-            except GeneratorExit:  # not the user's: the coroutine is being thrown away
+                self._returned(self._write(await self._made(batch), batch))
+            except GeneratorExit:  # not the user's: the coroutine is closed by its loop
                 raise
             except BaseException as error:
                 raise _failed(error, *_span(batch)) from error
@@ -196,19 +196,19 @@ class UserFunction:
         some = False
         for row, message in enumerate(messages_of(batch)):
             try:
-                some = self._give(await self._made(message), batch.slice(row, 1)) or some
-            except GeneratorExit:  # not the user's: the coroutine is being thrown away
+                some = self._write(await self._made(message), batch.slice(row, 1)) or some
+            except GeneratorExit:  # not the user's: the coroutine is closed by its loop
                 raise
             except BaseException as error:
                 raise _failed(error, message.offset, message.offset) from error
         self._returned(some)
 
     def _returned(self, something: bool) -> None:
-        if self._nothing is not None:
-            self._nothing.returned(something)
+        if self._dropped_results is not None:
+            self._dropped_results.returned(something)
 
-    def _give(self, result: Any, batch: pa.RecordBatch) -> bool:
-        """Returns whether there is a result."""
+    def _write(self, result: Any, batch: pa.RecordBatch) -> bool:
+        """Writes a result to the sink. Returns whether there is one."""
         if result is None:
             return False
         if not self.outputs.has_sink:
@@ -220,7 +220,7 @@ class UserFunction:
 
 
 class _WrongReturn(TypeError):
-    """No retry can mend it. What a user sees is a TypeError."""
+    """Result without a sink: a retry is useless. The user sees a `TypeError`."""
 
 
 def _failed(error: BaseException, first: int, last: int) -> CallFailed:
@@ -233,26 +233,28 @@ async def _done(result: Awaitable[Any]) -> None:
     try:
         await result
     except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(_said(error)) from error
+        raise RuntimeError(_text_of(error)) from error
 
 
-class _Passing:
-    """What the user's code raises in it comes through, as an error that may pass an event loop: a StopIteration never gets
-    out of one, and `sys.exit` would end the loop of the actor in place of the job. (`contextmanager` undoes that of a
-    StopIteration.)"""
+class _AsException:
+    """Context manager that lets the user's errors through as errors that may pass an event loop.
+
+    A `StopIteration` can't leave a coroutine, and `sys.exit` would end the actor's loop in place of the job: these become a
+    `RuntimeError`. `contextlib.contextmanager` would undo that for a `StopIteration`.
+    """
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and (isinstance(error, StopIteration) or not isinstance(error, Exception)):
-            passing = RuntimeError(_said(error))
+            passing = RuntimeError(_text_of(error))
             for note in getattr(error, "__notes__", ()):
                 passing.add_note(note)
             raise passing from error
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     said = str(error)
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 

@@ -1,7 +1,7 @@
-"""A worker without Ray: asks the coordinator for orders, fetches, processes on its processing, commits.
+"""`Worker`, without Ray: polls the coordinator for orders, fetches, calls the user's function, commits.
 
-Four loops share one event loop: orders (which also carry reports up and the lease down), metadata, commits,
-and work, which hands fetched bytes to the processing's thread. The user's code runs on that thread only.
+Four tasks share one event loop: orders (each poll carries a report to the coordinator, and a lease back), metadata, commits,
+and work, which runs the processing thread. The user's code runs in that thread only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MetadataLink(Protocol):
 
 
 class Worker:
-    """One worker of a job. `make_fetcher(events, on_ready)` builds its fetcher over whatever sources there are."""
+    """One worker of a job. `make_fetcher(events, on_ready)` makes its fetcher; `on_metadata` gets each new snapshot."""
 
     def __init__(
         self,
@@ -105,10 +105,10 @@ class Worker:
             call_record=call_record,
             clock=clock,
         )
-        self._overlapping = (
+        self._async_processing = (
             AsyncProcessing(self._processing, self._function, self._fetcher, clock) if spec.is_async else None
         )
-        self._serving: asyncio.Future[None] | None = None
+        self._async_thread: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="processing")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks = OwnedTasks(self._fail)
@@ -121,9 +121,9 @@ class Worker:
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Makes the user's class on the processing's thread, then begins to work. Raises what its constructor raises."""
+        """Makes the user's class in the processing thread, then begins to work. Raises what its constructor raises."""
         self._loop = asyncio.get_running_loop()
-        # Orders are asked for at once: the coordinator learns of the worker while the class is being made.
+        # Polls begin at once: the coordinator learns of the worker while the class is being made.
         self._tasks.create_task(self._orders_loop())
         self._tasks.create_task(self._metadata_loop())
         try:
@@ -132,44 +132,45 @@ class Worker:
             self._fail(error)
             raise
         self._ready = True
-        if self._overlapping is not None:
-            self._serving = self._loop.run_in_executor(self._thread, self._overlapping.serve)
+        if self._async_processing is not None:
+            self._async_thread = self._loop.run_in_executor(self._thread, self._async_processing.serve)
         await self._fetcher.start()
         self._tasks.create_task(self._commit_loop())
         self._tasks.create_task(self._work_loop())
 
     async def close(self) -> None:
-        """Ends the loops and closes the user's object; nothing is committed here."""
-        self._processing.leave()
+        """Ends all tasks and closes the user's object. Commits nothing: draining comes before."""
+        self._processing.stop()
         await self._tasks.ended()
         await self._fetcher.close()
-        if self._overlapping is not None and self._serving is not None:
-            self._overlapping.stop()
-            await self._serving
+        if self._async_processing is not None and self._async_thread is not None:
+            self._async_processing.stop()
+            await self._async_thread
         elif self._loop is not None and self._ready:
             await self._loop.run_in_executor(self._thread, self._function.close)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _fail(self, error: BaseException) -> None:
-        """The job is to end with this error; what was processed before it is still committed."""
+        """Reports the error, with which the job ends. Offsets of records that were processed before are still committed."""
         if self._failed is None:
             logger.error("worker %s failed: %s: %s", self.name, type(error).__name__, error)
             self._failed = failure_of(error)
             self._commit_now.set()
-            self._tasks.create_task(self._tell())
+            self._tasks.create_task(self._report_failure())
 
     def pong(self, wiring: int, tally: bytes = b"") -> WorkerPong:
+        """Makes the answer to a ping. `wiring`: the version of the worker's wiring."""
         return WorkerPong(wiring, self._processing.counters.busy_s(self._clock()), self._ready, tally)
 
     @property
     def buffered(self) -> int:
-        """Bytes that are fetched and not processed yet."""
+        """Fetched bytes that are not processed yet."""
         return self._fetcher.buffered
 
     @property
     def latency(self) -> Counts:
-        """Records by the bucket of their latency, since the start."""
-        return dict(self._processing.counters.latency.counts)  # at one go: the processing counts on
+        """Records by the bucket of their latency, since the worker's start."""
+        return dict(self._processing.counters.latency.counts)  # one copy: the processing thread counts on
 
     # ------------------------------------------------------------ orders
 
@@ -178,11 +179,11 @@ class Worker:
             if not await self._report_now(LONG_POLL_S):
                 await asyncio.sleep(RECONNECT_S)
 
-    async def _tell(self) -> None:
+    async def _report_failure(self) -> None:
         await self._report_now()
 
     async def _report_now(self, wait_s: float = 0.0) -> bool:
-        """One exchange with the coordinator. Returns whether it answered."""
+        """Polls the coordinator once and applies its orders. Returns whether it answered."""
         asked_at = self._clock()
         try:
             orders = await self._coordinator.poll(self._report(wait_s))
@@ -193,25 +194,25 @@ class Worker:
         return True
 
     def _report(self, wait_s: float) -> Report:
-        self._processing.look()
+        self._processing.note_waiting()
         with self._lock:
-            standings = self._standings(self._assignment.held)
+            progress = self._fetch_progress(self._assignment.held)
             holdings = [
-                report_of(held, standings[partition], self._blocked(held))
+                report_of(held, progress[partition], self._blocked(held))
                 for partition, held in self._assignment.held.items()
             ]
             seen = self._assignment.seen
-        progress = self._processing.counters
+        counters = self._processing.counters
         return Report(
             self.name,
             seen,
             self._ready,
             holdings,
-            progress.records,
-            progress.value_bytes,
+            counters.records,
+            counters.value_bytes,
             self._failed,
             wait_s,
-            progress.work_s(self._clock()),
+            counters.work_s(self._clock()),
             self.latency,
         )
 
@@ -220,14 +221,14 @@ class Worker:
             return "failed: its function raised, and was not to be called again"
         return self._processing.blocked(held.partition)
 
-    def _standings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
-        """Where partitions stand, which the holdings learn: one that has delivered nothing yet still has a position, and
-        the group should know it."""
-        standings = self._fetcher.progress(partitions)
-        for partition, standing in standings.items():
-            if standing.position is not None:
-                self._assignment.positioned(partition, standing.position)
-        return standings
+    def _fetch_progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
+        """Returns the fetcher's progress. Its positions go into the assignment, so that also those of partitions without
+        records are committed."""
+        progress = self._fetcher.progress(partitions)
+        for partition, at in progress.items():
+            if at.position is not None:
+                self._assignment.positioned(partition, at.position)
+        return progress
 
     async def _apply(self, orders: Orders) -> None:
         self._processing.paused = orders.paused
@@ -269,8 +270,8 @@ class Worker:
     # ------------------------------------------------------------ commits
 
     def _on_progress(self, ended: bool) -> None:
-        """Called on the processing's thread after each call of the user's function. The end of a bounded partition, too,
-        is not to wait for the next commit in turn."""
+        """Runs in the processing thread after each call of the user's function. Has the next commit come at once while a
+        partition drains, and at the end of a bounded one."""
         if (ended or self._draining) and self._loop is not None:
             self._loop.call_soon_threadsafe(self._commit_now.set)
 
@@ -284,7 +285,7 @@ class Worker:
 
     async def _commit(self) -> None:
         with self._lock:
-            self._standings([p for p, held in self._assignment.held.items() if held.processed is None])
+            self._fetch_progress([p for p, held in self._assignment.held.items() if held.processed is None])
             entries = self._assignment.commits()
             at_once = self._draining or self._failed is not None
         if not entries or not self._lease.valid(self._clock()):
@@ -303,11 +304,11 @@ class Worker:
             self._assignment.committed(reply)
 
     async def _flushed(self) -> bool:
-        """Makes results safe before their offsets are committed, beside the processing: it may be in a long call."""
+        """Flushes results before their offsets are committed, beside the processing thread, which may be in a long call."""
         if not self._function.flushes:
             return True
         try:
-            wait = asyncio.run if self._overlapping is None else self._overlapping.wait
+            wait = asyncio.run if self._async_processing is None else self._async_processing.wait
             await asyncio.to_thread(self._function.flush, wait)
         except Exception as error:
             with self._lock:
@@ -317,7 +318,7 @@ class Worker:
         return True
 
     async def _release(self) -> None:
-        """Tells the coordinator which drained partitions are let go of."""
+        """Releases drained partitions, and reports to the coordinator without them."""
         if not self._draining:
             return
         with self._lock:
@@ -336,12 +337,12 @@ class Worker:
 
     async def _work_loop(self) -> None:
         try:
-            await (self._work_in_turn() if self._overlapping is None else self._overlapping.work())
+            await (self._work_in_turn() if self._async_processing is None else self._async_processing.work())
         except KafkaActorsError as error:
             self._fail(error)
 
     async def _work_in_turn(self) -> None:
-        """One partition at a time: the processing's thread takes what comes by itself."""
+        """Runs the processing thread, which takes fetched items by itself, one partition at a time."""
         assert self._loop is not None  # start() has set it
         await self._loop.run_in_executor(self._thread, self._processing.run)
 

@@ -1,4 +1,4 @@
-"""The job actor: holds a job's name in the Ray cluster; of a detached job it holds the supervisor too."""
+"""Job actor: holds a job's name in the Ray cluster, and the supervisor of a detached job. Claims and finds names."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .actor import ActorShell, resource_of, set_up_process
 __all__ = ["JobActor", "claim_name", "find_detached", "find_job", "names_of_jobs"]
 
 NAMESPACE = "kafka_actors"
-HEAD = "node:__internal_head__"
-"""A resource that Ray gives to its head node."""
+HEAD_NODE = "node:__internal_head__"
+"""A resource that only Ray's head node has."""
 PREFIX = "kafka-actors/"
-NAME_PATIENCE_S = 8.0
+NAME_TIMEOUT_S = 8.0
 ANSWER_S = 10.0
 
 
 class JobActor(ActorShell):
-    """Holds a job's name in the cluster; of a detached job it holds the supervisor too."""
+    """Holds a job's name in the Ray cluster, and runs the supervisor of a detached job."""
 
     def __init__(self, detached: bool) -> None:
         self._detached = detached
@@ -40,11 +40,11 @@ class JobActor(ActorShell):
         self._page = DriverPage()
 
     def shown_at(self, page: DriverPage) -> None:
-        """The job has started, in the driver that says so."""
+        """Takes where the status page of a job in its driver is, once the job has started."""
         self._page = page
 
     def drivers_page(self) -> DriverPage | None:
-        """None for a detached job, which is asked itself."""
+        """Returns the status page of a job in its driver; None for a detached one, which this actor controls."""
         return None if self._detached else self._page
 
     def has_ended(self) -> bool:
@@ -53,12 +53,12 @@ class JobActor(ActorShell):
     async def begin(self, plan: JobPlan) -> None:
         measure(plan, resource_of(plan.config.group_id or "", plan.name or "", "supervisor"))
         set_up_process(plan.setup("job"))
-        hosted = JobProcess(plan)
-        self._supervisor = hosted.supervisor
-        await hosted.start()
+        job_process = JobProcess(plan)
+        self._supervisor = job_process.supervisor
+        await job_process.start()
 
     async def starting(self) -> JobStatus | None:
-        """The job as far as it is known without asking anybody; None before `begin`."""
+        """Returns the status of a starting job as far as it is known; None before `begin`."""
         return None if self._supervisor is None else self._supervisor.report.shown()
 
     @property
@@ -84,15 +84,15 @@ class JobActor(ActorShell):
 
 
 def claim_name(name: str, detached: bool) -> ActorHandle:
-    """One job of a name in a Ray cluster: its job actor holds the name. A killed driver's is waited out.
+    """Creates the job actor that holds this name, of which a Ray cluster has one at a time.
 
-    It stands where no node but one whose loss ends the job anyway can end it: beside the driver, or, detached, on the head,
-    without which there is no Ray cluster.
+    Waits for up to `NAME_TIMEOUT_S` for the end of a killed driver's job actor. Raises `JobNameInUseError`. The actor runs on a
+    node whose loss ends the job anyway: the driver's, or, detached, the head node.
     """
-    deadline = time.monotonic() + NAME_PATIENCE_S
+    deadline = time.monotonic() + NAME_TIMEOUT_S
     options: dict[str, Any] = {"scheduling_strategy": on_node(ray.get_runtime_context().get_node_id())}
     if detached:
-        options = {"lifetime": "detached", "resources": {HEAD: 0.001}}
+        options = {"lifetime": "detached", "resources": {HEAD_NODE: 0.001}}
     while True:
         try:
             return (
@@ -109,44 +109,45 @@ def claim_name(name: str, detached: bool) -> ActorHandle:
                 .remote(detached)
             )
         except ValueError:
-            if _let_go(name):
+            if _release_name(name):
                 continue
             if time.monotonic() > deadline:
                 raise JobNameInUseError(name) from None
             time.sleep(0.25)
 
 
-def _let_go(name: str) -> bool:
-    """A detached job that has ended keeps its name, to be asked how it ended, until the next job of the name."""
+def _release_name(name: str) -> bool:
+    """Frees the name of a detached job that has ended: it keeps the name, for queries, until the next job claims it."""
     try:
-        holder = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
-        ended = bool(ray.get(holder.has_ended.remote(), timeout=1.0))
+        job_actor = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
+        ended = bool(ray.get(job_actor.has_ended.remote(), timeout=1.0))
     except (ValueError, RayActorError, GetTimeoutError):
         return False
     if ended:
-        ray.kill(holder)
+        ray.kill(job_actor)
     return ended
 
 
 def find_job(name: str) -> tuple[ActorHandle, DriverPage | None]:
-    """The actor that holds the name, and the page of a job that isn't detached. Raises `UsageError` if there is none."""
+    """Returns the actor that holds the name, and the page of a job that isn't detached. Raises `UsageError` if there is
+    none."""
     try:
-        holder = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
-        return holder, ray.get(holder.drivers_page.remote(), timeout=ANSWER_S)
+        job_actor = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
+        return job_actor, ray.get(job_actor.drivers_page.remote(), timeout=ANSWER_S)
     except (ValueError, RayActorError, GetTimeoutError):
         raise UsageError(f"no job named {name!r} runs in this Ray cluster") from None
 
 
 def find_detached(name: str) -> ActorHandle:
-    """The job actor of a detached job. Raises `UsageError` if there is none of this name."""
-    holder, page = find_job(name)
+    """Returns the job actor of a detached job. Raises `UsageError` if there is none of this name."""
+    job_actor, page = find_job(name)
     if page is not None:
         raise UsageError(f"the job named {name!r} runs in its driver: only a detached one can be attached to")
-    return holder
+    return job_actor
 
 
 def names_of_jobs() -> list[str]:
-    """Of the jobs that have one in this Ray cluster, those included that have ended and keep their name."""
+    """Lists the names of jobs in this Ray cluster, also of ended ones that keep their name."""
     actors = ray.util.list_named_actors(all_namespaces=True)
     named = [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
     return sorted(n.removeprefix(PREFIX) for n in named if n.startswith(PREFIX))

@@ -1,1 +1,1 @@
-"""The Ray engine of pipelines: a pipeline as the function of a job's workers."""
+"""Ray engine of pipelines: all stages of a pipeline run as the function of a job's workers."""

@@ -20,7 +20,7 @@ from kafka_actors.ray.log_settings import quiet_lines
 from .pipeline_function import PipelinePlan, function_of
 
 PARQUET_COMMIT_MS = 10_000
-"""A file of each partition at each commit: once a second would make many small ones."""
+"""Commit interval with a Parquet sink, which writes a file per partition at each commit: one a second would be many."""
 
 _PIPELINES = (
     "on_error",
@@ -32,10 +32,10 @@ _PIPELINES = (
     "topics",
     "pattern",
 )
-"""Arguments of a job that the stages say."""
+"""Arguments of `Job` that the pipeline's stages set."""
 
 _SOURCES = ("bootstrap_servers", "group_id")
-"""Those that `read_kafka` says; a `config` may say otherwise."""
+"""Arguments of `Job` that `read_kafka` sets; `config` may override them."""
 
 
 @timeouts_by_name
@@ -63,31 +63,31 @@ class OnRay(BoundPipeline[RunningJob]):
     ) -> None:
         checked = pipeline.check("ray")
         source = pipeline.source
-        assert source is not None  # the check asks for one, and for a sink
+        assert source is not None  # the check requires one, and a sink
         more = {str(name).replace(".", "_"): value for name, value in (config or {}).items()}
         wrong = [n for n in options if n in (*_PIPELINES, *_SOURCES)] + [n for n in more if n in _PIPELINES]
         if wrong:
             raise ConfigError(wrong[0], "is the pipeline's: say it there")
-        # What is said here goes before what the source has.
-        given = {**{n: v for n, v in source.options.items() if n not in options}, **more}
+        # Options of this call override those of the source.
+        merged = {**{n: v for n, v in source.options.items() if n not in options}, **more}
         assert checked.sink is not None
         if isinstance(checked.sink.stage, WriteParquet):
-            given.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
+            merged.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
         resources = resources_per_worker
         if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
             resources = {"num_gpus": checked.num_gpus, **(resources or {})}
-        group_id = given.pop("group_id")
+        group_id = merged.pop("group_id")
         super().__init__(pipeline, progress)
         self.job = Job(
             topics=source.topics,
             pattern=source.pattern,
             group_id=group_id,
-            bootstrap_servers=given.pop("bootstrap_servers"),
+            bootstrap_servers=merged.pop("bootstrap_servers"),
             process=function_of(PipelinePlan(pipeline, group_id)),
             workers=workers,
             resources_per_worker=resources,
             retries=0,  # stages have their own
-            config=given,
+            config=merged,
             **options,
         )
 
@@ -146,7 +146,7 @@ class OnRay(BoundPipeline[RunningJob]):
 
 
 def _dumps() -> Callable[[Any], bytes] | None:
-    """Ray's way to pickle; None where Ray is not installed, which the start says."""
+    """Returns Ray's pickler; None where Ray is not installed, which `Job.start` reports."""
     quiet_lines()
     try:
         from ray import cloudpickle

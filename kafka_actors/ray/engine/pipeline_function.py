@@ -1,4 +1,4 @@
-"""What a worker of a pipeline's job runs: all stages on each batch, then the sink and the dead letters."""
+"""`PipelineFunction`, the user's function of a pipeline's job: all stages on each batch, then the sink and dead letters."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kafka_actors.sinks.stage import guarded, opened
 
 
 class PipelinePlan(msgspec.Struct, frozen=True):
-    """What travels to the workers."""
+    """A pipeline on its way to the workers."""
 
     pipeline: Pipeline
     group_id: str
 
 
 def function_of(plan: PipelinePlan) -> type[PipelineFunction]:
-    """A class without arguments, as `Job` wants it: made once in each worker."""
+    """Makes a class whose constructor has no arguments, as `Job(process=…)` wants it."""
 
     class Bound(PipelineFunction):
         bound = plan
@@ -36,7 +36,7 @@ def function_of(plan: PipelinePlan) -> type[PipelineFunction]:
 
 
 class PipelineFunction:
-    """Made in the worker: users' classes, the sink and the dead letters are made here.
+    """Runs a pipeline in one worker; its constructor makes users' classes, the sink and the dead-letter producer.
 
     `flush` may be called while a batch is being worked on: writing and flushing take turns.
     """
@@ -61,9 +61,9 @@ class PipelineFunction:
             self._dead = DeadLetters(config, pipeline.dead_letter_topic, self.bound.group_id)
 
     def __call__(self, batch: pa.RecordBatch) -> None:
-        """Raises `StageError`, and what keeps a dead letter from being sent."""
+        """Processes one batch. Raises `StageError`, and what keeps a dead letter from being sent."""
         rows, failures = self._stages.run(batch)
-        with self._lock:  # a flush comes before all of the batch, or behind it
+        with self._lock:  # a flush comes before the whole batch, or after it
             for part in rows:
                 self._writing.run(part, batch, failures)
         if failures:
@@ -74,7 +74,7 @@ class PipelineFunction:
         self._sink.write(prepared, origin_of(batch))
 
     def _take_out(self, batch: pa.RecordBatch, failures: list[FailedRecord]) -> None:
-        """Dead letters are sent, and both kinds told of: one event for the records of a stage."""
+        """Sends dead letters, and publishes events of these and of skipped records: one for the records of a stage."""
         dead = of_policy(failures, self._policies, "dead_letter")
         if dead:
             assert self._dead is not None
@@ -89,7 +89,7 @@ class PipelineFunction:
             self._events(event)
 
     def flush(self) -> None:
-        """Returns when all that was given out is safe. Raises `SinkError`."""
+        """Returns when all results and dead letters are stored. Raises `SinkError`."""
         with self._lock:
             if not self._unflushed:
                 return

@@ -151,7 +151,7 @@ def test_eager_gives_up_everything_before_it_joins(dialogue, tp):
     assert d.error(GroupApi.HEARTBEAT, 27) == []
     (revoke,) = d.take(RevokePartitions)
     assert revoke.partitions == tp("t-0", "t-1")
-    assert d.member.releasing == tp("t-0", "t-1")
+    assert d.ownership.releasing == tp("t-0", "t-1")
     d.member.on_released(revoke.token, d.now)
     assert d.poll() == ["JoinGroup"]
     assert decode_subscription(d.asked(GroupApi.JOIN).body.protocols[0].metadata).owned_partitions == []

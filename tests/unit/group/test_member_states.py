@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_actors.group.machines.member_core import MemberCore
 from kafka_actors.group.machines.member_states import (
     ENDED,
     LEGAL_PREVIOUS,
@@ -47,5 +46,5 @@ def test_an_illegal_step_changes_nothing(dialogue):
     assert d.member.state is MemberState.LEFT
     before = d.member.generation
     with pytest.raises(IllegalTransition):
-        MemberCore._fail(d.member, RuntimeError("too late"))
+        d.member._core.fail(RuntimeError("too late"))
     assert (d.member.state, d.member.generation) == (MemberState.LEFT, before)

@@ -12,7 +12,7 @@ RETRIES = 2
 
 
 def times(deaths, *calls):
-    return [died.times for died in deaths.took([CallInHand(*call) for call in calls], "exit code 3")]
+    return [died.times for died in deaths.count([CallInHand(*call) for call in calls], "exit code 3")]
 
 
 def test_deaths_in_the_same_call_are_counted_and_those_in_others_are_not():
@@ -32,7 +32,7 @@ def test_deaths_in_the_same_call_are_counted_and_those_in_others_are_not():
 
 def test_a_death_that_was_counted_after_the_coordinator_looked_stays_counted():
     deaths = CallDeaths(RETRIES)
-    passed = deaths.took([CallInHand(P, 40, 59)], "exit code 3")
+    passed = deaths.count([CallInHand(P, 40, 59)], "exit code 3")
     assert times(deaths, (P, 80, 99)) == [1]
     deaths.forget(passed)
     assert times(deaths, (P, 80, 99)) == [2]
@@ -53,10 +53,10 @@ def test_what_another_thread_forgets_meanwhile_is_no_error():
 def test_of_several_calls_in_hand_none_is_counted_before_it_was_made_alone():
     deaths = CallDeaths(RETRIES)
     assert times(deaths, (P, 0, 9), (Q, 0, 9)) == [0, 0]
-    assert deaths.told(deaths.known) == "with 2 calls in hand, each of which is made alone from now on"
+    assert deaths.describe(deaths.known) == "with 2 calls in hand, each of which is made alone from now on"
     assert times(deaths, (Q, 0, 9)) == [1]
-    assert deaths.told(deaths.known[1:]) == "in the call with orders-4 offsets 0 to 9, try 1 of 3"
-    assert deaths.told([]) == ""
+    assert deaths.describe(deaths.known[1:]) == "in the call with orders-4 offsets 0 to 9, try 1 of 3"
+    assert deaths.describe([]) == ""
     suspects = SuspectCalls(RETRIES, takes_out=False)
     for died in deaths.known:
         suspects.suspect(died)
@@ -88,7 +88,7 @@ def test_one_death_alone_gives_nothing_up(retries):
     suspects.suspect(DeathsInCall(P, 0, 9, 1, "SIGKILL"))
     assert suspects.next(P, np.arange(10)) == NextCall(10, alone=True)
     suspects.suspect(died := DeathsInCall(P, 0, 9, 2, "SIGKILL"))
-    assert suspects.next(P, np.arange(20)) == NextCall(10, given_up=died)
+    assert suspects.next(P, np.arange(20)) == NextCall(10, too_many_deaths=died)
 
 
 @pytest.mark.parametrize("bad", [{17}, {0}, {99}, {3, 4, 60}, set()])
@@ -104,12 +104,12 @@ def test_records_at_fault_are_found_in_halves_and_nothing_else_is_given_up(bad):
             offsets = np.arange(position, 100)
             call = suspects.next(P, offsets)
             handed = offsets[: call.rows].tolist()
-            if call.given_up is not None:
+            if call.too_many_deaths is not None:
                 given_up += handed
             elif bad & set(handed) or (whole_kills and len(handed) == 100):
                 died_in += 1
                 assert died_in < 60
-                deaths.took([CallInHand(P, handed[0], handed[-1])], "exit code 3")
+                deaths.count([CallInHand(P, handed[0], handed[-1])], "exit code 3")
                 break
             position = handed[-1] + 1
     assert given_up == sorted(bad)

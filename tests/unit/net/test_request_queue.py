@@ -143,7 +143,8 @@ async def test_a_request_whose_caller_was_cancelled_is_not_written(wire: Wire) -
     await first
     assert len(wire.written) == 2
     wire.answer(1)
-    await third
+    await turns(3)
+    assert third.done()
 
 
 @with_wire()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from typing import Any
 
 import pytest
 
 from kafka_actors import Autoscale, Job
-from kafka_actors.errors import ConfigError, KafkaTimeoutError
+from kafka_actors.errors import ConfigError
 from kafka_actors.job.autoscale import parsed_workers
-from kafka_actors.ray.job import RunningJob
 
 
 class Scaled:
@@ -230,30 +227,3 @@ def test_a_changed_jobs_workers_are_told_of_what_changed() -> None:
 def test_a_changed_job_is_checked_like_a_new_one(options, more, message) -> None:
     with pytest.raises(ConfigError, match=message):
         job().changed(options, **more)
-
-
-def test_who_waits_in_another_thread_too_leaves_the_signals_to_the_main_thread() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    raised: list[BaseException] = []
-
-    def elsewhere() -> None:
-        try:
-            running.wait(timeout=0)
-        except BaseException as error:
-            raised.append(error)
-
-    class Ending:
-        """A job that goes on until somebody has waited for it in another thread."""
-
-        def wait(self, timeout: float | None) -> bool:
-            if threading.current_thread() is not threading.main_thread():
-                return False
-            thread = threading.Thread(target=elsewhere)
-            thread.start()
-            thread.join()
-            return True
-
-    running = RunningJob(Ending())  # type: ignore[arg-type]
-    running.wait()
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert [type(error) for error in raised] == [KafkaTimeoutError]

@@ -121,7 +121,7 @@ class CommitGate:
         )
 
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Where a new owner begins: what the broker acknowledged, or None."""
+        """Returns the offset where a new holder starts: the last one that the broker acknowledged, or None."""
         return self.committed.get(partition)
 
     def __repr__(self) -> str:

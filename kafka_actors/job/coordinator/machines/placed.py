@@ -1,11 +1,13 @@
-"""A partition of the member inside the job, a worker of the job, and what happens between the two.
+"""Partitions and workers as `Placement` knows them, and the facts that it reports of them.
 
-Each partition that the group gave to the job is in one of four states:
+Each partition that the group assigned to the job is in one of four states:
 
-    FREE      nobody has it; it is granted as soon as a ready worker is to have it
-    GRANTED   a worker has it under an epoch
-    DRAINING  its worker finishes what is in hand, commits and lets go, or the deadline passes
-    LEAVING   as DRAINING, but the group takes it away: it is forgotten afterwards, not granted again
+    FREE      no worker has it; it is granted as soon as the worker assignor gives it to a ready worker
+    GRANTED   a worker has it, under a grant epoch
+    DRAINING  its worker finishes the call in hand, commits and releases it, or the deadline passes
+    LEAVING   like DRAINING, but the group revokes it: afterwards it is forgotten, not granted again
+
+`LEGAL` has all transitions.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ LEGAL: dict[PlacementState, frozenset[PlacementState]] = {
 
 
 class Withdrawal(msgspec.Struct, frozen=True):
-    """A worker is to lose a partition, for a cause: see the event `PartitionMoved`."""
+    """A worker loses a partition. `cause`: as in the event `PartitionMoved`."""
 
     partition: TopicPartition
     worker: str
@@ -44,7 +46,7 @@ class Withdrawal(msgspec.Struct, frozen=True):
 
 
 class DrainEnd(msgspec.Struct, frozen=True):
-    """A drain ended. `outcome`: released by the worker, or forced at the deadline."""
+    """The end of a drain. `outcome`: released by the worker, or forced at the deadline."""
 
     partition: TopicPartition
     worker: str
@@ -52,11 +54,11 @@ class DrainEnd(msgspec.Struct, frozen=True):
 
 
 class PlacedPartition(msgspec.Struct):
-    """One partition.
+    """One partition of the job.
 
-    `continues`: the epoch under which its worker had it from an older incarnation, until the worker reports the
-    new one. `ordered_at`: the version of the worker's orders that say this of it; a report that has seen them and
-    does not name the partition means that the worker let go of it. `deadline`: when a drain is cut short.
+    `continues`: the epoch under which an older incarnation granted it to this worker, until the worker reports the new epoch.
+    `ordered_at`: the version of the worker's orders since which they have this state; a report that has seen them and lacks the
+    partition shows that the worker has released it. `deadline`: when a drain is forced.
     """
 
     partition: TopicPartition
@@ -74,8 +76,11 @@ class PlacedPartition(msgspec.Struct):
 
 
 class PlacedWorker(msgspec.Struct):
-    """A worker as the placement knows it: it takes part once `ready` and `connected`, and gives everything up when `retiring`. Of one that
-    is `silent` nobody hears; it may go on until `leased_until`, and keeps for so long what it has."""
+    """One worker of the job. It gets partitions once `ready` and `connected`, and is drained when `retiring`.
+
+    `silent`: nobody hears of it; it keeps its partitions until `leased_until`, because it may go on until then. `version`: of
+    its orders.
+    """
 
     capacity: float = 1.0
     ready: bool = False
@@ -87,5 +92,5 @@ class PlacedWorker(msgspec.Struct):
 
     @property
     def takes_part(self) -> bool:
-        """Whether it works on what it is given."""
+        """Whether it can work on partitions."""
         return self.ready and self.connected

@@ -1,7 +1,21 @@
-"""The second level of assignment: the member's partitions spread over the job's workers.
+"""Second level of assignment: the group assigns partitions to the job's member, `Placement` spreads them over the workers.
 
-What a worker should hold is derived from that as a whole (`orders`), so a lost or repeated message changes
-nothing. An epoch is (incarnation of the coordinator actor, n) and is never used twice.
+Theory of operation. Inputs are the group's assignment, the supervisor's workers, and the workers' reports. The worker assignor
+(sticky by default) computes the wanted holders; a free partition is granted, one with another holder is drained first. States of
+a partition: see `placed`. A worker's orders are derived from this state as a whole, under a version that rises with each
+change, so a lost, repeated or late message does no harm.
+
+- **Epochs.** Each grant has an epoch (incarnation of the coordinator actor, n), never used twice. Commits under any other epoch
+  are refused, so a worker that lost a partition can't move its offset.
+- **Drains.** A drain ends with a report that has seen the order and lacks the partition, or at its deadline. Nothing waits for a
+  worker.
+- **Dead and silent workers.** Partitions of a dead worker are free at once. Of a silent one (no message, or its node is called
+  dead after a silence) they stay until its lease has ended: it may still call the user's function.
+- **Start.** Workers come up one after the other. For `GATHER_S` after the first one, nothing that has a holder moves to
+  newcomers, so that the first isn't granted what is taken from it a moment later.
+- **Recovery.** A new incarnation grants nothing until the group has assigned partitions, and every worker of the older one has
+  reported under this incarnation, is dead, or can have no lease any more. What a worker reports stays with it, under a new
+  epoch that continues the old one (`adopt`), so its calls in hand go on.
 """
 
 from __future__ import annotations
@@ -30,38 +44,35 @@ class Placement:
         self.incarnation = incarnation
         self.assignor = assignor
         self.drain_timeout_s = drain_timeout_s
-        self.slots: dict[TopicPartition, PlacedPartition] = {}
+        self.partitions: dict[TopicPartition, PlacedPartition] = {}
         self.workers: dict[str, PlacedWorker] = {}
-        self._leased: dict[
-            str, float
-        ] = {}  # silent workers that are in no plan any more: when their leases end
-        self.held_back = False  # nothing is granted yet: more workers are about to come
-        self.expected = 0  # so many workers there are to be, retiring ones apart
+        self._leased: dict[str, float] = {}  # silent workers that the plan lacks: when their leases end
+        self.held_back = False  # grants nothing yet: more workers are about to come
+        self.expected = 0  # the number of workers when all are up, without retiring ones
         self.moves = 0
         self._events: list[PlacementEvent] = []
         self.changes = 0
         self._epochs = 0
         self.recovering = False
-        self._expected: dict[
-            str, float
-        ] = {}  # workers that may hold what an older incarnation granted: until when they are waited for
-        self._given = False
-        self._unplaced = False  # something changed since the worker assignor ran
+        # Workers that may hold what an older incarnation granted: until when they are waited for.
+        self._expected: dict[str, float] = {}
+        self._assigned = False
+        self._assignor_due = False  # something changed since the worker assignor ran
         self._newcomers = False  # new workers got ready, the first of them at that moment:
         self._newcomer_at: float | None = None
 
     # ------------------------------------------------------------ recovery of a new incarnation
 
     def recover(self, expected: Mapping[str, float]) -> None:
-        """Begins as a new incarnation beside workers of an older one: nothing is granted until the group has given
-        partitions, and each of the `expected` workers has registered, is dead, or is waited for no longer: its value is
-        the moment at which its lease under the older incarnation has ended for certain."""
+        """Begins as a new incarnation beside workers of an older one. `expected`: worker → the moment until which to wait for
+        it, when its lease of the older incarnation has ended for certain. Nothing is granted until the group has assigned
+        partitions, and each of these workers has registered, is dead, or is waited for no longer."""
         self._expected = dict(expected)
         self.recovering = bool(expected)
 
     def awaits(self, worker: str) -> bool:
-        """Whether the worker goes on with what it has, because a new incarnation doesn't know yet what that is."""
-        return self.recovering and (not self._given or worker in self._expected)
+        """Whether the worker keeps what it has for now, because this new incarnation doesn't know yet what that is."""
+        return self.recovering and (not self._assigned or worker in self._expected)
 
     def adopt(
         self,
@@ -70,72 +81,74 @@ class Placement:
         holdings: Iterable[HeldReport],
         partitions: Iterable[TopicPartition],
     ) -> None:
-        """What a worker held under the old incarnation stays with it, under a new epoch, if the group gives it.
+        """Takes a worker's first report to a new incarnation: what it holds stays with it, under a new epoch, if it is among
+        the group's `partitions`.
 
-        Only a report that has `seen` this incarnation counts: until then, late orders of the old one may still
-        change what the worker holds. Where two claim a partition, the one with the later grant has it: the other had
-        not let go in time.
+        Only a report that has `seen` this incarnation counts: before, late orders of the old one may still change what the
+        worker holds. If two workers claim a partition, the later grant counts: the other one had not released it in time.
         """
         if seen[0] != self.incarnation:
             return
-        given = set(partitions)
-        self._unplaced = True
+        assigned = set(partitions)
+        self._assignor_due = True
         for holding in holdings:
-            slot = self.slots.get(holding.partition)
-            if slot is None and holding.partition in given:
-                slot = self.slots[holding.partition] = PlacedPartition(holding.partition)
-            if slot is None or worker not in self.workers or slot.worker == worker:
+            placed = self.partitions.get(holding.partition)
+            if placed is None and holding.partition in assigned:
+                placed = self.partitions[holding.partition] = PlacedPartition(holding.partition)
+            if placed is None or worker not in self.workers or placed.worker == worker:
                 continue
             if (
-                slot.state is PlacementState.GRANTED
-                and slot.continues is not None
-                and slot.continues < holding.epoch
+                placed.state is PlacementState.GRANTED
+                and placed.continues is not None
+                and placed.continues < holding.epoch
             ):
-                self._leaves(slot, "conflict")
-                self._free(slot)
-            if slot.state is PlacementState.FREE:
-                self._grant(slot, worker, continues=holding.epoch)
+                self._leaves(placed, "conflict")
+                self._free(placed)
+            if placed.state is PlacementState.FREE:
+                self._grant(placed, worker, continues=holding.epoch)
         self._expected.pop(worker, None)
 
-    # ------------------------------------------------------------ the group's share
+    # ------------------------------------------------------------ the group's assignment
 
-    def give(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group assigned these to the job, in addition to what it has."""
-        self._given = self._unplaced = True
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Takes partitions that the group assigned, in addition to earlier ones."""
+        self._assigned = self._assignor_due = True
         for partition in partitions:
-            self.slots.setdefault(partition, PlacedPartition(partition))
+            self.partitions.setdefault(partition, PlacedPartition(partition))
 
-    def take_away(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
-        """The group revokes these: they are drained by the deadline and then forgotten."""
-        self._unplaced = True
+    def revoke(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
+        """Takes that the group revokes partitions: they are drained by the deadline and then forgotten."""
+        self._assignor_due = True
         for partition in partitions:
-            slot = self.slots.get(partition)
-            if slot is None:
+            placed = self.partitions.get(partition)
+            if placed is None:
                 continue
-            if slot.state is PlacementState.FREE:
-                del self.slots[partition]
-            elif slot.state is not PlacementState.LEAVING:
-                self._leaves(slot, "group_revoked")
-                self._drain(slot, PlacementState.LEAVING, deadline)
+            if placed.state is PlacementState.FREE:
+                del self.partitions[partition]
+            elif placed.state is not PlacementState.LEAVING:
+                self._leaves(placed, "group_revoked")
+                self._drain(placed, PlacementState.LEAVING, deadline)
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """The group gave these to somebody else already: dropped at once, without a drain."""
-        self._unplaced = True
+        """Takes that the group has assigned partitions to another member already: drops them at once, without a drain."""
+        self._assignor_due = True
         for partition in partitions:
-            slot = self.slots.pop(partition, None)
-            if slot is not None and slot.worker is not None:
-                self._leaves(slot, "group_lost")
-                self._touch(slot.worker)
+            placed = self.partitions.pop(partition, None)
+            if placed is not None and placed.worker is not None:
+                self._leaves(placed, "group_lost")
+                self._touch(placed.worker)
 
-    def move_on(self, partition: TopicPartition, now: float) -> None:
-        """Nothing happens on this partition: it is drained and granted anew, under another epoch."""
-        slot = self.slots.get(partition)
-        if slot is not None and slot.state is PlacementState.GRANTED:
-            self._leaves(slot, "stalled")
-            self._drain(slot, PlacementState.DRAINING, now + self.drain_timeout_s)
+    def regrant(self, partition: TopicPartition, now: float) -> None:
+        """Drains a stalled partition, to be granted again under another epoch."""
+        placed = self.partitions.get(partition)
+        if placed is not None and placed.state is PlacementState.GRANTED:
+            self._leaves(placed, "stalled")
+            self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
 
     def still_leaving(self, partitions: Iterable[TopicPartition]) -> bool:
-        return any(p in self.slots and self.slots[p].state is PlacementState.LEAVING for p in partitions)
+        return any(
+            p in self.partitions and self.partitions[p].state is PlacementState.LEAVING for p in partitions
+        )
 
     # ------------------------------------------------------------ workers
 
@@ -151,14 +164,14 @@ class Placement:
         known = self.workers.setdefault(worker, PlacedWorker())
         if known.connected != connected:
             known.connected = connected
-            self._unplaced = True
+            self._assignor_due = True
             self._newcomers = self._newcomers or known.takes_part
         if (known.capacity, known.retiring, known.silent) != (capacity, retiring, silent):
             known.capacity, known.retiring, known.silent = capacity, retiring, silent
-            self._unplaced = True
+            self._assignor_due = True
 
     def leased(self, worker: str, until: float) -> None:
-        """The worker may go on until then without being heard."""
+        """Records until when the worker may go on without being heard."""
         if (known := self.workers.get(worker)) is not None:
             known.leased_until = max(known.leased_until, until)
         if worker in self._expected:
@@ -167,14 +180,14 @@ class Placement:
     def worker_ready(self, worker: str) -> None:
         if worker in self.workers and not self.workers[worker].ready:
             self.workers[worker].ready = True
-            self._unplaced = True
+            self._assignor_due = True
             self._newcomers = self._newcomers or self.workers[worker].takes_part
 
     def remove_worker(self, worker: str, *, silent: bool = False) -> None:
-        """The worker is dead or gone: what it held is free at once. One that is `silent`, and was given up as dead, may only
-        be cut off: it has its lease, and a recovery goes on waiting for one that an older incarnation gave it."""
+        """Takes that a worker is dead or gone: its partitions are free at once. A `silent` one may only be cut off: its
+        partitions wait for its lease to end, and so does a recovery."""
         known = self.workers.pop(worker, None)
-        self._unplaced = True
+        self._assignor_due = True
         if known is not None and silent:
             self._leased[worker] = known.leased_until
         else:
@@ -182,54 +195,56 @@ class Placement:
             self._take_from(worker, "worker_died")
 
     def _take_from(self, worker: str, cause: str) -> None:
-        for slot in [s for s in self.slots.values() if s.worker == worker]:
-            self._leaves(slot, cause)
-            self._free(slot)
+        for placed in [s for s in self.partitions.values() if s.worker == worker]:
+            self._leaves(placed, cause)
+            self._free(placed)
 
     def _silent(self) -> dict[str, float]:
-        """The workers of which nothing is heard, and when their leases end."""
+        """Silent workers, and when their leases end."""
         silent = {name: known.leased_until for name, known in self.workers.items() if known.silent}
         return {**self._leased, **silent}
 
     def retired(self, worker: str) -> bool:
-        """Whether a retiring worker holds nothing any more."""
+        """Whether a retiring worker holds no partitions any more."""
         known = self.workers.get(worker)
         return (
-            known is not None and known.retiring and not any(s.worker == worker for s in self.slots.values())
+            known is not None
+            and known.retiring
+            and not any(s.worker == worker for s in self.partitions.values())
         )
 
     # ------------------------------------------------------------ steps
 
     def reported(self, worker: str, seen: Version, holdings: Iterable[HeldReport]) -> None:
-        """A worker's report: what it has been told of and holds no more is released.
+        """Takes a worker's report. A partition that it lacks, though its orders were seen, is released.
 
-        That is the end of a drain; or of one that an older incarnation began, and this one had not heard of when
-        it left the partition with its worker.
+        That ends a drain; also one that an older incarnation began, and this one didn't know of when it left the partition
+        with its worker.
         """
         held = {h.partition: h.epoch for h in holdings}
-        for slot in [s for s in self.slots.values() if s.worker == worker]:
-            if held.get(slot.partition) == slot.epoch:
+        for placed in [s for s in self.partitions.values() if s.worker == worker]:
+            if held.get(placed.partition) == placed.epoch:
                 if not self.recovering:  # until then somebody may claim it under a later one
-                    slot.continues = None
-            elif seen >= slot.ordered_at:
-                if slot.state in (PlacementState.DRAINING, PlacementState.LEAVING):
-                    self._events.append(DrainEnd(slot.partition, worker, "released"))
-                self._free(slot)
+                    placed.continues = None
+            elif seen >= placed.ordered_at:
+                if placed.state in (PlacementState.DRAINING, PlacementState.LEAVING):
+                    self._events.append(DrainEnd(placed.partition, worker, "released"))
+                self._free(placed)
 
     def poll(self, now: float) -> Ready[Never, PlacementEvent]:
         """Ends overdue drains, then moves and grants what the worker assignor wants; orders say the rest."""
         wake = self._advance(now)
-        events, self._events = self._events, []
-        return Ready(events=tuple(events), next_wake=wake)
+        events, self._events = tuple(self._events), []
+        return Ready(events=events, next_wake=wake)
 
     def _advance(self, now: float) -> float | None:
-        for slot in list(self.slots.values()):
-            if slot.state in (PlacementState.DRAINING, PlacementState.LEAVING) and now >= slot.deadline:
-                self._events.append(DrainEnd(slot.partition, slot.worker or "", "forced"))
-                self._free(slot)
+        for placed in list(self.partitions.values()):
+            if placed.state in (PlacementState.DRAINING, PlacementState.LEAVING) and now >= placed.deadline:
+                self._events.append(DrainEnd(placed.partition, placed.worker or "", "forced"))
+                self._free(placed)
         if self.recovering:
             until = max(self._expected.values(), default=now)
-            if not self._given or now < until:
+            if not self._assigned or now < until:
                 return min([*([until] if now < until else []), *self._deadlines()], default=None)
             self.recovering = False
         silent = self._silent()
@@ -237,19 +252,19 @@ class Placement:
             self._take_from(worker, "worker_silent")
             self._leased.pop(worker, None)
             del silent[worker]
-        gathered = self._gathering_until(now)
-        if self._unplaced and not self.held_back:
-            self._unplaced = False
-            self._place(now, gathering=gathered is not None)
-        gathering = [] if gathered is None else [gathered]
+        gather_until = self._waits_for_newcomers_until(now)
+        if self._assignor_due and not self.held_back:
+            self._assignor_due = False
+            self._place(now, gathering=gather_until is not None)
+        gathering = [] if gather_until is None else [gather_until]
         return min([*self._deadlines(), *silent.values(), *gathering], default=None)
 
     def _deadlines(self) -> list[float]:
-        return [s.deadline for s in self.slots.values() if s.deadline != float("inf")]
+        return [s.deadline for s in self.partitions.values() if s.deadline != float("inf")]
 
-    def _gathering_until(self, now: float) -> float | None:
-        """Workers that are started together come up one after the other. The first would be given what is taken from
-        it again for the others: so what has a worker stays there until all are up, or for a moment."""
+    def _waits_for_newcomers_until(self, now: float) -> float | None:
+        """Until when partitions with a holder stay there, because more workers come up; None once all are up, or `GATHER_S`
+        seconds after the first. Else the first worker would get partitions that move on a moment later."""
         if not self._newcomers:
             return None
         if self._newcomer_at is None:
@@ -259,54 +274,54 @@ class Placement:
         if now < until and not (all(w.takes_part for w in coming) and len(coming) >= self.expected):
             return until
         self._newcomers, self._newcomer_at = False, None
-        self._unplaced = True
+        self._assignor_due = True
         return None
 
     def _place(self, now: float, *, gathering: bool) -> None:
         live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
         wanted, silent, first = self._wanted(live), self._silent(), self._epochs == 0
-        for slot in self.slots.values():
-            target = wanted.get(slot.partition)
-            if slot.worker in silent:
-                continue  # nobody could tell it to drain
-            if slot.state is PlacementState.FREE and target is not None:
+        for placed in self.partitions.values():
+            target = wanted.get(placed.partition)
+            if placed.worker in silent:
+                continue  # no order to drain could reach it
+            if placed.state is PlacementState.FREE and target is not None:
                 if not (gathering and first):
-                    self._grant(slot, target)
+                    self._grant(placed, target)
             elif (
-                slot.state is PlacementState.GRANTED
-                and target != slot.worker
-                and self._must_move(slot, target)
+                placed.state is PlacementState.GRANTED
+                and target != placed.worker
+                and self._must_move(placed, target)
             ):
-                if gathering and not self.workers[slot.worker or ""].retiring:
+                if gathering and not self.workers[placed.worker or ""].retiring:
                     continue
-                self._leaves(slot, "worker_retired" if self._retires(slot) else "balance")
-                self._drain(slot, PlacementState.DRAINING, now + self.drain_timeout_s)
+                self._leaves(placed, "worker_retired" if self._retires(placed) else "balance")
+                self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
                 self.moves += 1
 
-    def _must_move(self, slot: PlacedPartition, target: str | None) -> bool:
+    def _must_move(self, placed: PlacedPartition, target: str | None) -> bool:
         # With nobody to take it over, a partition stays, unless its own worker is to retire.
-        return target is not None or self._retires(slot)
+        return target is not None or self._retires(placed)
 
-    def _retires(self, slot: PlacedPartition) -> bool:
-        holder = self.workers.get(slot.worker or "")
+    def _retires(self, placed: PlacedPartition) -> bool:
+        holder = self.workers.get(placed.worker or "")
         return holder is not None and holder.retiring
 
-    def _leaves(self, slot: PlacedPartition, cause: str) -> None:
-        """A worker is to lose a partition; one that is on its way out already has its cause."""
-        if slot.state is PlacementState.GRANTED:
-            self._events.append(Withdrawal(slot.partition, slot.worker or "", cause))
+    def _leaves(self, placed: PlacedPartition, cause: str) -> None:
+        """Reports that a worker loses a granted partition; one that drains already has its cause."""
+        if placed.state is PlacementState.GRANTED:
+            self._events.append(Withdrawal(placed.partition, placed.worker or "", cause))
 
     def _wanted(self, live: Mapping[str, PlacedWorker]) -> dict[TopicPartition, str]:
-        """What the worker assignor makes of the partitions that stay with the job."""
-        staying = [s for s in self.slots.values() if s.state is not PlacementState.LEAVING]
+        """Has the worker assignor spread the partitions that stay with the job."""
+        staying = [s for s in self.partitions.values() if s.state is not PlacementState.LEAVING]
         if not live or not staying:
             return {}
         topics: dict[str, list[int]] = {}
         owned: dict[str, list[tuple[str, int]]] = {w: [] for w in live}
-        for slot in staying:
-            topics.setdefault(slot.partition.topic, []).append(slot.partition.partition)
-            if slot.worker in owned and slot.state is PlacementState.GRANTED:
-                owned[slot.worker].append(slot.partition)
+        for placed in staying:
+            topics.setdefault(placed.partition.topic, []).append(placed.partition.partition)
+            if placed.worker in owned and placed.state is PlacementState.GRANTED:
+                owned[placed.worker].append(placed.partition)
         members = {
             worker: Member(topics=frozenset(topics), owned=tuple(owned[worker]), capacity=known.capacity)
             for worker, known in live.items()
@@ -314,52 +329,52 @@ class Placement:
         assigned = self.assignor.assign(topics, members)
         return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
 
-    def _grant(self, slot: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
-        slot.become(PlacementState.GRANTED)
+    def _grant(self, placed: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
+        placed.become(PlacementState.GRANTED)
         self._epochs += 1
-        slot.worker, slot.epoch, slot.continues = worker, (self.incarnation, self._epochs), continues
+        placed.worker, placed.epoch, placed.continues = worker, (self.incarnation, self._epochs), continues
         self._touch(worker)
-        slot.ordered_at = self._version(worker)
+        placed.ordered_at = self._version(worker)
 
-    def _drain(self, slot: PlacedPartition, state: PlacementState, deadline: float) -> None:
-        slot.become(state)
-        assert slot.worker is not None  # only what is granted is drained
-        self._touch(slot.worker)
-        slot.ordered_at = self._version(slot.worker)
-        slot.deadline = min(slot.deadline, deadline)
+    def _drain(self, placed: PlacedPartition, state: PlacementState, deadline: float) -> None:
+        placed.become(state)
+        assert placed.worker is not None  # only what is granted is drained
+        self._touch(placed.worker)
+        placed.ordered_at = self._version(placed.worker)
+        placed.deadline = min(placed.deadline, deadline)
 
-    def _free(self, slot: PlacedPartition) -> None:
-        """Ends a worker's hold: from here on its commits are refused."""
-        self._unplaced = True
-        if slot.worker is not None:
-            self._touch(slot.worker)
-        if slot.state is PlacementState.LEAVING:
-            del self.slots[slot.partition]
+    def _free(self, placed: PlacedPartition) -> None:
+        """Takes a partition from its worker, whose commits are refused from now on."""
+        self._assignor_due = True
+        if placed.worker is not None:
+            self._touch(placed.worker)
+        if placed.state is PlacementState.LEAVING:
+            del self.partitions[placed.partition]
             return
-        slot.become(PlacementState.FREE)
-        slot.worker = slot.epoch = slot.continues = None
-        slot.deadline = float("inf")
+        placed.become(PlacementState.FREE)
+        placed.worker = placed.epoch = placed.continues = None
+        placed.deadline = float("inf")
 
     def _touch(self, worker: str) -> None:
         self.changes += 1
         if worker in self.workers:
             self.workers[worker].version += 1
 
-    # ------------------------------------------------------------ what it says
+    # ------------------------------------------------------------ queries
 
     def holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
-        """The epoch under which the worker holds the partition, draining included; None if it does not."""
-        slot = self.slots.get(partition)
-        return slot.epoch if slot is not None and slot.worker == worker else None
+        """Returns the epoch under which the worker holds the partition, draining included; None if it doesn't."""
+        placed = self.partitions.get(partition)
+        return placed.epoch if placed is not None and placed.worker == worker else None
 
     def served(self) -> frozenset[TopicPartition]:
-        """Partitions that a worker has; all, while there is no worker to give them to or it is too early to."""
+        """Returns the partitions that a worker has; all, while no worker can take them or it is too early."""
         able = any(known.ready and not known.retiring for known in self.workers.values())
         waits = self.recovering or self.held_back or not able
-        return frozenset(p for p, slot in self.slots.items() if waits or slot.worker is not None)
+        return frozenset(p for p, placed in self.partitions.items() if waits or placed.worker is not None)
 
     def version(self, worker: str) -> Version:
-        """Rises with each change of what the worker may hold. A new incarnation says nothing before it knows what it has."""
+        """Returns the version of the worker's orders, which rises with each change of what it may hold."""
         if self.awaits(worker):
             return self.incarnation, 0
         return self._version(worker)
@@ -369,10 +384,10 @@ class Placement:
         return self.incarnation, known.version if known else 0
 
     def held(self, worker: str, states: frozenset[PlacementState]) -> list[PlacedPartition]:
-        return [s for s in self.slots.values() if s.worker == worker and s.state in states]
+        return [s for s in self.partitions.values() if s.worker == worker and s.state in states]
 
     def __repr__(self) -> str:
         counts = {state.value: 0 for state in PlacementState}
-        for slot in self.slots.values():
-            counts[slot.state.value] += 1
+        for placed in self.partitions.values():
+            counts[placed.state.value] += 1
         return f"<Placement {counts} workers={sorted(self.workers)} moves={self.moves}>"

@@ -1,4 +1,10 @@
-"""Partitions with records to read on which nothing happens: the heartbeat of one member says nothing about them."""
+"""Stalled partitions: those with records to read whose processed offset does not move.
+
+Theory of operation. The group's broker sees heartbeats of the whole job, not the progress of each partition, so a partition that
+hangs would stay unread. Each report of a worker is an observation: its partition's processed offset and the end of the log. A
+partition that lags, and has kept its worker and its offset for `max_poll_interval_ms`, is stalled: the coordinator drains it
+and grants it anew. It counts again from then on, so a lasting stall is reported once per interval. Pauses count for nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ __all__ = ["StallDetector"]
 
 
 class LastMovement(msgspec.Struct):
-    """How far a partition was, and since when."""
+    """Worker and processed offset of a partition, and since when they are the same (monotonic seconds)."""
 
     worker: str
     processed: int | None
@@ -18,7 +24,7 @@ class LastMovement(msgspec.Struct):
 
 
 class StallDetector:
-    """Remembers when each partition last moved; one that lags and has not moved for `limit_s` is stalled."""
+    """Remembers when each partition last moved. `limit_s`: seconds without movement after which a lagging one is stalled."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -27,7 +33,7 @@ class StallDetector:
     def observe(
         self, partition: TopicPartition, worker: str, processed: int | None, end: int | None, now: float
     ) -> float | None:
-        """Takes in a report. Returns for how long the partition has stalled, once for each full limit."""
+        """Takes a reported partition. Returns the seconds for which it has stalled, once for each full limit; else None."""
         seen = self._seen.get(partition)
         idle = end is not None and processed is not None and processed >= end
         if seen is None or idle or (seen.worker, seen.processed) != (worker, processed):
@@ -43,6 +49,6 @@ class StallDetector:
         self._seen.pop(partition, None)
 
     def restart(self, now: float) -> None:
-        """A pause has ended: it was no stall."""
+        """Counts from `now` on for all partitions: a pause was no stall."""
         for seen in self._seen.values():
             seen.since = now

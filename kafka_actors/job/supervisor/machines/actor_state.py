@@ -1,11 +1,13 @@
-"""An actor as its supervisor knows it: the role that it fills, and what was heard of it.
+"""An actor as its supervisor knows it: its role, its state, and when it was last heard.
 
-It goes through
+States:
 
     STARTING   created; has not answered yet (not placed, or its process is coming up)
-    PLACED     answers; a worker makes the user's class now
+    PLACED     answers; a worker constructs the user's class now
     READY      works
     SUSPECT    has not answered a ping within its deadline
+
+STARTING → PLACED → READY ⇄ SUSPECT; a dead actor is forgotten. `LEGAL` has all transitions.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ __all__ = ["ActorKey", "ActorRecord", "ActorState"]
 
 
 class ActorKey(NamedTuple):
-    """One role of the job: metadata, coordinator, connection (to a broker, on a node), worker (by number), or
-    spare (on a node): a connection actor that is up and has no broker yet."""
+    """One role of the job. `kind`: metadata, coordinator, connection (`number` is its broker), worker, or spare: a connection
+    actor that is up and has no broker yet. `node`: of connections and spares, the node where they have to run."""
 
     kind: str
     number: int = 0
@@ -46,10 +48,10 @@ LEGAL: dict[ActorState, frozenset[ActorState]] = {
 
 
 class ActorRecord(msgspec.Struct):
-    """An actor that was started. Times are monotonic seconds.
+    """A started actor. Times are monotonic seconds.
 
-    `ping_sent_at`: the first ping that it has not answered; `again_at`: when the next one is due, where the last one's call
-    failed.
+    `ping_sent_at`: the first unanswered ping. `again_at`: when to ping again after a ping got lost. `busy_since`: begin of the
+    current call of the user's function. `probed_at`: the last probe of its process.
     """
 
     incarnation: int
@@ -76,11 +78,11 @@ class ActorRecord(msgspec.Struct):
         return self.state is not ActorState.STARTING
 
     def overdue(self, now: float, timeout_s: float) -> bool:
-        """Whether a ping has had no answer for so long."""
+        """Whether a ping has been unanswered for `timeout_s` seconds."""
         return self.ping_sent_at is not None and now >= self.ping_sent_at + timeout_s
 
     def heard_of_again(self, now: float) -> None:
-        """Its node answers: it has its time to do so too, and says itself which call it is at."""
+        """Starts its deadlines anew, after its node has answered again. Its next pong tells about its current call."""
         self.busy_since = None
         self.last_pong = now if self.last_pong is not None else None
         self.ping_sent_at = now if self.ping_sent_at is not None else None
@@ -89,8 +91,8 @@ class ActorRecord(msgspec.Struct):
             self.placed_at = now if self.placed_at is not None else None
 
     def sleep(self, seconds: float) -> None:
-        """Moves what a silence, and the time to start, are counted from. Which call it is at now it says itself: the last one
-        that was told of may be long over."""
+        """Moves its deadlines by the time in which the supervisor slept. Its next pong tells about its current call: the last
+        known one may be long over."""
         self.busy_since = None
         if self.ping_sent_at is not None:
             self.ping_sent_at += seconds

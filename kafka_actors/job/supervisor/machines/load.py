@@ -1,7 +1,14 @@
-"""What a job has to do, measured: from successive observations to rates, the backlog, and the workers it needs.
+"""Load of a job: rates, backlog and the number of workers needed, computed from successive observations.
 
-Offsets are counted, not records, so that what waits and what is done are in the same unit; where a log was compacted
-both have the same gaps.
+Theory of operation. Each observation has, for each partition, the end of its log and how far it is processed, and for each
+worker the seconds it was at work since its start. Offsets are counted, not records, so that backlog and work are in one unit;
+in a compacted log both have the same gaps.
+
+The pace, what one worker does in a second of work, is the work done divided by the time at work, between moments in which calls
+had ended. Arrivals are averaged over the whole window (`target_lag_seconds`), processing and utilization over a sixth of it.
+A partition needs `arriving / (pace · utilization)` workers to keep up and `lag / (pace · window)` to catch up in time, but
+never more than one, because its records can't be shared out; the sums over all partitions are the workers needed. Partitions of
+which nothing can be read need none.
 """
 
 from __future__ import annotations
@@ -17,19 +24,19 @@ from kafka_actors.types import TopicPartition
 __all__ = ["Load", "LoadMeter", "Observation", "PartitionLoad", "observed"]
 
 READABLE = ("", "buffer full", "no worker")
-"""Reasons why nothing is fetched of a partition that have to do with its worker, not with its broker."""
+"""Reasons for not fetching a partition that lie with its worker, not with its broker."""
 SAMPLES = 15
-"""So many moments of the window are remembered: with thousands of partitions each is big."""
+"""Samples kept of one window: with thousands of partitions each is big."""
 RECENT = 6
-"""What is going on now is measured over this part of the window."""
+"""The fraction of the window, a sixth, over which recent rates are measured."""
 RECENT_AT_LEAST_S = 3.0
 LATELY, IN_WINDOW = 2, 4
-"""From so many calls at least a pace is taken, if there have been so many."""
+"""The pace is taken over at least this many calls, recently and in the whole window, if there were as many."""
 
 
 class PartitionLoad(msgspec.Struct, frozen=True):
-    """One partition. `end`: the offset behind its last record; `done`: behind the last one that was processed; None while
-    not known. `blocked`: nothing can be read of it now, whoever tries."""
+    """One partition. `end`: the offset after its last record; `done`: after the last processed one; None while unknown.
+    `blocked`: nothing can be read of it now, by any worker."""
 
     end: int | None
     done: int | None
@@ -37,8 +44,8 @@ class PartitionLoad(msgspec.Struct, frozen=True):
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """A job at one moment. `busy_s`: worker → the seconds it has been at work since its start. `wanted`: how many
-    workers there should be; `ready`: how many of these work."""
+    """A job at one moment. `busy_s`: worker → seconds at work since its start. `wanted`: the number of workers that there
+    should be; `ready`: how many of them work."""
 
     partitions: Mapping[TopicPartition, PartitionLoad]
     busy_s: Mapping[str, float]
@@ -49,7 +56,7 @@ class Observation(msgspec.Struct, frozen=True):
 def observed(
     status: CoordinatorStatus, ends: Mapping[TopicPartition, int], wanted: int, ready: int
 ) -> Observation:
-    """A job as its coordinator sees it. `ends`: where a bounded run ends; empty for one that isn't."""
+    """Makes an observation of a coordinator's status. `ends`: where a bounded run ends; empty for an unbounded one."""
     partitions = {}
     for p in status.partitions:
         at = TopicPartition(p.topic, p.partition)
@@ -60,12 +67,12 @@ def observed(
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What the job has to do. Rates are offsets a second.
+    """Load of a job at one moment. Rates are offsets a second.
 
-    `pace`: what one worker does in a second of work; None while no work was seen. `busy`: the share of its time that the
-    busiest worker was at work lately. `blocked`: partitions of which nothing can be read. `for_rate` and `for_lag`:
-    how many workers keep up with what comes in, and how many do what waits in time; `workers` covers both. `alone`:
-    partitions that one worker can't do alone.
+    `pace`: of one worker, per second of work; None until a call has ended. `busy`: the recent utilization of the busiest
+    worker, 0 to 1. `blocked`: the number of partitions of which nothing can be read. `for_rate` and `for_lag`: workers needed
+    to keep up, and to catch up in time; `workers` covers both. `alone`: partitions with more backlog than one worker can
+    process in time.
     """
 
     partitions: int
@@ -81,14 +88,14 @@ class Load(msgspec.Struct, frozen=True):
     alone: tuple[TopicPartition, ...] = ()
 
     def seconds(self, workers: int) -> float | None:
-        """How long so many workers take for what waits; None while the pace isn't known."""
+        """Returns how many seconds this number of workers takes for the backlog; None while the pace isn't known."""
         if not self.lag:
             return 0.0
         return None if not self.pace else self.lag / (self.pace * max(1, workers))
 
 
 class LoadSample(msgspec.Struct, frozen=True):
-    """The counters at one moment."""
+    """Counters at one moment."""
 
     at: float
     done: int
@@ -97,7 +104,7 @@ class LoadSample(msgspec.Struct, frozen=True):
 
 
 class ProgressStep(msgspec.Struct, frozen=True):
-    """A moment in which more had been done than before."""
+    """Counters at a moment in which more was done than at the last one."""
 
     at: float
     done: int
@@ -105,8 +112,8 @@ class ProgressStep(msgspec.Struct, frozen=True):
 
 
 class WorkerThroughput:
-    """What a worker does in a second of work: from one moment in which a call had ended to another, so that a call
-    that lasts longer than what is looked at is not cut in two."""
+    """Pace of one worker: work per second at work, measured between moments in which calls had ended, so that a call longer
+    than the window is not cut in two."""
 
     def __init__(self, window_s: float, recent_s: float) -> None:
         self._window_s = window_s
@@ -115,8 +122,8 @@ class WorkerThroughput:
         self.value: float | None = None
 
     def add(self, now: float, done: int, busy_s: float) -> None:
-        """The counters now. Of the pace lately and that over the window the higher one counts: workers with little
-        to do are slow, because each call costs something."""
+        """Takes the counters now. The higher of the recent pace and the window's counts: workers with little to do are slow,
+        because each call has a fixed cost."""
         last = self._steps[-1] if self._steps else None
         if last is not None and (done <= last.done or busy_s <= last.busy_s):
             return
@@ -135,7 +142,7 @@ class WorkerThroughput:
 
 
 class LoadMeter:
-    """Feed it observations in the order of their times."""
+    """Computes the load from observations, which come in the order of their times."""
 
     def __init__(self, window_s: float, utilization: float) -> None:
         self._window_s = window_s
@@ -150,7 +157,7 @@ class LoadMeter:
         self._pace = WorkerThroughput(window_s, self.recent_s)
 
     def observe(self, seen: Observation, now: float) -> Load:
-        """The load at `now`."""
+        """Takes an observation at `now`, in monotonic seconds. Returns the load."""
         self._count(seen)
         ends = {p: load.end for p, load in seen.partitions.items() if load.end is not None}
         for partition, end in ends.items():
@@ -162,7 +169,7 @@ class LoadMeter:
         return self._load(seen, current, self._at(now - self._window_s), self._at(now - self.recent_s))
 
     def _count(self, seen: Observation) -> None:
-        """A partition that goes back, because its worker died, is worked on again: that counts from there."""
+        """Counts new work. A partition whose worker died goes back, and its work is counted again from there."""
         for partition, load in seen.partitions.items():
             if load.done is not None:
                 self._done += max(0, load.done - self._done_at.get(partition, load.done))
@@ -179,11 +186,11 @@ class LoadMeter:
             self._samples.popleft()
 
     def _at(self, moment: float) -> LoadSample:
-        """The youngest sample that is at least so old, else the oldest."""
+        """Returns the newest sample at or before the moment, else the oldest."""
         return next((s for s in reversed(self._samples) if s.at <= moment), self._samples[0])
 
     def _load(self, seen: Observation, current: LoadSample, since: LoadSample, recent: LoadSample) -> Load:
-        # Before the first observation nothing is known to have come in, so a backlog at the start is no rate.
+        # A backlog at the start is no rate: nothing is known of arrivals before the first observation.
         span = max(self._window_s, current.at - since.at)
         pace = self._pace.value
         lag = arrived = blocked = 0
@@ -199,7 +206,7 @@ class LoadMeter:
             blocked += load.blocked
             if load.blocked or not pace:
                 continue
-            # A partition is one worker's at most, however much there is to do.
+            # A partition needs one worker at most, however much there is to do.
             by_rate = came / span / (pace * self._utilization)
             by_lag = waits / (pace * self._window_s)
             for_rate += min(1.0, by_rate)

@@ -1,8 +1,8 @@
-"""Nodes of the Ray cluster as a job's actors show them: on which nobody answers, and whom to ask about a silent actor.
+"""Health of the Ray cluster's nodes, judged by a job's actors: silent nodes, and witnesses for silent actors.
 
-A supervisor sees the processes of its own node. Of the others it knows only what actors there answer: while one does, it
-can say of each process of its node whether that runs. Where all are silent, the node may be gone, frozen, cut off or
-overloaded, and its actors may go on for as long as their lease lasts; only Ray knows more, and later.
+A supervisor sees the processes of its own node only. About other nodes it asks the actors there: while one answers, it can
+tell whether any process of its node runs. Where all are silent, the node may be gone, frozen, cut off or overloaded; its
+workers may go on until their leases end (`job/machines/lease.py`), and only Ray finds out more, later.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ __all__ = ["AnsweringNode", "NodeHealth", "SilentNode"]
 
 
 class SilentNode(NamedTuple):
-    """No actor on the node has answered for so many seconds. What its workers have may go to others when their leases
-    are over."""
+    """No actor on the node has answered for `seconds`. The partitions of its workers may go to others once their leases
+    have ended."""
 
     node: str
     seconds: float
 
 
 class AnsweringNode(NamedTuple):
-    """An actor on a node that was silent has answered."""
+    """An actor on a silent node has answered again."""
 
     node: str
 
 
 class NodeHealth:
-    """`own_node` is the supervisor's own node, `silent` are those on which all actors were silent at the last look."""
+    """Silent nodes: `silent`, as of the last `look`. `own_node`, the supervisor's, is never among them."""
 
     def __init__(self, own_node: str) -> None:
         self.own_node = own_node
@@ -39,7 +39,7 @@ class NodeHealth:
     def look(
         self, actual: Mapping[ActorKey, ActorRecord], now: float, timeout_s: float
     ) -> list[SilentNode | AnsweringNode]:
-        """Finds nodes that fell silent or answer again. An actor that has never answered says nothing about its node."""
+        """Returns the nodes that fell silent or answer again. An actor that has never answered says nothing about its node."""
         answers: dict[str, bool] = {}
         for known in actual.values():
             if known.has_answered:
@@ -63,8 +63,8 @@ class NodeHealth:
         timeout_s: float,
         but: ActorKey | None,
     ) -> ActorKey | None:
-        """An actor on the node that answers, and can say and do there what the supervisor can on its own, for which this
-        is None. Rather not a worker, which may hold the GIL."""
+        """Returns an actor on the node that answers, and can probe and kill processes there; None for the supervisor's own
+        node. Prefers library actors to workers, which may hold the GIL."""
         if node == self.own_node:
             return None
         others = [

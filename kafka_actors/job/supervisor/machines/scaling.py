@@ -1,14 +1,18 @@
-"""How many workers a job should have: a number that somebody said, or what a policy makes of the load.
+"""Number of workers of a job: fixed by a user, or decided by the autoscaling policy from the load.
 
-The policy asks for as many workers as keep up with what comes in while they are busy for `target_utilization` of their
-time, and as work off what waits within `target_lag_seconds`. Between asking for more and for fewer lies a gap:
+Theory of operation. Once a second the policy gets an observation, and `LoadMeter` computes the load. It wants as many workers
+as keep up with arrivals while they are busy for `target_utilization` of their time, and as work off the backlog within
+`target_lag_seconds`. Hysteresis keeps it from moving up and down:
 
-    more    the backlog takes longer than the target, or the rate needs 1.1 times the workers there are; not before
-            all are up and `upscale_delay_seconds` have passed; at most four times as many in one step
-    fewer   what was needed at most in the last `downscale_delay_seconds` is less than there is
+    more    the backlog takes longer than the target, or the rate needs 1.1 times the present workers, for as long as
+            recent rates are measured over; not before all workers are up for `upscale_delay_seconds`; at most four times as
+            many in one step
+    fewer   the highest need of the last `downscale_delay_seconds` is less than the present number
 
-Where more would not help, none are asked for: the records of one partition can't be shared out, workers wait for
-records, or the last step brought nothing.
+It does not ask for more where that would not help: the records of one partition can't be shared out; workers wait for records
+(the busiest is at work for less than half of its time); or the last step brought less than a fifth of what it should have,
+because something else is the limit. Then no step follows for `downscale_delay_seconds`. `holding` says in words why a number
+that seems wrong stays.
 """
 
 from __future__ import annotations
@@ -30,12 +34,12 @@ STEP = 4
 LEAST_BUSY = 0.5
 NO_TIME_LEFT = 0.95
 LEAST_GAIN = 0.2
-"""The part of what more workers should have brought that counts as a gain."""
+"""The fraction of the expected gain that more workers must bring to count as useful."""
 REMEMBERED = 20
 
 
 class ScalingDecision(msgspec.Struct, frozen=True):
-    """A change of the number of workers. `at`: monotonic seconds."""
+    """Change of the number of workers. `at`: monotonic seconds."""
 
     at: float
     before: int
@@ -44,11 +48,11 @@ class ScalingDecision(msgspec.Struct, frozen=True):
 
 
 class WorkerCount:
-    """The last thing said counts: `say` a number and it stays, `say` a policy and it decides from then on."""
+    """Number of workers, as last set: a number stays, a policy decides from then on."""
 
-    def __init__(self, said: int | Autoscale) -> None:
-        self.workers = said if isinstance(said, int) else said.first
-        self.policy: AutoscalePolicy | None = None if isinstance(said, int) else AutoscalePolicy(said)
+    def __init__(self, wanted: int | Autoscale) -> None:
+        self.workers = wanted if isinstance(wanted, int) else wanted.first
+        self.policy: AutoscalePolicy | None = None if isinstance(wanted, int) else AutoscalePolicy(wanted)
         self.decisions: deque[ScalingDecision] = deque(maxlen=REMEMBERED)
         self._changes = 0
         self.load: Load | None = None
@@ -59,27 +63,29 @@ class WorkerCount:
 
     @property
     def holding(self) -> str:
-        """Why there aren't more or fewer workers now; empty where nobody decides, or nothing is amiss."""
+        """Reason why the policy doesn't change the number; empty without a policy, or if the number seems right."""
         return self.policy.holding if self.policy is not None else ""
 
-    def set_workers(self, said: int | Autoscale, now: float) -> ScalingDecision | None:
-        """A user asks for a number of workers, or for a policy. Returns the change, if it is one."""
-        if isinstance(said, Autoscale):
-            self.policy = AutoscalePolicy(said)
+    def set_workers(self, wanted: int | Autoscale, now: float) -> ScalingDecision | None:
+        """Sets a number or a policy. Returns the change of the number, if there is one."""
+        if isinstance(wanted, Autoscale):
+            self.policy = AutoscalePolicy(wanted)
             return None
         replaced = self.autoscale
         self.policy = self.load = None
-        reason = f"scale({said})" + (f" instead of {replaced}" if replaced is not None else "")
+        reason = f"scale({wanted})" + (f" instead of {replaced}" if replaced is not None else "")
         return (
-            self._changed(ScalingDecision(now, self.workers, said, reason)) if said != self.workers else None
+            self._changed(ScalingDecision(now, self.workers, wanted, reason))
+            if wanted != self.workers
+            else None
         )
 
     def revert(self, workers: int, reason: str, now: float) -> ScalingDecision:
-        """What was said can't be had: back to so many."""
+        """Goes back to so many workers, because more found no place."""
         return self._changed(ScalingDecision(now, self.workers, workers, reason))
 
     def observe(self, seen: Observation, now: float) -> ScalingDecision | None:
-        """What the policy makes of the job as it is now."""
+        """Feeds an observation to the policy, if there is one. Returns its change, if any."""
         if self.policy is None:
             return None
         decision = self.policy.observe(seen, now)
@@ -93,12 +99,12 @@ class WorkerCount:
         return decision
 
     def numbered(self) -> Iterable[tuple[int, ScalingDecision]]:
-        """The last decisions, each with its number; the first of all has 1."""
+        """Returns the last decisions with their numbers; the job's first one has number 1."""
         return enumerate(self.decisions, self._changes - len(self.decisions) + 1)
 
 
 class AutoscalePolicy:
-    """One `Autoscale` at work."""
+    """Decides by one `Autoscale`; see the module's theory of operation."""
 
     def __init__(self, autoscale: Autoscale) -> None:
         self.autoscale = autoscale
@@ -106,16 +112,16 @@ class AutoscalePolicy:
         self.holding = ""
         self._meter = LoadMeter(autoscale.target_lag_seconds, autoscale.target_utilization)
         self._peak = RollingMaximum(autoscale.downscale_delay_seconds)
-        # What the workers there are do has to have been seen first.
-        self._patience_s = max(autoscale.upscale_delay_seconds, self._meter.recent_s)
-        self._up_since: float | None = None  # all workers have been up since then
-        self._trial: tuple[int, float] | None = None  # workers and rate before the last step for a backlog
+        # The present workers' rate has to be measured first.
+        self._upscale_after_s = max(autoscale.upscale_delay_seconds, self._meter.recent_s)
+        self._up_since: float | None = None  # since when all workers are up
+        self._trial: tuple[int, float] | None = None  # workers and rate before the last step up
         self._in_vain_until = -math.inf
         self._too_many_since: float | None = None
         self._short_since: float | None = None
 
     def observe(self, seen: Observation, now: float) -> ScalingDecision | None:
-        """The change to make now, if any; otherwise `holding` may say why there is none."""
+        """Returns the change to make now, if any; else `holding` may say why there is none."""
         self.load = load = self._meter.observe(seen, now)
         self.holding = ""
         if seen.ready < seen.wanted:
@@ -142,12 +148,12 @@ class AutoscalePolicy:
         return ScalingDecision(now, seen.wanted, after, reason)
 
     def _need(self, load: Load, workers: int) -> float:
-        """While there is work and no pace, nothing says that fewer would do; nor do partitions that can't be read."""
+        """Workers needed. With work but no known pace that is the present number; blocked partitions keep their share."""
         if load.pace is None and (load.lag or load.arriving):
             return workers
         return max(load.workers, workers * load.blocked / load.partitions)
 
-    # ------------------------------------------------------------ whatever the load
+    # ------------------------------------------------------------ bounds
 
     def _bounded(self, workers: int, least: int) -> tuple[int, str] | None:
         if workers < least:
@@ -175,12 +181,12 @@ class AutoscalePolicy:
         if after <= workers:
             self.holding = self._all_there_may_be(load, workers)
             return None
-        # Workers that had little to do look slow until what came has been worked on for a while.
+        # Workers that had little to do look slow until they have worked on the new records for a while.
         self._short_since = now if self._short_since is None else self._short_since
         self.holding = self._not_yet(load, seen, behind, now)
         if self.holding:
             return None
-        # Only workers that have no time left show with their rate what so many can do.
+        # The rate shows what so many workers can do only if they had no time left.
         self._trial = (workers, load.done) if behind or load.busy >= NO_TIME_LEFT else None
         return after, self._why_more(load, workers, behind)
 
@@ -190,15 +196,15 @@ class AutoscalePolicy:
         return f"no more than {_count(workers)}: {why}"
 
     def _not_yet(self, load: Load, seen: Observation, behind: bool, now: float) -> str:
-        """Why no more workers are asked for though they seem to be needed; empty if they are."""
+        """Returns why no more workers are wanted though the load asks for them; empty if they are."""
         if self._up_since is None:
             return f"{seen.wanted - seen.ready} of {seen.wanted} workers are still starting"
         if now < self._in_vain_until:
             return f"more workers did no more than {seen.wanted}: something else is the limit"
         if self._short_since is None or now < self._short_since + self._meter.recent_s:
             return f"more workers seem to be needed, for less than {self._meter.recent_s:g} s"
-        if now < self._up_since + self._patience_s:
-            return f"{seen.wanted} workers have not been up for {self._patience_s:g} s"
+        if now < self._up_since + self._upscale_after_s:
+            return f"{seen.wanted} workers have not been up for {self._upscale_after_s:g} s"
         if behind and load.busy < LEAST_BUSY:
             return f"workers wait for records: the busiest is at work for {load.busy:.0%} of its time"
         if behind and self._was_in_vain(load, seen.wanted):
@@ -208,7 +214,7 @@ class AutoscalePolicy:
         return ""
 
     def _was_in_vain(self, load: Load, workers: int) -> bool:
-        """Whether the last step brought less than a fifth of what it should have."""
+        """Whether the last step up brought less than a fifth of what it should have."""
         if self._trial is None:
             return False
         before, done = self._trial
@@ -228,14 +234,14 @@ class AutoscalePolicy:
     # ------------------------------------------------------------ fewer
 
     def _fewer(self, load: Load, workers: int, least: int, now: float) -> tuple[int, str] | None:
-        peak, seconds = self._peak.over_all(now), self.autoscale.downscale_delay_seconds
+        peak, seconds = self._peak.maximum(now), self.autoscale.downscale_delay_seconds
         after = workers if peak is None else max(least, math.ceil(peak))
         if after >= workers:
             self._too_many_since = None
             return None
         if self._too_many_since is None:
             self._too_many_since = now
-        # While the peak goes down with each moment, one step a little later spares many small ones.
+        # While the peak still falls, one step a little later replaces many small ones.
         falling = max(least, math.ceil(self._need(load, workers))) < after
         if falling and now < self._too_many_since + seconds:
             return None
@@ -248,12 +254,12 @@ class AutoscalePolicy:
 
 
 class RollingMaximum:
-    """The highest value of the last `span_s` seconds."""
+    """Maximum of the values of the last `span_s` seconds."""
 
     def __init__(self, span_s: float) -> None:
         self._span_s = span_s
         self._since: float | None = None
-        # Falling: a lower value that is older can't be the highest again.
+        # Falling values: an older and lower one can't become the maximum again.
         self._values: deque[tuple[float, float]] = deque()
 
     def add(self, now: float, value: float) -> None:
@@ -265,14 +271,14 @@ class RollingMaximum:
         while self._values[0][0] < now - self._span_s:
             self._values.popleft()
 
-    def over_all(self, now: float) -> float | None:
-        """None until values of the whole span are known."""
+    def maximum(self, now: float) -> float | None:
+        """Returns the maximum; None until values of the whole span are known."""
         if self._since is None or now - self._since < self._span_s:
             return None
         return self._values[0][1]
 
     def forget(self) -> None:
-        """Begins anew."""
+        """Drops all values: the span starts anew."""
         self._since = None
         self._values.clear()
 

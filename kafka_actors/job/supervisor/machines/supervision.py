@@ -1,10 +1,23 @@
 """Desired against actual: which actors a job should have, which it has, and what to do about the difference.
 
-An actor is forgotten when it is dead; its replacement gets the next incarnation. Who misses a ping is dead if its
-process is gone or stopped, as the supervisor sees on its own node, and an actor that answers on any other. Else a
-library actor has a little longer, because a busy machine makes it late, and replacing it would make the machine busier.
-A worker may be in native code that holds the GIL: it is ended only when one call of the user's function lasted for
-`max_poll_interval_ms`. On a node where all actors are silent nobody is judged (see `nodes`).
+Theory of operation. The shell sets the desired roles (`want`), feeds what it hears of actors (`placed`, `ponged`,
+`ping_failed`, `probed`, `died`), and carries out the actions that `poll` returns. A role such as `worker-0` is filled by one
+incarnation at a time; an actor that died is forgotten, and its role gets the next incarnation, at once the first time and
+with exponential backoff if replacements die young. States of an actor: see `actor_state`.
+
+An actor whose ping stays unanswered for `ping_timeout` is suspect, and its process is probed: by the supervisor itself on its
+own node, elsewhere by an actor of that node that answers.
+
+- Its process is gone or stopped: it is killed and replaced.
+- Its process runs, and it is a library actor: it has `LATE` ping timeouts, because a busy machine makes it late, and a
+  replacement would make the machine busier.
+- Its process runs, and it is a worker: it may be in native code that holds the GIL. It is killed only when one call of the
+  user's function, or its silence, lasts for `max_poll_interval_ms`.
+- All actors of its node are silent: nobody is judged (see `node_health`). Only Ray may call it dead.
+
+Before the job has started, an actor that isn't placed or ready within `start_timeout` fails the job. Afterwards a worker waits
+for a place for as long as it takes, and library actors are replaced. A worker whose process dies in the constructor of the
+user's class for the fifth time in a row fails the job. Time in which the supervisor itself was stopped counts for no deadline.
 """
 
 from __future__ import annotations
@@ -39,16 +52,18 @@ __all__ = [
 
 
 LATE = 4
-"""So many ping timeouts a library actor may take whose process runs."""
+"""Ping timeouts after which a library actor is killed although its process runs."""
 
 
 class StartActor(NamedTuple):
+    """Create an actor for this role."""
+
     key: ActorKey
     incarnation: int
 
 
 class KillActor(NamedTuple):
-    """`stuck`: because of a call of the user's function that it is at."""
+    """End the actor's process. `stuck`: because of its current call of the user's function."""
 
     key: ActorKey
     incarnation: int
@@ -57,20 +72,22 @@ class KillActor(NamedTuple):
 
 
 class DismissActor(NamedTuple):
-    """The actor is not wanted any more: it is to end by itself."""
+    """Have the actor end by itself: it is not wanted any more."""
 
     key: ActorKey
     incarnation: int
 
 
 class PingActor(NamedTuple):
+    """Call `ping`."""
+
     key: ActorKey
     incarnation: int
 
 
 class ProbeProcess(NamedTuple):
-    """Find out whether the actor's process is there and running: `witness`, an actor on its node, is asked; without one
-    it is the supervisor's own node."""
+    """Find out whether the actor's process exists and runs: by asking `witness`, an actor on its node; without one, by
+    looking at the supervisor's own node."""
 
     key: ActorKey
     incarnation: int
@@ -78,8 +95,8 @@ class ProbeProcess(NamedTuple):
 
 
 class FailJob(NamedTuple):
-    """The job can't go on: the actor was not placed, or not made, in time; or (`deaths`) its process ended that
-    often while it made the user's class."""
+    """Fail the job: the actor was not placed, or not ready, within `after_s` seconds; or its process died `deaths` times
+    in the constructor of the user's class."""
 
     key: ActorKey
     placed: bool
@@ -93,7 +110,7 @@ Action = (
 
 
 class SupervisionTimings(msgspec.Struct, frozen=True):
-    """All in seconds."""
+    """Intervals and limits, in seconds; see the module's theory of operation."""
 
     ping_interval: float = 1.0
     ping_timeout: float = 3.0
@@ -118,31 +135,31 @@ class Supervision:
         self.restarts: dict[ActorKey, int] = {}
         self._incarnations: dict[ActorKey, int] = {}
         self._failures: dict[ActorKey, int] = {}
-        self._unmade: dict[ActorKey, int] = {}
+        self._init_failures: dict[ActorKey, int] = {}
         self._not_before: dict[ActorKey, float] = {}
         self._dismissed: set[ActorKey] = set()
         self._polled_at: float | None = None
         self._actions: list[Action] = []
 
-    # ------------------------------------------------------------ what is wanted, what happened
+    # ------------------------------------------------------------ inputs
 
     def want(self, keys: Iterable[ActorKey], *, started: bool = False) -> None:
-        """Replaces the whole set of roles that should be filled. `started`: the job works, and goes on without a worker
-        until there is a place for it, however long that takes."""
+        """Replaces the set of roles that should be filled. `started`: the job works, and waits for a worker's place however
+        long that takes."""
         self.desired = set(keys)
         self._started = started
 
     def neighbour(self, node: str, now: float, but: ActorKey | None = None) -> ActorKey | None:
-        """An actor on this node that answers; None on the supervisor's own, and where there is none."""
+        """Returns an actor on this node that answers; None for the supervisor's own node, and if there is none."""
         return self._nodes.neighbour(node, self.actual, now, self.timings.ping_timeout, but)
 
     def is_deserted(self, node: str) -> bool:
-        """Whether no actor is left there that has ever answered."""
+        """Whether no actor is left on the node that has ever answered."""
         return not any(actual.node == node and actual.has_answered for actual in self.actual.values())
 
     @property
     def silent(self) -> frozenset[str]:
-        """The nodes on which all actors are silent."""
+        """Nodes on which all actors are silent."""
         return self._nodes.silent
 
     def is_current(self, key: ActorKey, incarnation: int) -> bool:
@@ -150,20 +167,20 @@ class Supervision:
         return actual is not None and actual.incarnation == incarnation
 
     def placed(self, key: ActorKey, incarnation: int, node: str, now: float) -> None:
-        """The actor has answered for the first time, from this node."""
+        """Takes the first answer of an actor, and its node."""
         if self.is_current(key, incarnation):
             self.actual[key].node = node
             self.ponged(key, incarnation, now, ready=False)
 
     def begins(self, key: ActorKey, incarnation: int, now: float) -> None:
-        """The actor is up, and begins only now: it has the time that it may take from here on."""
+        """Starts the time to start of an actor anew: it was up, but had to wait before it could begin."""
         if self.is_current(key, incarnation):
             self.actual[key].placed_at = now
 
     def ponged(
         self, key: ActorKey, incarnation: int, now: float, *, ready: bool = True, busy_s: float | None = None
     ) -> None:
-        """The actor answered a ping; `busy_s` is how long the user's function has been at its current call."""
+        """Takes a pong. `busy_s`: how long the current call of the user's function has lasted, None without one."""
         if not self.is_current(key, incarnation):
             return
         actual = self.actual[key]
@@ -177,12 +194,12 @@ class Supervision:
         actual.become(ActorState.READY if ready else ActorState.PLACED)
 
     def ping_failed(self, key: ActorKey, incarnation: int, now: float) -> None:
-        """A ping got lost on its way, and the actor isn't known to be dead: it is pinged again."""
+        """Takes that a ping got lost, though the actor isn't known to be dead: it is pinged again."""
         if self.is_current(key, incarnation):
             self.actual[key].again_at = now + self.timings.ping_interval
 
     def died(self, key: ActorKey, incarnation: int, now: float) -> bool:
-        """The runtime says that the actor is gone. Returns whether this was its current incarnation."""
+        """Takes a death notice. Returns whether it was of the current incarnation."""
         if not self.is_current(key, incarnation):
             return False
         self._forget(key, now)
@@ -194,14 +211,14 @@ class Supervision:
             self._actions.append(self._kill(key, "its process is stopped or gone", now))
 
     def took_over(self, key: ActorKey, now: float) -> None:
-        """A spare fills another role from now on. The next one waits until that has been dealt with."""
+        """Takes that a spare fills another role from now on. Its own replacement starts `spare_after` seconds later."""
         del self.actual[key]
         self._not_before[key] = now + self.timings.spare_after
 
-    # ------------------------------------------------------------ what to do
+    # ------------------------------------------------------------ decisions
 
     def poll(self, now: float) -> Ready[Action, Never]:
-        """Compares what there should be with what there is, and says what to do about it."""
+        """Compares the desired with the actual actors; returns actions, and when to be polled again."""
         self._allow_for_sleep(now)
         actions, self._actions = self._actions, []
         actions += self._nodes.look(self.actual, now, self.timings.ping_timeout)
@@ -211,8 +228,8 @@ class Supervision:
         for key in sorted(self.desired - self.actual.keys()):
             if key.kind == "spare" and key not in self._incarnations:
                 self._not_before.setdefault(key, now + self.timings.spare_after)
-            if self._unmade.get(key, 0) >= self.timings.unmade_limit:
-                actions.append(FailJob(key, True, 0.0, self._unmade[key]))
+            if self._init_failures.get(key, 0) >= self.timings.unmade_limit:
+                actions.append(FailJob(key, True, 0.0, self._init_failures[key]))
             elif key.node not in self.silent and now >= self._not_before.get(key, float("-inf")):
                 actions.append(self._start(key, now))
         for key in list(self.actual):
@@ -220,7 +237,7 @@ class Supervision:
         return Ready(tuple(actions), next_wake=self._next_wake(now))
 
     def _allow_for_sleep(self, now: float) -> None:
-        """A supervisor that was itself stopped, or starved, has heard nobody meanwhile: no deadline ran."""
+        """Moves all deadlines by the time in which the supervisor itself was stopped or starved, and could hear nobody."""
         asleep = 0.0 if self._polled_at is None else now - self._polled_at
         self._polled_at = now
         if asleep <= self.timings.ping_timeout:
@@ -238,7 +255,7 @@ class Supervision:
             if actual.again_at is not None:
                 times.append(actual.again_at)
             if actual.ping_sent_at is not None and not actual.has_answered:
-                continue  # it has no place yet, or its process comes up: only the time to start ends that
+                continue  # not placed, or its process comes up: only the time to start ends that
             if actual.ping_sent_at is not None:
                 times.append(
                     max(
@@ -253,7 +270,7 @@ class Supervision:
     def _start(self, key: ActorKey, now: float) -> StartActor:
         incarnation = self._incarnations.get(key, 0) + 1
         self._incarnations[key] = incarnation
-        # A worker that a job has again, because it grows again, replaces nobody.
+        # A worker that returns because the job grows again is no restart.
         if incarnation > 1 and key.kind != "spare" and key not in self._dismissed:
             self.restarts[key] = self.restarts.get(key, 0) + 1
         self._dismissed.discard(key)
@@ -279,7 +296,7 @@ class Supervision:
         return [*pings, ProbeProcess(key, actual.incarnation, self.neighbour(actual.node, now, key))]
 
     def _ping(self, key: ActorKey, actual: ActorRecord, now: float) -> list[Action]:
-        """One that is due; again while the last one was lost."""
+        """Pings an actor when its interval is over, or the last ping got lost."""
         due = actual.again_at
         if actual.ping_sent_at is None:
             due = now if actual.last_pong is None else actual.last_pong + self.timings.ping_interval
@@ -304,7 +321,7 @@ class Supervision:
         return FailJob(key, placed, limit)
 
     def _stuck(self, key: ActorKey, actual: ActorRecord, now: float) -> KillActor | None:
-        """A worker whose current call, or whose silence, lasts for the maximal poll interval."""
+        """Kills a worker whose current call, or whose silence, has lasted for the maximal poll interval."""
         if key.kind != "worker" or actual.ready_at is None:
             return None
         since, limit = actual.busy_since, self.timings.max_poll_interval
@@ -322,12 +339,12 @@ class Supervision:
         return KillActor(key, incarnation, reason, stuck)
 
     def _forget(self, key: ActorKey, now: float) -> None:
-        """The first replacement comes at once; one that dies young is waited for longer each time."""
+        """Forgets a dead actor, and sets when its replacement starts: at once the first time, then with backoff."""
         actual = self.actual.pop(key)
         settled = actual.ready_at is not None and now - actual.ready_at >= self.timings.settled_after
         failures = self._failures[key] = 0 if settled else self._failures.get(key, 0) + 1
         if key.kind == "worker" and actual.placed_at is not None:
-            self._unmade[key] = self._unmade.get(key, 0) + 1 if actual.ready_at is None else 0
+            self._init_failures[key] = self._init_failures.get(key, 0) + 1 if actual.ready_at is None else 0
         if failures > 1:
             first, longest = self.timings.restart_backoff, self.timings.restart_backoff_max
             self._not_before[key] = now + exponential_backoff(failures - 1, first, longest)

@@ -1,4 +1,4 @@
-"""What happened to a job, in the words of its timeline: see `kafka_actors.job.machines.timeline.TimelineEntry` for the kinds."""
+"""Timeline entries, kind and text, of a job's events. `kafka_actors.job.machines.timeline.TimelineEntry` has the kinds."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from kafka_actors.events import (
 )
 from kafka_actors.job.coordinator.machines.placement import DrainEnd, Withdrawal
 
-__all__ = ["told_of", "told_of_facts"]
+__all__ = ["entries_of_facts", "entry_of"]
 
-Told = tuple[str, str]
+EntryText = tuple[str, str]
 """Kind and text."""
 NAMED = 3
-"""So many partitions are named, more are counted."""
+"""Up to this many partitions are named; more are only counted."""
 
 
-def told_of(event: Event) -> Told | None:
-    """What an event is in the timeline, or None where it has no entry: events of single partitions are told together."""
+def entry_of(event: Event) -> EntryText | None:
+    """Makes the entry of an event; None where it has none, as most events of single partitions."""
     match event:
         case Rejoining(reason=reason):
             return "rebalance", f"joins the group: {reason}"
@@ -60,8 +60,8 @@ def told_of(event: Event) -> Told | None:
     return None
 
 
-def told_of_facts(facts: Iterable[Withdrawal | DrainEnd]) -> list[Told]:
-    """What happened to partitions inside the job in one step, one line for each worker and cause."""
+def entries_of_facts(facts: Iterable[Withdrawal | DrainEnd]) -> list[EntryText]:
+    """Makes the entries of one step's changes inside the job: one for each worker and cause."""
     together: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
     for fact in facts:
         if isinstance(fact, Withdrawal):

@@ -1,1 +1,1 @@
-"""State machines and pure functions: time and randomness come in, decisions go out."""
+"""Machines of a worker: they decide, without IO; time is passed in."""

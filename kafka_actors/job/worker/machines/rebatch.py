@@ -1,4 +1,10 @@
-"""Cuts and joins the chunks of one partition into batches of `batch_rows`, held back for at most `batch_linger_ms`."""
+"""Batches for calls of the user's function: chunks of one partition, cut and joined to `batch_rows` rows.
+
+Theory of operation. Chunks come in the order of their offsets. Without `batch_rows` each is a batch. With it, chunks are cut and
+joined to batches of exactly that many rows; what is left over waits for more records for up to `batch_linger_ms`, or is passed
+on at once without a linger. Records from before and after a reset, or under different leader epochs, never share a batch: their
+offsets are of different logs, or are committed with different epochs.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +17,8 @@ __all__ = ["CallBatch", "Rebatcher", "split"]
 
 
 class CallBatch(msgspec.Struct, frozen=True):
-    """What one call of the user's function gets; `next_offset` is where its partition is after it, `leader_epoch` that of
-    all its records, `resets` how often its position had been reset before."""
+    """Batch of one call. `next_offset`: the partition's position after it. `leader_epoch`: of all its records. `resets`: how
+    often the partition's position had been reset before."""
 
     batch: pa.RecordBatch
     next_offset: int
@@ -21,7 +27,7 @@ class CallBatch(msgspec.Struct, frozen=True):
 
 
 class Rebatcher:
-    """One partition's batches. Without `rows` chunks pass as they are; without a linger nothing is held back."""
+    """Makes one partition's batches. `rows`: None passes chunks as they are. `linger_s`: 0 holds nothing back."""
 
     def __init__(self, rows: int | None, linger_s: float = 0.0) -> None:
         self.rows = rows
@@ -31,12 +37,12 @@ class Rebatcher:
         self._due = float("inf")
 
     def add(self, piece: CallBatch, now: float) -> Iterator[CallBatch]:
-        """Yields what is ready once `piece` has come in, in order."""
+        """Takes the next piece. Yields the batches that are ready, in order."""
         if self.rows is None:
             yield piece
             return
         if self._held and _kind(self._held[-1]) != _kind(piece):
-            yield self._take()  # other offsets of another log, or read again; or committed with another leader epoch
+            yield self._take()  # after a reset, or with another leader epoch
         for part in _cut(piece, self.rows - self._held_rows, self.rows):
             if not self._held:
                 self._due = now + self.linger_s
@@ -46,7 +52,7 @@ class Rebatcher:
                 yield self._take()
 
     def due(self, now: float) -> CallBatch | None:
-        """What has been held back for long enough."""
+        """Returns the batch whose linger is over, if there is one."""
         return self._take() if self._held and now >= self._due else None
 
     @property
@@ -69,7 +75,7 @@ def _kind(piece: CallBatch) -> tuple[int, int]:
 
 
 def split(piece: CallBatch, rows: int) -> tuple[CallBatch, CallBatch | None]:
-    """The first rows, and the rest if there is any."""
+    """Splits a batch into its first rows and the rest, None if there is none."""
     if rows >= piece.batch.num_rows:
         return piece, None
     head, *_ = _cut(piece, rows, piece.batch.num_rows)
@@ -77,7 +83,7 @@ def split(piece: CallBatch, rows: int) -> tuple[CallBatch, CallBatch | None]:
 
 
 def _cut(piece: CallBatch, first: int, rest: int) -> Iterator[CallBatch]:
-    """Slices of at most `first`, then `rest` rows. Only the last one moves past offsets that have no rows."""
+    """Yields slices of at most `first`, then `rest` rows. Only the last one moves past offsets without records."""
     batch, start, size = piece.batch, 0, first
     while batch.num_rows - start > size:
         after = batch["offset"][start + size - 1].as_py() + 1

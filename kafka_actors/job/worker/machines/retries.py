@@ -1,4 +1,9 @@
-"""Tries of a call that fails: how many there were, and when the next one is due."""
+"""Retries of failed calls: how many there were, and when the next one is due.
+
+Theory of operation. A call is identified by its partition and first offset. Each failure raises its count and sets when it is
+due again, with exponential backoff. The count outlives a turn of the partition that ends between two tries, and the batch may
+be cut differently then. A call from another offset counts from one; success, or the loss of the partition, drops the count.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +24,25 @@ class _Failing(msgspec.Struct, frozen=True):
 
 
 class RetryCounter:
-    """Counts by partition and first offset of the call: they outlive a turn of the partition that ends between two tries."""
+    """Counts failures in a row, by partition and first offset. `now` is monotonic seconds."""
 
     def __init__(self) -> None:
         self._failing: dict[TopicPartition, _Failing] = {}
 
     def failed(self, partition: TopicPartition, offset: int, now: float) -> int:
-        """A call that begins here has failed; returns how often so far."""
+        """Takes that a call from this offset has failed. Returns how often so far."""
         attempts = self._attempts(partition, offset) + 1
         wait_s = exponential_backoff(attempts, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
         self._failing[partition] = _Failing(offset, attempts, now + wait_s)
         return attempts
 
     def wait_s(self, partition: TopicPartition, offset: int, now: float) -> float:
-        """How long to wait before a call that begins here."""
+        """Returns the seconds to wait before a call from this offset."""
         failing = self._failing.get(partition)
         return max(0.0, failing.due - now) if failing is not None and failing.offset == offset else 0.0
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They got past it, or are others' now."""
+        """Drops the counts of partitions whose call succeeded, or that other workers have now."""
         for partition in partitions:
             self._failing.pop(partition, None)
 

@@ -1,12 +1,16 @@
-"""What a worker holds: its partitions, each under an epoch, and how far its function got in each.
+"""A worker's assignment: its partitions, each under a grant epoch, and how far the user's function got in each.
+
+Theory of operation. Orders of the coordinator list everything that the worker may hold, under a version; older orders than the
+newest seen change nothing, and a partition that isn't listed is dropped. States of a partition:
 
     ACTIVE    fetched and processed
-    DRAINING  nothing new is begun; what is in hand is finished and committed, then the partition is let go
-    HALTED    its function failed here for good: nothing more is begun, the failing offset is committed
+    DRAINING  no new call begins; the call in hand is finished and committed, then the partition is released
+    HALTED    the function failed for good: no new call begins, and the failing offset is committed
 
-A call of the user's function is opened with `begin` and closed with `done`; between the two the partition is
-in hand. Only `done` moves the offset that is committed, so nothing is committed before the function returned
-for it and for all before it.
+A call of the user's function is opened with `begin` and closed with `done` (or `call_failed`, `halt`); between the two the
+partition is in hand. Only `done` moves the offset to commit, so nothing is committed before the function has returned for it and
+for all records before it. A partition keeps two epochs: `begun_under`, which fetched bytes carry, and `epoch`, with which to
+report and commit. A new coordinator incarnation renews the second, so its predecessor's death disturbs no call in hand.
 """
 
 from __future__ import annotations
@@ -30,12 +34,11 @@ class HeldState(enum.Enum):
 
 
 class HeldPartition(msgspec.Struct):
-    """One partition. `processed` and `committed` are next offsets; None while not known.
+    """One partition. `processed` and `committed` are next offsets; None while unknown.
 
-    `begun_under` is the epoch under which fetching began here; `epoch` is the one to report and commit with,
-    which a new coordinator incarnation renews while fetching and processing go on. `resets` counts how often the
-    position was reset: what was fetched before is of another log, or of what is not there any more. `topic_id`: of the
-    topic that the offsets are of, None if that isn't known.
+    `begun_under`: the epoch under which fetching began. `epoch`: the one to report and commit with. `resets` counts resets of
+    the position: bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the
+    offset. `topic_id`: of the offsets' topic, None if unknown.
     """
 
     partition: TopicPartition
@@ -65,7 +68,7 @@ class HeldPartition(msgspec.Struct):
 
 
 class AssignmentChanges(msgspec.Struct, frozen=True):
-    """What orders change: partitions to begin with, to drain, to drop."""
+    """Changes by new orders: partitions to begin, to drain, to drop."""
 
     begin: list[Grant] = []
     drain: list[TopicPartition] = []
@@ -73,16 +76,18 @@ class AssignmentChanges(msgspec.Struct, frozen=True):
 
 
 class WorkerAssignment:
-    """A worker's partitions. Orders come in; calls, commits and reports go out."""
+    """Partitions of one worker; see the module's theory of operation."""
 
     def __init__(self) -> None:
         self.held: dict[TopicPartition, HeldPartition] = {}
         self.seen: Version = (0, 0)
-        self._released: dict[TopicPartition, GrantEpoch] = {}  # the last epoch that ended here by a drain
-        self._unsafe = False
+        self._released: dict[
+            TopicPartition, GrantEpoch
+        ] = {}  # the last epoch of each partition that was drained
+        self._commits_stopped = False
 
     def apply(self, orders: Orders) -> AssignmentChanges:
-        """Makes the holdings what the orders say. Orders older than the newest seen change nothing."""
+        """Makes the assignment what the orders say. Orders older than the newest seen change nothing."""
         if orders.version < self.seen:
             return AssignmentChanges()
         self.seen = orders.version
@@ -92,9 +97,9 @@ class WorkerAssignment:
         for grant in orders.grants:
             held = self.held.get(grant.partition)
             if held is not None and held.epoch in (grant.epoch, grant.continues):
-                # A drain that an older coordinator began goes on: it ends with a report that lacks the partition.
+                # A drain that an older coordinator ordered goes on: it ends with a report that lacks the partition.
                 held.epoch = grant.epoch
-            elif grant.epoch != self._released.get(grant.partition):  # else said before it was let go
+            elif grant.epoch != self._released.get(grant.partition):  # else from before it was released
                 self.held[grant.partition] = HeldPartition(
                     grant.partition,
                     grant.epoch,
@@ -152,8 +157,8 @@ class WorkerAssignment:
         leader_epoch: int = -1,
         resets: int = 0,
     ) -> bool:
-        """The function returned for everything below `next_offset`, or there was nothing to call it for. Moves nothing if
-        it was fetched before a reset, which `resets` tells. Returns whether that was the end of a bounded partition."""
+        """Closes a call: the function has returned for everything below `next_offset`, or there was nothing to call it with.
+        Moves nothing if the records are from before a reset (`resets` differs). Returns whether a bounded partition ended."""
         held = self._under(partition, epoch)
         if held is None:
             return False
@@ -163,14 +168,14 @@ class WorkerAssignment:
         held.processed, held.leader_epoch = next_offset, leader_epoch
         return held.end_offset is not None and next_offset >= held.end_offset
 
-    def given_up(self, partition: TopicPartition, epoch: GrantEpoch) -> None:
-        """A call ended without success; nothing moves."""
+    def call_failed(self, partition: TopicPartition, epoch: GrantEpoch) -> None:
+        """Closes a call that failed: no offset moves."""
         held = self._under(partition, epoch)
         if held is not None:
             held.in_hand = False
 
     def halt(self, partition: TopicPartition, epoch: GrantEpoch, offset: int, resets: int = 0) -> None:
-        """The function failed for good at `offset`: that offset is what is committed, unless it was reset meanwhile."""
+        """Halts a partition: the function failed for good at `offset`, which is committed unless the position was reset."""
         held = self._under(partition, epoch)
         if held is not None:
             held.in_hand = False
@@ -181,8 +186,8 @@ class WorkerAssignment:
     def positioned(
         self, partition: TopicPartition, offset: int, *, rewind: bool = False, topic_id: bytes | None = None
     ) -> None:
-        """Where reading starts became known, or was reset (`rewind`), in this topic: committed too, so that the group has
-        it."""
+        """Takes the position where reading starts, or to which it was reset (`rewind`). It is committed too, so that the group
+        knows it."""
         held = self.held.get(partition)
         if held is not None and (held.processed is None or rewind):
             held.processed, held.rewind = offset, rewind
@@ -192,11 +197,12 @@ class WorkerAssignment:
     # ------------------------------------------------------------ commits and reports
 
     def stop_commits(self) -> None:
-        """Results were lost, and nobody knows which: whoever gets the partitions does again what isn't committed, so
-        a drain has no commit to wait for."""
-        self._unsafe = True
+        """Ends all commits: results were lost, and nobody knows which. Records without a commit are processed again by the
+        next worker, so drains wait for no commit."""
+        self._commits_stopped = True
 
     def commits(self) -> list[CommitEntry]:
+        """Returns the offsets to commit now."""
         return [
             CommitEntry(h.partition, h.epoch, h.processed, h.leader_epoch, h.rewind, h.topic_id)
             for h in self.held.values()
@@ -204,7 +210,7 @@ class WorkerAssignment:
         ]
 
     def _to_commit(self, held: HeldPartition) -> bool:
-        return held.uncommitted and not self._unsafe
+        return held.uncommitted and not self._commits_stopped
 
     @property
     def draining(self) -> bool:
@@ -224,7 +230,7 @@ class WorkerAssignment:
                 held.rewind = held.rewind and held.processed != entry.offset
 
     def release_drained(self) -> list[TopicPartition]:
-        """Lets go of what is drained: nothing in hand, nothing to be committed."""
+        """Releases and returns the drained partitions: those without a call in hand or an offset to commit."""
         done = [
             h.partition
             for h in self.held.values()
@@ -236,22 +242,19 @@ class WorkerAssignment:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is in hand and nothing waits to be committed."""
+        """Whether no call is in hand and no offset is left to commit."""
         return not any(h.in_hand or self._to_commit(h) for h in self.held.values())
 
     def in_hand(self) -> Iterable[TopicPartition]:
         return [h.partition for h in self.held.values() if h.in_hand]
 
     def __repr__(self) -> str:
-        return (
-            f"<Holdings {len(self.held)} partitions, seen {self.seen}, in hand {len(list(self.in_hand()))}>"
-        )
+        return f"<WorkerAssignment {len(self.held)} partitions, seen {self.seen}, in hand {len(list(self.in_hand()))}>"
 
 
-def report_of(held: HeldPartition, standing: FetchProgress, blocked: str = "") -> HeldReport:
-    """The line of a report for one partition. `blocked`: why nothing of it is processed, if it isn't for want of
-    records."""
+def report_of(held: HeldPartition, progress: FetchProgress, blocked: str = "") -> HeldReport:
+    """Makes the report of one partition. `blocked`: why nothing of it is processed, empty if it only lacks records."""
     return HeldReport(
         held.partition, held.epoch, held.processed, held.leader_epoch,
-        standing.position, standing.end, held.finished, blocked or standing.blocked,
+        progress.position, progress.end, held.finished, blocked or progress.blocked,
     )  # fmt: skip

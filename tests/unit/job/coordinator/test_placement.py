@@ -59,11 +59,11 @@ def holdings(placement, worker):
 
 def test_partitions_are_spread_evenly_and_every_grant_has_an_epoch_of_its_own():
     placement = made("a", "b")
-    placement.give(partitions(1, 4, 7, 9))
+    placement.assign(partitions(1, 4, 7, 9))
     placement.step(0.0)
     assert len(held(placement, "a")) == len(held(placement, "b")) == 2
     assert held(placement, "a") | held(placement, "b") == {1, 4, 7, 9}
-    epochs = [slot.epoch for slot in placement.slots.values()]
+    epochs = [slot.epoch for slot in placement.partitions.values()]
     assert len(set(epochs)) == 4
     assert {incarnation for incarnation, _ in epochs} == {1}
 
@@ -71,7 +71,7 @@ def test_partitions_are_spread_evenly_and_every_grant_has_an_epoch_of_its_own():
 def test_nothing_is_granted_to_a_worker_that_is_not_ready():
     placement = made()
     placement.set_worker("a")
-    placement.give(partitions(0))
+    placement.assign(partitions(0))
     placement.step(0.0)
     assert held(placement, "a") == set()
     placement.worker_ready("a")
@@ -81,7 +81,7 @@ def test_nothing_is_granted_to_a_worker_that_is_not_ready():
 
 def test_a_new_worker_gets_its_share_after_a_drain_and_nothing_else_moves():
     placement = made("a")
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
     placement.set_worker("b")
     placement.worker_ready("b")
@@ -100,7 +100,7 @@ def test_a_new_worker_gets_its_share_after_a_drain_and_nothing_else_moves():
 
 def test_workers_that_come_up_one_after_the_other_are_given_what_they_keep():
     placement = made("a", "b")
-    placement.give(partitions(*range(12)))
+    placement.assign(partitions(*range(12)))
     placement.step(0.0)
     placement.expected = 6
     for second, worker in enumerate(("c", "d", "e", "f"), 1):
@@ -112,7 +112,7 @@ def test_workers_that_come_up_one_after_the_other_are_given_what_they_keep():
         kept = [
             h
             for h in holdings(placement, worker)
-            if placement.slots[h.partition].state is PlacementState.GRANTED
+            if placement.partitions[h.partition].state is PlacementState.GRANTED
         ]
         placement.reported(worker, placement.version(worker), kept)
     placement.step(2.1)
@@ -122,7 +122,7 @@ def test_workers_that_come_up_one_after_the_other_are_given_what_they_keep():
 
 def test_a_worker_that_does_not_come_up_is_waited_for_a_moment_only():
     placement = made("a")
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
     placement.expected = 3
     placement.set_worker("b")
@@ -136,7 +136,7 @@ def test_a_worker_that_does_not_come_up_is_waited_for_a_moment_only():
 
 def test_what_a_dead_worker_held_waits_for_nobody():
     placement = made("a", "b")
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
     placement.expected = 4
     placement.set_worker("c")
@@ -150,7 +150,7 @@ def test_what_a_dead_worker_held_waits_for_nobody():
 
 def test_a_report_from_before_the_drain_releases_nothing():
     placement = made("a")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     before = placement.version("a")
     placement.step(0.0)
     placement.set_worker("b")
@@ -163,7 +163,7 @@ def test_a_report_from_before_the_drain_releases_nothing():
 
 def test_a_drain_ends_at_its_deadline_without_the_worker():
     placement = made("a")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.step(0.0)
     placement.set_worker("b")
     placement.worker_ready("b")
@@ -177,7 +177,7 @@ def test_a_drain_ends_at_its_deadline_without_the_worker():
 
 def test_a_dead_worker_is_replaced_by_the_others_at_once():
     placement = made("a", "b", "c")
-    placement.give(partitions(*range(6)))
+    placement.assign(partitions(*range(6)))
     placement.step(0.0)
     before = {w: held(placement, w) for w in "bc"}
     lost = held(placement, "a")
@@ -190,11 +190,11 @@ def test_a_dead_worker_is_replaced_by_the_others_at_once():
 
 def test_with_nobody_left_partitions_wait_and_go_to_the_next_worker():
     placement = made("a")
-    placement.give(partitions(0))
+    placement.assign(partitions(0))
     placement.step(0.0)
     placement.remove_worker("a")
     placement.step(0.0)
-    assert placement.slots[TopicPartition("t", 0)].state is PlacementState.FREE
+    assert placement.partitions[TopicPartition("t", 0)].state is PlacementState.FREE
     placement.set_worker("a2")
     placement.worker_ready("a2")
     placement.step(0.0)
@@ -203,7 +203,7 @@ def test_with_nobody_left_partitions_wait_and_go_to_the_next_worker():
 
 def test_a_retiring_worker_is_drained_and_then_retired():
     placement = made("a", "b")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.step(0.0)
     placement.set_worker("b", retiring=True)
     placement.step(0.0)
@@ -216,21 +216,21 @@ def test_a_retiring_worker_is_drained_and_then_retired():
 
 def test_what_the_group_takes_is_drained_and_forgotten():
     placement = made("a")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.step(0.0)
-    placement.take_away(partitions(0), deadline=9.0)
+    placement.revoke(partitions(0), deadline=9.0)
     assert placement.still_leaving(partitions(0))
     placement.step(0.0)
     placement.reported(
         "a", placement.version("a"), [h for h in holdings(placement, "a") if h.partition.partition == 1]
     )
     assert not placement.still_leaving(partitions(0))
-    assert set(placement.slots) == set(partitions(1))
+    assert set(placement.partitions) == set(partitions(1))
 
 
 def test_what_is_lost_is_dropped_without_a_drain():
     placement = made("a")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.step(0.0)
     version = placement.version("a")
     placement.lose(partitions(0))
@@ -244,7 +244,7 @@ def test_capacity_weighs():
     placement.set_worker("large", capacity=3.0)
     for worker in ("small", "large"):
         placement.worker_ready(worker)
-    placement.give(partitions(*range(8)))
+    placement.assign(partitions(*range(8)))
     placement.step(0.0)
     assert len(held(placement, "large")) == 6
 
@@ -259,7 +259,7 @@ def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
     placement.step(0.0)
     assert placement.recovering  # the group has not answered yet
 
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.adopt(
         "a", (2, 0), [HeldReport(p, (1, n)) for n, p in enumerate(partitions(0, 1))], partitions(0, 1, 2, 3)
     )
@@ -271,7 +271,7 @@ def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
     placement.step(1.0)
     assert not placement.recovering
     assert (held(placement, "a"), held(placement, "b")) == ({0, 1}, {2, 3})
-    slot = placement.slots[TopicPartition("t", 2)]
+    slot = placement.partitions[TopicPartition("t", 2)]
     assert slot.continues == (1, 9)
     assert slot.epoch[0] == 2
     assert placement.moves == 0
@@ -289,7 +289,7 @@ def recovering(*workers, deadline=3.0):
 
 def test_a_drain_that_begins_with_the_recovery_waits_for_a_worker_that_holds_the_old_epoch():
     placement = recovering("a", "new")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     claims = [HeldReport(p, (1, n)) for n, p in enumerate(partitions(0, 1))]
     placement.adopt("a", (2, 0), claims, partitions(0, 1))
     placement.adopt("new", (2, 0), [], partitions(0, 1))
@@ -298,7 +298,7 @@ def test_a_drain_that_begins_with_the_recovery_waits_for_a_worker_that_holds_the
     assert moving.continues is not None
     placement.reported("a", (2, 0), claims)  # left before the worker heard of the drain
     assert moving.state is PlacementState.DRAINING
-    still = [HeldReport(s.partition, s.epoch) for s in placement.slots.values()]
+    still = [HeldReport(s.partition, s.epoch) for s in placement.partitions.values()]
     placement.reported("a", placement.version("a"), still)
     assert moving.state is PlacementState.DRAINING
     placement.reported("a", placement.version("a"), [h for h in still if h.partition != moving.partition])
@@ -308,10 +308,10 @@ def test_a_drain_that_begins_with_the_recovery_waits_for_a_worker_that_holds_the
 
 def test_a_worker_that_ends_an_older_incarnations_drain_gives_its_partition_back():
     placement = recovering("a")
-    placement.give(partitions(0))
+    placement.assign(partitions(0))
     placement.adopt("a", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0))
     placement.step(0.0)
-    (slot,) = placement.slots.values()
+    (slot,) = placement.partitions.values()
     before = slot.epoch
     placement.reported("a", placement.version("a"), [])
     placement.step(0.1)
@@ -322,7 +322,7 @@ def test_a_worker_that_ends_an_older_incarnations_drain_gives_its_partition_back
 
 def test_of_two_workers_that_claim_a_partition_the_later_grant_counts():
     placement = recovering("late", "new")
-    placement.give(partitions(0))
+    placement.assign(partitions(0))
     placement.adopt("late", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0))
     placement.adopt("new", (2, 0), [HeldReport(p, (1, 2)) for p in partitions(0)], partitions(0))
     placement.step(0.0)
@@ -331,7 +331,7 @@ def test_of_two_workers_that_claim_a_partition_the_later_grant_counts():
 
 def test_a_worker_that_has_not_heard_of_the_new_incarnation_is_not_taken_at_its_word():
     placement = recovering("a")
-    placement.give(partitions(0))
+    placement.assign(partitions(0))
     placement.adopt("a", (1, 9), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0))
     placement.step(0.0)
     assert placement.recovering
@@ -344,7 +344,7 @@ def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
         placement.set_worker(worker)
     placement.recover({"a": 3.0, "dead": 3.0})
     placement.worker_ready("a")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.adopt("a", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
     assert placement.step(1.0) == 3.0
     placement.step(3.0)
@@ -354,7 +354,7 @@ def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
 def test_a_new_incarnation_waits_for_the_lease_of_a_worker_whose_node_is_cut_off():
     """Ray calls the node dead meanwhile: the lease that an older incarnation gave holds all the same."""
     placement = recovering("a", "cut_off")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.adopt("a", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
     placement.set_worker("cut_off", silent=True)
     placement.remove_worker("cut_off", silent=True)
@@ -371,7 +371,7 @@ def test_each_worker_is_waited_for_as_long_as_an_older_incarnations_lease_may_la
         placement.set_worker(worker)
     placement.recover({"a": 40.0, "frozen": 40.0, "starting": 3.0})
     placement.worker_ready("a")
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.adopt("a", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
     assert placement.step(3.0) == 40.0
     placement.step(39.9)
@@ -382,7 +382,7 @@ def test_each_worker_is_waited_for_as_long_as_an_older_incarnations_lease_may_la
 
 def test_the_death_of_the_last_worker_that_is_waited_for_ends_the_wait():
     placement = recovering("a", "dead", deadline=40.0)
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.adopt("a", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
     placement.step(1.0)
     placement.remove_worker("dead")
@@ -392,7 +392,7 @@ def test_the_death_of_the_last_worker_that_is_waited_for_ends_the_wait():
 
 def test_a_lease_that_the_new_incarnation_gives_before_a_worker_has_registered_is_waited_for():
     placement = recovering("a", "frozen", deadline=40.0)
-    placement.give(partitions(0, 1))
+    placement.assign(partitions(0, 1))
     placement.adopt("a", (2, 0), [], partitions(0, 1))
     placement.leased("frozen", 42.0)
     placement.set_worker("frozen", silent=True)
@@ -408,14 +408,14 @@ def test_a_worker_that_has_registered_has_its_orders_while_another_one_is_waited
     claims = [HeldReport(p, (1, n)) for n, p in enumerate(partitions(0, 1))]
     placement.adopt("a", (2, 0), claims, [])
     assert placement.awaits("a")  # the group has not answered yet
-    placement.give(partitions(0, 1, 2))
+    placement.assign(partitions(0, 1, 2))
     placement.adopt("a", (2, 0), claims, partitions(0, 1, 2))
     placement.step(0.0)
     assert (placement.awaits("a"), placement.awaits("frozen")) == (False, True)
     assert placement.version("a") > (2, 0) == placement.version("frozen")
 
     placement.reported("a", placement.version("a"), holdings(placement, "a"))
-    placement.take_away(partitions(1), deadline=5.0)
+    placement.revoke(partitions(1), deadline=5.0)
     (leaving,) = placement.held("a", frozenset({PlacementState.LEAVING}))
     assert leaving.ordered_at == placement.version("a")
     placement.reported(
@@ -429,7 +429,7 @@ def test_a_worker_that_has_registered_has_its_orders_while_another_one_is_waited
 
 def test_a_later_grant_counts_also_when_the_earlier_one_was_taken_over_before():
     placement = recovering("late", "new")
-    placement.give(partitions(0))
+    placement.assign(partitions(0))
     placement.adopt("late", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0))
     for _ in range(2):
         renewed = holdings(placement, "late")
@@ -444,7 +444,7 @@ def test_a_later_grant_counts_also_when_the_earlier_one_was_taken_over_before():
 def test_a_drain_ends_at_its_deadline_while_a_new_incarnation_recovers():
     placement = recovering("a", "silent", deadline=40.0)
     placement.adopt("a", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0))
-    placement.take_away(partitions(0), deadline=5.0)
+    placement.revoke(partitions(0), deadline=5.0)
     assert placement.step(1.0) == 5.0
     placement.step(5.0)
     assert not placement.still_leaving(partitions(0))
@@ -459,7 +459,7 @@ def test_an_illegal_transition_raises_and_changes_nothing():
 
 def test_why_partitions_leave_their_workers_and_how_drains_end_is_told():
     placement = made("a", "b")
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
     assert not told(placement)
     placement.remove_worker("b")
@@ -478,14 +478,14 @@ def test_why_partitions_leave_their_workers_and_how_drains_end_is_told():
     placement.step(3.0 + DRAIN)
     assert told(placement) == {("c", "forced"): 2}
     one, two, three, _ = sorted(kept(placement))
-    placement.move_on(one, 20.0)
-    placement.take_away([one, two], 30.0)  # the first is being drained already, and has its cause
+    placement.regrant(one, 20.0)
+    placement.revoke([one, two], 30.0)  # the first is being drained already, and has its cause
     placement.lose([three])
     assert told(placement) == {("a", "stalled"): 1, ("a", "group_revoked"): 1, ("a", "group_lost"): 1}
 
 
 def kept(placement):
-    return {s.partition for s in placement.slots.values() if s.state is PlacementState.GRANTED}
+    return {s.partition for s in placement.partitions.values() if s.state is PlacementState.GRANTED}
 
 
 def told(placement):
@@ -501,7 +501,7 @@ def told(placement):
 def silenced(lease=20.0):
     """Two workers with two partitions each; of `a`, whose lease ends then, nothing is heard any more."""
     placement = made("a", "b")
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
     placement.leased("a", lease)
     placement.leased("b", lease)
@@ -536,7 +536,7 @@ def test_a_silent_worker_whose_lease_is_renewed_keeps_what_it_has_and_gets_no_mo
     placement, its = silenced()
     placement.step(5.0)
     placement.leased("a", 60.0)
-    placement.give(partitions(4, 5))
+    placement.assign(partitions(4, 5))
     placement.step(20.0)
     assert held(placement, "a") == its
     assert {4, 5} <= held(placement, "b")
@@ -545,18 +545,18 @@ def test_a_silent_worker_whose_lease_is_renewed_keeps_what_it_has_and_gets_no_mo
 def test_the_lease_of_a_silent_worker_outlives_its_name_in_the_plan():
     """Ray calls its node dead, which may only be cut off."""
     placement, its = silenced()
-    epochs = {slot.partition: slot.epoch for slot in placement.slots.values() if slot.worker == "a"}
+    epochs = {slot.partition: slot.epoch for slot in placement.partitions.values() if slot.worker == "a"}
     placement.remove_worker("a", silent=True)
     assert placement.step(5.0) == 20.0
-    assert {slot.partition.partition for slot in placement.slots.values() if slot.worker == "a"} == its
+    assert {slot.partition.partition for slot in placement.partitions.values() if slot.worker == "a"} == its
     assert all(placement.holder("a", partition) == epoch for partition, epoch in epochs.items())
     placement.set_worker("c")
     placement.worker_ready("c")
     placement.step(6.0)
-    assert {slot.partition.partition for slot in placement.slots.values() if slot.worker == "a"} == its
+    assert {slot.partition.partition for slot in placement.partitions.values() if slot.worker == "a"} == its
     placement.step(20.0)
     assert not held(placement, "a")
-    assert all(slot.worker in ("b", "c") for slot in placement.slots.values() if slot.worker is not None)
+    assert all(slot.worker in ("b", "c") for slot in placement.partitions.values() if slot.worker is not None)
 
 
 def test_a_silent_worker_whose_process_is_known_to_be_gone_has_no_lease():
@@ -568,7 +568,7 @@ def test_a_silent_worker_whose_process_is_known_to_be_gone_has_no_lease():
 
 def test_what_a_worker_has_that_was_heard_until_it_died_goes_to_others_at_once():
     placement = made("a", "b")
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
     placement.leased("a", 20.0)
     placement.remove_worker("a")
@@ -579,16 +579,16 @@ def test_what_a_worker_has_that_was_heard_until_it_died_goes_to_others_at_once()
 def test_the_group_takes_from_a_silent_worker_by_the_drains_deadline():
     placement, _ = silenced(lease=100.0)
     placement.remove_worker("a", silent=True)
-    placement.take_away(partitions(0, 1, 2, 3), deadline=10.0)
+    placement.revoke(partitions(0, 1, 2, 3), deadline=10.0)
     for worker in ("b",):
         placement.reported(worker, placement.version(worker), [])
     placement.step(10.0)
-    assert placement.slots == {}
+    assert placement.partitions == {}
 
 
 def test_a_worker_is_given_nothing_before_the_connections_of_its_node_are_up():
     placement = made("a")
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
     placement.set_worker("b", connected=False)
     placement.worker_ready("b")
@@ -606,7 +606,7 @@ def test_the_first_grants_wait_a_moment_for_the_nodes_whose_connections_come_up_
     for worker in "ab":
         placement.set_worker(worker, connected=False)
         placement.worker_ready(worker)
-    placement.give(partitions(0, 1, 2, 3))
+    placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
     placement.set_worker("a", connected=True)
     assert placement.step(1.0) == 1.0 + GATHER_S

@@ -1,4 +1,4 @@
-"""A keeper over actors whose calls get lost, and over nodes that come and go."""
+"""An `ActorManager` over actors whose calls get lost, and over nodes that come and go."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import Job
 from kafka_actors.types import TopicPartition
 
-keeping = pytest.importorskip("kafka_actors.job.supervisor.actor_manager")
+actor_manager = pytest.importorskip("kafka_actors.job.supervisor.actor_manager")
 announcements = pytest.importorskip("kafka_actors.job.supervisor.announcements")
 runtime = pytest.importorskip("kafka_actors.job.supervisor.runtime")
 supervised = pytest.importorskip("kafka_actors.job.supervisor.context")
@@ -20,7 +20,7 @@ W0, METADATA, COORDINATOR = ActorKey("worker", 0), ActorKey("metadata"), ActorKe
 
 
 class Stage:
-    """A job of one worker, whose keeper runs."""
+    """A job of one worker, whose actor manager runs."""
 
     def __init__(self, place):
         plan = Job(topics="t", group_id="g", bootstrap_servers="h:1", process=print).plan()
@@ -28,11 +28,11 @@ class Stage:
         self.failures = []
         self.now = 0.0
         self.job = supervised.SupervisorContext(plan, place, lambda: self.now, self.failures.append)
-        self.keeper = keeping.ActorManager(self.job, announcements.Announcements(self.job))
+        self.actors = actor_manager.ActorManager(self.job, announcements.Announcements(self.job))
 
     async def __aenter__(self):
-        self.keeper.want()
-        self.job.tasks.create_task(self.keeper.run())
+        self.actors.want()
+        self.job.tasks.create_task(self.actors.run())
         await self.until(self.job.started.done)
         await self.until(lambda: any(a.key.kind == "connection" for a in self.place.made))
         return self
@@ -54,7 +54,7 @@ class Stage:
         """The clock moves, step by step."""
         for _ in range(int(seconds * 2)):
             self.now += 0.5
-            self.keeper._wake()
+            self.actors._wake()
             await turns(20)
 
 
@@ -70,7 +70,7 @@ def scenario(stage, of):
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch):
     monkeypatch.setattr(runtime, "AGAIN_S", 0)
-    monkeypatch.setattr(keeping, "TOPOLOGY_S", 0)
+    monkeypatch.setattr(actor_manager, "TOPOLOGY_S", 0)
 
 
 @pytest.mark.parametrize("method", ["whereabouts", "begin"])
@@ -198,7 +198,7 @@ def test_a_worker_of_a_silent_node_that_ray_calls_dead_is_named_until_its_lease_
         await stage.until(lambda: "worker-0.1" not in told().capacities)
         assert ("worker-0.1" in told().silent) == node_gone
         await stage.goes_on(45)
-        await stage.keeper._announcements.send_plan()
+        await stage.actors._announcements.send_plan()
         assert "worker-0.1" not in told().silent
 
     scenario(lambda: Stage(place), of)
@@ -240,7 +240,7 @@ def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
         await stage.until(lambda: told().unconnected == [])
         place.last("connection").ended.set_result(runtime.Death("its process is gone"))
         await stage.until(lambda: place.last("connection").name == "connection-7.2")
-        await stage.keeper._announcements.send_plan()
+        await stage.actors._announcements.send_plan()
         assert told().unconnected == [], "what it has stays with it"
 
     scenario(lambda: Stage(place), of)
@@ -306,7 +306,7 @@ def test_the_call_for_which_a_worker_is_ended_counts_as_one_in_which_it_died(cal
             return "worker-0.1" not in plans[-1].capacities
 
         stage.now += 1
-        stage.keeper._wake()
+        stage.actors._wake()
         await turns(20)
         place.busy_s = None
         await stage.goes_on(1)

@@ -47,9 +47,9 @@ def made():
 
 @pytest.fixture(autouse=True)
 def short_ends(monkeypatch):
-    keeping = pytest.importorskip("kafka_actors.job.supervisor.actor_manager")
+    actor_manager = pytest.importorskip("kafka_actors.job.supervisor.actor_manager")
     monkeypatch.setattr(pytest.importorskip("kafka_actors.job.supervisor.start_progress"), "LOOK_S", 0)
-    for module, name in ((keeping, "QUIT_S"), (supervisor, "CLOSE_S"), (supervisor, "ANSWER_S")):
+    for module, name in ((actor_manager, "QUIT_S"), (supervisor, "CLOSE_S"), (supervisor, "ANSWER_S")):
         monkeypatch.setattr(module, name, 0.05)
 
 

@@ -19,7 +19,7 @@ from kafka_actors.events import (
     WorkersChanged,
 )
 from kafka_actors.job.coordinator.machines.placement import DrainEnd, Withdrawal
-from kafka_actors.job.supervisor.machines.timeline_entries import told_of, told_of_facts
+from kafka_actors.job.supervisor.machines.timeline_entries import entries_of_facts, entry_of
 from kafka_actors.types import TopicPartition
 
 TWO = (("t", 1), ("t", 0))
@@ -52,7 +52,7 @@ MANY = tuple(("t", n) for n in range(12))
     ids=lambda value: type(value).__name__ if not isinstance(value, tuple) else "",
 )
 def test_an_event_is_a_kind_and_a_line(event, told):
-    assert told_of(event) == told
+    assert entry_of(event) == told
 
 
 def test_partitions_that_move_for_one_cause_are_one_line():
@@ -60,10 +60,10 @@ def test_partitions_that_move_for_one_cause_are_one_line():
     facts += [Withdrawal(TopicPartition("t", 9), "worker-1.1", "balance")]
     facts += [DrainEnd(TopicPartition("u", n), "worker-2.1", "released") for n in range(2)]
     facts += [DrainEnd(TopicPartition("u", 7), "worker-2.1", "forced")]
-    assert told_of_facts(facts) == [
+    assert entries_of_facts(facts) == [
         ("move", "worker-0.1 gives up 5 partitions: worker died"),
         ("move", "worker-1.1 gives up t-9: balance"),
         ("drain", "worker-2.1 has drained u-0, u-1"),
         ("forced", "worker-2.1 had not drained u-7 by the deadline"),
     ]
-    assert told_of_facts([]) == []
+    assert entries_of_facts([]) == []

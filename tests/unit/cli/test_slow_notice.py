@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from kafka_actors.cli import output as module
-from kafka_actors.cli.output import late
+from kafka_actors.cli.output import slow_notice
 
 
 class Said:
@@ -33,7 +33,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_cause_is_said_once() -> None:
     said, cause = Said(), ["refused"]
-    with late(said, lambda: cause[0]):
+    with slow_notice(said, lambda: cause[0]):
         said.until(1)
         cause[0] = "no topic"
         said.until(2)
@@ -44,22 +44,22 @@ def test_each_cause_is_said_once() -> None:
 def test_nothing_is_said_of_what_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLANK_S", 60.0)
     said = Said()
-    with late(said, "x"):
+    with slow_notice(said, "x"):
         pass
     assert said.lines == []
 
 
 def test_it_may_end_before_its_block() -> None:
     said = Said()
-    with late(said, "x") as end:
+    with slow_notice(said, "x") as end:
         end()
         end()
         threading.Event().wait(0.05)
     assert said.lines == []
-    assert not [t for t in threading.enumerate() if t.name == "kafka-actors-late"]
+    assert not [t for t in threading.enumerate() if t.name == "kafka-actors-slow-notice"]
 
 
 def test_what_is_raised_comes_through_and_ends_it() -> None:
-    with pytest.raises(KeyboardInterrupt), late(Said(), "x"):
+    with pytest.raises(KeyboardInterrupt), slow_notice(Said(), "x"):
         raise KeyboardInterrupt
-    assert not [t for t in threading.enumerate() if t.name == "kafka-actors-late"]
+    assert not [t for t in threading.enumerate() if t.name == "kafka-actors-slow-notice"]

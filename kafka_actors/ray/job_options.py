@@ -1,0 +1,131 @@
+"""Arguments and options of `Job`, checked one by one. All raise `ConfigError`, which names the option."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import assignors
+from kafka_actors.base.addresses import parse_listening
+from kafka_actors.base.topics import check_pattern, check_topic, check_topics
+from kafka_actors.config import JobConfig, refusal
+from kafka_actors.errors import ConfigError, kind_of
+from kafka_actors.options import WORKER_RESOURCES
+
+__all__ = [
+    "check_assignors",
+    "check_names",
+    "checked_dead_letter_topic",
+    "checked_name",
+    "checked_resources",
+    "checked_topics",
+    "explicit_arguments",
+    "parsed_status_address",
+]
+
+AMOUNTS = frozenset({"num_cpus", "num_gpus", "memory"})
+"""Resources that are plain amounts."""
+
+
+def check_names(defaults: Mapping[str, Any], unknown: Mapping[str, Any], config: Any) -> None:
+    """Refuses unknown arguments, options that belong into `config`, and arguments that `config` has.
+
+    `defaults`: the arguments of `Job` and their default values.
+    """
+    arguments = list(defaults)
+    options = JobConfig.__struct_fields__
+    for name in unknown:
+        if name in options:
+            raise ConfigError(name, f"is no argument of Job; give it as config={{{name!r}: …}}")
+        if (why := refusal(name)) is not None:
+            raise ConfigError(name, why)
+        close = difflib.get_close_matches(name, [*arguments, *options], n=1)
+        raise ConfigError(name, "is not an option" + (f"; did you mean {close[0]!r}?" if close else ""))
+    for name in config if isinstance(config, Mapping) else ():
+        if name in arguments and name not in options:
+            raise ConfigError(name, "is an argument of Job; give it there, not in config={…}")
+
+
+def explicit_arguments(defaults: Mapping[str, Any], config: Any, **arguments: Any) -> dict[str, Any]:
+    """Returns the arguments, without those that have their default value and are options in `config`."""
+    if not isinstance(config, Mapping):
+        return arguments
+    there = {str(name).replace(".", "_") for name in config}
+    return {name: value for name, value in arguments.items() if name not in there or value != defaults[name]}
+
+
+def checked_topics(topics: str | Iterable[str] | None, pattern: Any) -> list[str] | None:
+    if (topics is None) == (pattern is None):
+        raise ConfigError("topics", "give exactly one of topics= and pattern=")
+    if pattern is not None:
+        if not isinstance(pattern, str):
+            raise ConfigError("pattern", f"is {pattern!r}, {kind_of(pattern)}: accepts a str")
+        check_pattern(pattern)
+        return None
+    names = check_topics([topics] if isinstance(topics, str) else topics)
+    if not names:
+        raise ConfigError("topics", "is empty")
+    return sorted(names)
+
+
+def checked_dead_letter_topic(on_error: str, topic: Any) -> str | None:
+    if (on_error == "dead_letter") != (topic is not None):
+        raise ConfigError(
+            "dead_letter_topic",
+            "is missing: on_error='dead_letter' needs one"
+            if topic is None
+            else "is given without on_error='dead_letter'",
+        )
+    return None if topic is None else check_topic(topic, "dead_letter_topic")
+
+
+def parsed_status_address(address: Any) -> tuple[str, int] | None:
+    if address is not None and not isinstance(address, str):
+        raise ConfigError(
+            "status_address", f"is {address!r}, {kind_of(address)}: accepts a text such as ':8000'"
+        )
+    return None if address is None else parse_listening("status_address", address)
+
+
+def checked_name(name: Any) -> str | None:
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise ConfigError("name", f"is {name!r}: accepts a name that is not empty, or None for none")
+    return name
+
+
+def checked_resources(resources: Any) -> dict[str, Any]:
+    if resources is None:
+        return {}
+    known = ", ".join(sorted(WORKER_RESOURCES))
+    if not isinstance(resources, Mapping):
+        what = f"{resources!r}, {kind_of(resources)}"
+        raise ConfigError("resources_per_worker", f"is {what}: accepts a dict with {known}")
+    for name, value in resources.items():
+        if name not in WORKER_RESOURCES:
+            raise ConfigError("resources_per_worker", f"has {name!r}: accepts {known}")
+        if name == "resources" and isinstance(value, Mapping):
+            for kind, amount in value.items():
+                _check_amount(f"resources[{kind!r}]", amount)
+        elif name in AMOUNTS:
+            _check_amount(name, value)
+    return dict(resources)
+
+
+def _check_amount(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ConfigError(
+            "resources_per_worker", f"has {name}={value!r}: accepts a number of 0 or more (memory in bytes)"
+        )
+
+
+def check_assignors(config: JobConfig) -> None:
+    for option, names in (
+        ("partition_assignment_strategy", config.partition_assignment_strategy),
+        ("worker_assignor", [config.worker_assignor]),
+    ):
+        for name in names:
+            try:
+                assignors.get(name)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(option, str(error)) from None

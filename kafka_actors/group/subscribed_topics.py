@@ -114,6 +114,7 @@ class SubscribedTopics:
         for member_id in result.unreadable:
             log.warning("group %s: the metadata of member %s can't be read", self._group_id, member_id)
         self._ownership.watch(result.watched)
+        self._on_metadata(self._client.cluster)  # which may have changed while the assignor computed
         return {part.member_id: part.assignment for part in result.assignments}
 
     def watch(self) -> None:
@@ -130,13 +131,18 @@ class SubscribedTopics:
                 self._driver.request_rejoin(reason)
 
     async def _track(self, topics: Iterable[str]) -> None:
-        """Has the metadata of these topics kept fresh; returns when it is known, or did not come in time."""
-        missing = [topic for topic in topics if not self._client.tracks(topic)]
+        """Has the metadata of these topics kept fresh; returns when it is known, or did not come in time.
+
+        Metadata may be on its way for topics that are tracked: a member that has just subscribed may lead at once.
+        """
+        snapshot = self._client.snapshot
+        missing = [t for t in topics if not self._client.tracks(t) or t not in snapshot.topics]
         if not missing:
             return
+        learned = [self._client.add_topic(topic) for topic in missing if not self._client.tracks(topic)]
         try:
             async with asyncio.timeout(METADATA_TIMEOUT):
-                for future in [self._client.add_topic(topic) for topic in missing]:
+                for future in learned or [self._client.cluster.request_update()]:
                     await future
         except (TimeoutError, KafkaActorsError) as error:
             log.warning("group %s: no metadata of %s: %s", self._group_id, ", ".join(missing), error)

@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 6,
     "files": 462,
-    "modules without a test file": 154,
+    "modules without a test file": 153,
     "numbered tests": 0,
     "short files": 28,
 }

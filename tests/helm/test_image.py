@@ -208,7 +208,7 @@ def test_a_job_of_the_chart_runs_is_well_and_drains(
         running.append(submitter.start(*submit_command(rendered.spec["entrypoint"], "scorer-1"), log=of_job))
         until(lambda: sum(kafka.committed(group).values()) == COUNT, 120, "not all is committed")
         page = f"http://{HEAD}:{rendered.one('Service')['spec']['ports'][0]['targetPort']}"
-        assert _asked(f"{page}/status.json")["job"]["group"] == group
+        assert _asked(f"{page}/status.json")["group_id"] == group
         assert well("readiness")
         assert well("liveness")
         said(head.run(*head.container["lifecycle"]["preStop"]["exec"]["command"], timeout=90))

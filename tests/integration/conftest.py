@@ -30,6 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 _THREADS_OF_CLIENTS = ("fetch-", "kafka-consumer", "kafka-producer", "kafka-admin")
+_POOLS = {
+    "kafka_actors.spark.source.task_reader": "sessions",
+    "kafka_actors.spark.source.task_writer": "producers",
+}
+"""Pools in which a process of Spark keeps clients from task to task: module, and its attribute."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +42,9 @@ def no_threads_left() -> Iterator[None]:
     """Fails a test that leaves threads of a client behind, an unclosed consumer's for one."""
     before = set(threading.enumerate())
     yield
+    for module, pool in _POOLS.items():  # of tests that do in this process what Spark's workers do
+        if module in sys.modules:
+            getattr(sys.modules[module], pool).clear()
 
     def left() -> list[str]:
         return [t.name for t in set(threading.enumerate()) - before if t.name.startswith(_THREADS_OF_CLIENTS)]

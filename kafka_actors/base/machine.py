@@ -30,7 +30,7 @@ class Ready(Struct, Generic[A_co, E_co], frozen=True):
     actions: tuple[A_co, ...] = ()
     """To be carried out by the shell, in this order."""
     events: tuple[E_co, ...] = ()
-    """What happened, in this order: for logs, metrics and observers. A shell that ignores them changes nothing."""
+    """Facts that came about, in order, for logs, metrics and observers. A shell that ignores them changes nothing."""
     next_wake: float | None = None
     """When to poll again if there is no input before, in seconds of the clock that `now` is of; None for never."""
 

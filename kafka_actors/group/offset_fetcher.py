@@ -131,7 +131,7 @@ class GroupOffsets:
         self._fetcher = OffsetFetcher(driver, rand)
         self._known: Found = {}
         self._forgotten = 0
-        """How often something was forgotten of `_known`."""
+        """Number of times that partitions were dropped from `_known`."""
 
     @property
     def trouble(self) -> str:

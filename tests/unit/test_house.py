@@ -21,7 +21,7 @@ HERE = "tests/unit/test_house.py"
 
 LIMITS = {
     "class names twice": 0,
-    "docstring openings": 6,
+    "docstring openings": 0,
     "files": 462,
     "modules without a test file": 153,
     "numbered tests": 0,

@@ -1,4 +1,4 @@
-"""What the group's leader tells a consumer inside SyncGroup."""
+"""Assignment of one consumer, from the group's leader, inside SyncGroup."""
 
 from typing import Annotated
 

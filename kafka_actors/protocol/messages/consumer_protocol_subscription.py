@@ -1,4 +1,4 @@
-"""What a consumer tells the group's leader inside JoinGroup."""
+"""Subscription of one consumer, for the group's leader, inside JoinGroup."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What stands before the body of each request and response."""
+"""Headers in front of the body of each request and response."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Where an epoch ended on its leader: finds truncation (KIP-101, KIP-320)."""
+"""End offset of an epoch on its leader: finds truncation (KIP-101, KIP-320)."""
 
 from typing import Annotated
 

@@ -46,7 +46,7 @@ def parse_address(text: str) -> tuple[str, int]:
     if not host:
         raise ConfigError("bootstrap_servers", f"has {text!r}: no host; {_ACCEPTS}")
     if not host.isprintable() or _NOT_IN_A_NAME.search(host):
-        raise ConfigError("bootstrap_servers", f"has {text!r}: {host!r} is no host's name; {_ACCEPTS}")
+        raise ConfigError("bootstrap_servers", f"has {text!r}: {host!r} is not a valid host name; {_ACCEPTS}")
     if not colon:
         return host, DEFAULT_PORT
     if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:

@@ -37,7 +37,7 @@ def test_a_host_that_nobody_knows(monkeypatch):
 
 def test_a_name_that_no_host_can_have():
     with pytest.raises(
-        NoBrokersAvailable, match=r"a\.\.b:1: the name can't be resolved: it is no host's name"
+        NoBrokersAvailable, match=r"a\.\.b:1: the name can't be resolved: it is not a valid host name"
     ):
         broker_check.check_cluster(config("a..b:1"))
 
@@ -65,7 +65,7 @@ def test_a_port_where_nobody_listens_is_waited_for_and_said(caplog):
 def test_one_unknown_host_among_several_is_waited_for(caplog):
     with caplog.at_level(logging.WARNING):
         broker_check.check_cluster(config("a..b:1,127.0.0.1:1"))
-    assert "it is no host's name; 127.0.0.1:1" in caplog.text
+    assert "it is not a valid host name; 127.0.0.1:1" in caplog.text
 
 
 def test_a_port_that_speaks_no_tls():

@@ -49,7 +49,7 @@ def test_what_is_written_down_while_it_is_read_is_read_later(pace, tmp_path):
     assert pace.between(20.5, 21.0) == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(("seconds", "pace", "over"), [(30, 1.0, False), (36, 1.0, True), (70, 2.0, False)])
+@pytest.mark.parametrize(("seconds", "pace", "over"), [(49, 1.0, False), (51, 1.0, True), (98, 2.0, False)])
 def test_a_file_is_over_its_budget_by_a_clear_margin_only(seconds, pace, over):
     time = FileTime()
     time.add(seconds, pace)
@@ -74,9 +74,9 @@ def test_a_run_with_a_file_over_its_budget_fails_and_names_it():
     session = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
     ledger.pytest_sessionfinish(session)
     assert (ledger.over(), session.exitstatus) == ([], pytest.ExitCode.OK)
-    ledger.pytest_runtest_logreport(report("integration/test_a.py", 30))
+    ledger.pytest_runtest_logreport(report("integration/test_a.py", 50))
     ledger.pytest_sessionfinish(session)
-    assert ledger.over() == ["integration/test_a.py: 40.0 s, budget 20 s, pace 1.0"]
+    assert ledger.over() == ["integration/test_a.py: 60.0 s, budget 20 s, pace 1.0"]
     assert session.exitstatus == pytest.ExitCode.TESTS_FAILED
 
 

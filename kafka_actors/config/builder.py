@@ -298,7 +298,7 @@ def _acks(value: Any) -> str:
 
 
 def _one_of(name: str, value: Any) -> str | None:
-    """One of several constants in capitals; small letters are accepted, as in Java."""
+    """Returns one of several constants in capitals; small letters are accepted, as in Java."""
     if name == "sasl_mechanism" and value is None:
         return None
     text = value.strip().upper() if isinstance(value, str) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka_actors.cluster import ClusterSnapshot, SubscriptionState
@@ -130,22 +130,27 @@ class SubscribedTopics:
             if reason is not None:
                 self._driver.request_rejoin(reason)
 
-    async def _track(self, topics: Iterable[str]) -> None:
+    async def _track(self, topics: Collection[str]) -> None:
         """Has the metadata of these topics kept fresh; returns when it is known, or did not come in time.
 
         Metadata may be on its way for topics that are tracked: a member that has just subscribed may lead at once.
         """
-        snapshot = self._client.snapshot
-        missing = [t for t in topics if not self._client.tracks(t) or t not in snapshot.topics]
-        if not missing:
+        untracked = [topic for topic in topics if not self._client.tracks(topic)]
+        unknown = [topic for topic in topics if topic not in self._client.snapshot.topics]
+        if untracked:
+            learned = [self._client.add_topic(topic) for topic in untracked]
+        elif unknown:
+            learned = [self._client.cluster.request_update()]
+        else:
             return
-        learned = [self._client.add_topic(topic) for topic in missing if not self._client.tracks(topic)]
         try:
             async with asyncio.timeout(METADATA_TIMEOUT):
-                for future in learned or [self._client.cluster.request_update()]:
+                for future in learned:
                     await future
         except (TimeoutError, KafkaActorsError) as error:
-            log.warning("group %s: no metadata of %s: %s", self._group_id, ", ".join(missing), error)
+            log.warning(
+                "group %s: no metadata of %s: %s", self._group_id, ", ".join(untracked or unknown), error
+            )
 
 
 def topics_view(snapshot: ClusterSnapshot, topics: Iterable[str], *, racks: bool = False) -> TopicsView:

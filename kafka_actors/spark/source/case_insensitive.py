@@ -69,7 +69,7 @@ class CaseInsensitiveOptions:
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def choice(self, name: str, accepted: tuple[str, ...], default: str) -> str:
-        """One of the `accepted` words, in lower case. Raises `ConfigError` for another value."""
+        """Returns one of the `accepted` words, in lower case. Raises `ConfigError` for another value."""
         text = self.text(name)
         value = default if text is None else text.lower()
         if value not in accepted:

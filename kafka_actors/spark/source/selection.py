@@ -28,7 +28,7 @@ _PARTITIONS = '{"topic": [0, 1]}'
 
 
 class LogEnd(Enum):
-    """One of the two ends of a log."""
+    """Earliest or latest offset of each log."""
 
     EARLIEST = EARLIEST
     LATEST = LATEST

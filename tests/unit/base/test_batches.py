@@ -1,4 +1,4 @@
-"""What a user's function returns is taken apart into batches; columns of numbers are read without a copy."""
+"""Results of a user's function are taken apart into batches; columns of numbers are read without a copy."""
 
 import datetime as dt
 

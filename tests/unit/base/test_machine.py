@@ -1,4 +1,4 @@
-"""What a machine returns."""
+"""`Ready` and `earliest`: the results of a machine's poll."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from tests.fakes.fetching import A0, A1, E1, MIB, Bench, got, nothing, wants
 
 EPOCH = (1, 1)
 END = 3 * MIB
-"""Of each log, in which an offset is a byte."""
+"""Length of each log, in which an offset is a byte."""
 EACH = 5
-"""So many batches of a partition are in a response at most."""
+"""Largest number of batches of a partition in a response."""
 
 
 class Scene:

@@ -208,7 +208,7 @@ def test_a_bad_batch_can_be_skipped_with_an_event():
 
 
 def test_what_follows_a_skipped_batch_waits_for_its_turn():
-    """As the first records of a partition it could be worked on before what a linger holds back of those in front."""
+    """Records taken as a partition's first could be worked on before those in front of them that a linger holds back."""
     bench = Bench(on_bad_batch="skip")
     bench.assign()
     bench.reply(bench.pull(), got(10, 30))

@@ -273,7 +273,7 @@ def test_a_recreated_topic_is_an_error_of_its_own():
 
 @pytest.mark.parametrize("leaders", [(), (1,)], ids=["gone at first", "made anew before"])
 def test_offsets_of_one_topic_are_not_read_in_another_of_its_name(leaders):
-    """As a task of Spark knows it from its plan."""
+    """A task of Spark knows the id from its plan."""
     bench = Bench(leaders=leaders)
     bench.assign(topic_id=b"h" * 16)
     bench.machine.update_metadata(snapshot(1, epochs=[0]))
@@ -299,7 +299,7 @@ def test_a_reset_reads_the_recreated_topic_by_policy_and_nothing_of_the_old_one_
 @pytest.mark.parametrize("auto_offset_reset", ["earliest", "latest", "by_duration:PT1H"])
 @pytest.mark.parametrize("offset", [10, None])
 def test_a_topic_that_was_made_anew_is_read_from_its_start_whatever_it_held(auto_offset_reset, offset):
-    """As the group knows it from a commit, or the member from before: nothing of the new topic has been read."""
+    """The group knows the id from a commit, or the member from before: nothing of the new topic has been read."""
     bench = Bench(leaders=(1,), on_data_loss="reset", auto_offset_reset=auto_offset_reset)
     partition = bench.assign(offset=offset, topic_id=b"h" * 16)
     assert partition.where is None

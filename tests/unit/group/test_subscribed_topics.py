@@ -1,4 +1,4 @@
-"""What the leader assigns from, and that no change of the metadata is missed meanwhile."""
+"""Metadata from which a leader assigns: it is waited for, and no change is missed meanwhile."""
 
 from __future__ import annotations
 

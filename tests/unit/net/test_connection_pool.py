@@ -17,7 +17,7 @@ from kafka_actors.net.connection_pool import ConnectionPool
 
 
 class Opened:
-    """What `Connection.open` returns here: it is closed when a test says so."""
+    """Connection as `Connection.open` returns it here: it is closed when a test says so."""
 
     def __init__(self, host: str) -> None:
         self.host = host

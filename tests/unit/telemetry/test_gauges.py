@@ -1,8 +1,6 @@
 """Gauges are read from sources that come and go."""
 
-import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from fakes.telemetry import exported
 
 from kafka_actors.telemetry.gauges import Gauges
 from kafka_actors.telemetry.instruments import (
@@ -10,25 +8,6 @@ from kafka_actors.telemetry.instruments import (
     WORKERS,
 )
 from kafka_actors.telemetry.tally import TallyPoint
-
-
-@pytest.fixture
-def reader():
-    return InMemoryMetricReader()
-
-
-@pytest.fixture
-def meter(reader):
-    return MeterProvider([reader]).get_meter("test")
-
-
-def exported(reader):
-    """Name → points, each (attributes, point)."""
-    data = reader.get_metrics_data()
-    if data is None:
-        return {}
-    metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics]
-    return {m.name: [(dict(p.attributes), p) for p in m.data.data_points] for m in metrics}
 
 
 def test_gauges_come_and_go_with_their_sources(reader, meter):

@@ -1,8 +1,6 @@
 """Values go into a meter, with the label of their group; distributions keep their sums."""
 
-import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from fakes.telemetry import Kept, exported
 
 from kafka_actors.telemetry.attributes import of_group, of_operation, of_partition
 from kafka_actors.telemetry.instruments import (
@@ -15,40 +13,6 @@ from kafka_actors.telemetry.instruments import (
 from kafka_actors.telemetry.recorder import BucketSums, Distributions, GroupRecorder, MeterRecorder, Recorder
 
 A, B = of_partition("g", "t", 0, "process"), of_partition("g", "t", 1, "process")
-
-
-class Kept(Recorder):
-    """Remembers what it got."""
-
-    def __init__(self):
-        self.sums = {}
-        self.values = {}
-
-    def add(self, instrument, amount, attributes=()):
-        key = instrument.name, attributes
-        self.sums[key] = self.sums.get(key, 0) + amount
-
-    def record(self, instrument, value, attributes=()):
-        self.values.setdefault((instrument.name, attributes), []).append(value)
-
-
-@pytest.fixture
-def reader():
-    return InMemoryMetricReader()
-
-
-@pytest.fixture
-def meter(reader):
-    return MeterProvider([reader]).get_meter("test")
-
-
-def exported(reader):
-    """Name → points, each (attributes, point)."""
-    data = reader.get_metrics_data()
-    if data is None:
-        return {}
-    metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics]
-    return {m.name: [(dict(p.attributes), p) for p in m.data.data_points] for m in metrics}
 
 
 def test_every_value_of_a_group_has_its_label_once():

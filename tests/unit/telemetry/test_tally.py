@@ -4,6 +4,7 @@ import threading
 
 import msgspec
 import pytest
+from fakes.telemetry import Kept
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,25 +16,10 @@ from kafka_actors.telemetry.instruments import (
     PROCESS_DURATION,
     SECONDS,
 )
-from kafka_actors.telemetry.recorder import Distributions, MeterRecorder, Recorder
+from kafka_actors.telemetry.recorder import Distributions, MeterRecorder
 from kafka_actors.telemetry.tally import Buckets, Tally, TallyPoint, TallyState, TallyTotals
 
 A, B = of_partition("g", "t", 0, "process"), of_partition("g", "t", 1, "process")
-
-
-class Kept(Recorder):
-    """Remembers what it got."""
-
-    def __init__(self):
-        self.sums = {}
-        self.values = {}
-
-    def add(self, instrument, amount, attributes=()):
-        key = instrument.name, attributes
-        self.sums[key] = self.sums.get(key, 0) + amount
-
-    def record(self, instrument, value, attributes=()):
-        self.values.setdefault((instrument.name, attributes), []).append(value)
 
 
 def through_the_wire(tally):

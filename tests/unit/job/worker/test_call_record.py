@@ -24,7 +24,7 @@ def test_it_has_the_calls_in_hand():
 
 
 def test_what_is_written_meanwhile_is_not_read():
-    """Of a worker that lives: it is asked for when one of its calls lasts too long, and others begin and end."""
+    """Record of a worker that lives: it is asked for when one of its calls lasts too long, and others begin and end."""
     record = CallRecord()
     record.call_began(P, 40, 59)
     for half in range(2):

@@ -529,7 +529,7 @@ def without_waiting(stage, item):
 
 
 def counted(stage):
-    """What the processing has counted: (name, partition or error) → sum; and how many calls took how long."""
+    """Counts of the processing: (name, partition or error) → sum; and how many calls took how long."""
     state = stage.tally.state()
     counts = {}
     for point in state.counts:

@@ -45,7 +45,7 @@ def test_what_came_before_a_reset_is_not_joined_with_what_comes_after():
 
 
 def test_records_of_two_leader_epochs_are_not_joined():
-    """What is committed within a batch has one epoch."""
+    """Offsets committed within a batch have one epoch."""
     rebatcher = Rebatcher(4, linger_s=1.0)
     assert list(rebatcher.add(piece(0, 3, leader_epoch=1), 0.0)) == []
     (first,) = rebatcher.add(piece(3, 3, leader_epoch=2), 0.5)

@@ -11,10 +11,9 @@ from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
 
 from . import stages as s
-from .arguments import bare, called, checked_function, checked_items, named
 from .avro import checked_id, parse_avro
 from .check import CheckedPipeline, check
-from .definition import Definition
+from .definition import Definition, bare, called, checked_function, checked_items, named
 from .engines import engine, explain
 from .expressions import checked_expression
 from .schemas import as_schema, is_struct

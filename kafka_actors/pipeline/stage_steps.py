@@ -16,9 +16,8 @@ from kafka_actors.errors import kind_of
 from .avro import avro_reader, parse_avro
 from .casts import CastError, Failure, batch_of, cast_to
 from .check import CheckedStage
-from .decode import Decode, each_decoder, json_decoder
+from .decode import Decode, each_decoder, getters_of, json_decoder, row_getters, row_type
 from .expressions import evaluate, uses_kafka
-from .json_types import getters_of, row_getters, row_type
 from .rows import KAFKA, NO_RECORD, Numbers, StageRows, with_kafka
 from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
 

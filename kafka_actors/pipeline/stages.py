@@ -16,8 +16,8 @@ import pyarrow as pa
 from kafka_actors.errors import ConfigError
 
 from .avro import avro_reader, parse_avro
+from .decode import row_type
 from .expressions import readable, reference, types_of
-from .json_types import row_type
 from .rows import KAFKA
 from .schemas import as_schema
 

@@ -50,7 +50,7 @@ from kafka_actors.group.machines.assignment import (
 from kafka_actors.job.messages import GroupState, PartitionStatus
 from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkersChange, WorkerStatus
 from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
-from kafka_actors.pipeline.failures import FailedRecord
+from kafka_actors.pipeline.fused import FailedRecord
 from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks import dead_letters as dead_letters_module

@@ -22,22 +22,26 @@ from kafka_actors.pipeline.stages import DataFrames, WriteParquet
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
 from .dead_letters import DeadLetterPlan, dead_letter_plan
-from .failed_records import (
+from .frames import ERROR, PipelineFrame, arrow_schema, spark_schema
+from .fusion import FusedStages, MapInArrowStages
+from .parquet_sink import ParquetPlan, absolute_path, parquet_of
+from .pipeline_sink import SinkPlan, sink_of
+from .pipeline_source import SourceNames, SourcePlan, source_of
+from .stage_groups import (
+    ColumnNeeds,
+    StageGroup,
     begin_of_both,
     check_format,
     check_repeatable,
+    groups_of,
     has_failed_before_dataframe,
+    names_kafka,
+    needs_of,
     options_of_failed,
+    sink_needs,
     steps_with_dead_letters,
     with_failed,
 )
-from .frames import ERROR, PipelineFrame, arrow_schema, spark_schema
-from .fusion import FusedStages, MapInArrowStages
-from .kafka_column import ColumnNeeds, StageGroup, groups_of, names_kafka, needs_of, sink_needs
-from .parquet_sink import ParquetPlan, absolute_path, parquet_of
-from .pipeline_sink import SinkPlan, sink_of
-from .pipeline_source import SourcePlan, source_of
-from .session import SourceNames
 
 _THIS = re.compile(r"(\{this(?:\[[^\]{}]*\])?\})")
 

@@ -14,11 +14,11 @@ from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import SinkError
 from kafka_actors.events import log_event
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.failures import FailedRecord, events_of
+from kafka_actors.pipeline.fused import FailedRecord, events_of
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks.kafka import DEAD_LETTER_TOPIC, check_target
-from kafka_actors.spark.worker_cache import WorkerCache
+from kafka_actors.spark.python_worker import WorkerCache
 
 from .frames import ERROR, records_of
 

@@ -10,12 +10,9 @@ import pyarrow as pa
 from kafka_actors.events import log_event
 from kafka_actors.pipeline.casts import CastError
 from kafka_actors.pipeline.check import CheckedStage
-from kafka_actors.pipeline.failures import events_of, of_policy
-from kafka_actors.pipeline.fused import FusedSteps, StageOutput
+from kafka_actors.pipeline.fused import FusedSteps, StageOutput, events_of, of_policy, stage_error
 from kafka_actors.pipeline.rows import StageRows
-from kafka_actors.pipeline.stage_guard import stage_error
-from kafka_actors.spark.source.spark_calls import freeze_imports
-from kafka_actors.spark.worker_cache import WorkerCache
+from kafka_actors.spark.python_worker import WorkerCache, freeze_imports
 from kafka_actors.telemetry.spans import ProcessSpans, failed, tracing
 
 from .frames import PipelineFrame

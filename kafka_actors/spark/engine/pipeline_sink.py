@@ -19,15 +19,14 @@ from pyspark.sql.types import StructType
 from kafka_actors.errors import KafkaActorsError, SinkError
 from kafka_actors.events import log_event
 from kafka_actors.pipeline.check import CheckedPipeline
-from kafka_actors.pipeline.failures import FailedRecord, events_of, of_policy, once
+from kafka_actors.pipeline.fused import FailedRecord, events_of, of_policy, once
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.pipeline.stages import WriteKafka
 from kafka_actors.sinks import Writer, origin_of
 from kafka_actors.sinks.kafka import SINK_TOPIC, check_target, is_final
 from kafka_actors.sinks.stage import guarded, opened
-from kafka_actors.spark.source.spark_calls import freeze_imports
+from kafka_actors.spark.python_worker import WorkerCache, freeze_imports
 from kafka_actors.spark.source.task_tracing import traced_task
-from kafka_actors.spark.worker_cache import WorkerCache
 
 from .dead_letters import DeadLetterPlan, TaskDeadLetters
 from .frames import PipelineFrame

@@ -14,8 +14,16 @@ from kafka_actors.errors import ConfigError, UnknownTopicOrPartitionError, error
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
-from .machines.filter_ranges import EVERYTHING, FilterRange, narrowed
-from .machines.offset_ranges import LogRange, TaskRange, check_named, check_order, resolve
+from .machines.offset_ranges import (
+    EVERYTHING,
+    FilterRange,
+    LogRange,
+    TaskRange,
+    check_named,
+    check_order,
+    narrowed,
+    resolve,
+)
 from .options import BatchOptions, ReadOptions
 from .selection import (
     AssignPartitions,

@@ -13,7 +13,9 @@ from kafka_actors.admin.requests import raise_first
 from kafka_actors.errors import ConfigError, DataLossError, KafkaActorsError
 from kafka_actors.types import TopicPartition
 
+from .machines.offset_ranges import Task, tasks_of
 from .machines.stream_offsets import (
+    CheckpointProgress,
     MinOffsetsDelay,
     ObservedPartitions,
     StreamOffsets,
@@ -23,13 +25,12 @@ from .machines.stream_offsets import (
     losses,
     nested,
     newcomers,
+    offsets_behind,
     out_of_reach,
     pending,
     ranges_between,
     started_late,
 )
-from .machines.stream_progress import CheckpointProgress, offsets_behind
-from .machines.tasks import Task, tasks_of
 from .offset_format import OffsetFormat
 from .options import StreamOptions
 from .selection import GivenOffsets, at

@@ -10,11 +10,13 @@ a `DataLossError` in the result, which the caller raises or logs (`failOnDataLos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from kafka_actors.errors import ConfigError, DataLossError
+from kafka_actors.errors import ConfigError, DataLossError, FetchOffsetOutOfRangeError, LogTruncationError
 from kafka_actors.spark.source.selection import Fixed, GivenOffsets, GivenTimestamps, LogEnd, at
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
@@ -148,3 +150,167 @@ def _end(tp: TopicPartition, log: LogRange, bound: Fixed) -> int:
 def _list(partitions: list[TopicPartition]) -> str:
     shown = ", ".join(map(at, partitions[:5]))
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")
+
+
+Operator = Literal["=", "<", "<=", ">", ">=", "in"]
+
+
+class FilterCondition(NamedTuple):
+    """Comparison of a column with a value, or with "in" with a list. Timestamps are milliseconds since 1970."""
+
+    column: str
+    operator: Operator
+    value: Any
+
+
+class FilterRange(Struct, frozen=True):
+    """Partitions (None: all), offsets from `first` to `end` (exclusive), and records not older than `from_ms`."""
+
+    partitions: frozenset[int] | None = None
+    first: int = 0
+    end: int | None = None
+    from_ms: int | None = None
+
+
+EVERYTHING = FilterRange()
+
+
+def narrowing_of(conditions: Iterable[FilterCondition]) -> FilterRange:
+    """The range that fulfils all conditions; a condition on another column doesn't narrow it."""
+    found = EVERYTHING
+    for condition in conditions:
+        found = _with(found, condition)
+    return found
+
+
+def _with(found: FilterRange, condition: FilterCondition) -> FilterRange:
+    column, operator, value = condition
+    lowest, highest = _bounds(operator, value)
+    partitions, first, end, from_ms = found.partitions, found.first, found.end, found.from_ms
+    if column == "partition" and operator in ("=", "in"):
+        wanted = frozenset(value) if operator == "in" else frozenset({value})
+        partitions = wanted if partitions is None else partitions & wanted
+    elif column == "offset":
+        first = first if lowest is None else max(first, lowest)
+        end = end if highest is None else highest + 1 if end is None else min(end, highest + 1)
+    elif column == "timestamp" and lowest is not None and lowest >= 0:
+        # An upper bound can't narrow: producers set timestamps, so a later record may have an earlier one. Nor can a time
+        # before 1970: to brokers -1 is the end of the log, -2 its start, and others are errors.
+        from_ms = lowest if from_ms is None else max(from_ms, lowest)
+    return FilterRange(partitions, first, end, from_ms)
+
+
+def _bounds(operator: Operator, value: Any) -> tuple[int | None, int | None]:
+    """The lowest and the highest integer that fulfil a comparison, None without a bound."""
+    if operator == "in":
+        return (min(value), max(value)) if value else (None, None)
+    return {
+        "=": (value, value),
+        ">": (value + 1, None),
+        ">=": (value, None),
+        "<": (None, value - 1),
+        "<=": (None, value),
+    }[operator]
+
+
+def narrowed(
+    ranges: Iterable[TaskRange], narrowing: FilterRange, from_offsets: Mapping[TopicPartition, int]
+) -> list[TaskRange]:
+    """The parts of the ranges that can have records within the filters, empty ones included.
+
+    `from_offsets` has the first offset at or after `from_ms` by partition, -1 without one.
+    """
+    found = []
+    for r in ranges:
+        start = max(r.start, narrowing.first)
+        end = r.end if narrowing.end is None else min(r.end, narrowing.end)
+        if narrowing.from_ms is not None:
+            start = max(start, from_offsets[r.tp]) if from_offsets[r.tp] >= 0 else end
+        if narrowing.partitions is not None and r.partition not in narrowing.partitions:
+            start = end
+        found.append(TaskRange(r.topic, r.partition, min(start, end), end, r.topic_id))
+    return found
+
+
+SMALL = 10_000
+"""Offsets of a range that is read faster than a task starts, so that it shares a task."""
+SHARED = 10 * SMALL
+"""Offsets of a task up to which small ranges share it."""
+
+Task = tuple[TaskRange, ...]
+
+
+def tasks_of(
+    ranges: Iterable[TaskRange],
+    *,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[Task]:
+    """The ranges of each task; empty ranges get none.
+
+    Without options each range is a task, and small ones share. `max_records_per_partition` bounds the offsets of a
+    task; `min_partitions` is about the least number of tasks after that. With either, each task has one range.
+    """
+    full = [r for r in ranges if r.size > 0]
+    if min_partitions is None and max_records_per_partition is None:
+        return _shared(full)
+    if max_records_per_partition is not None:
+        full = [part for r in full for part in _split(r, -(-r.size // max_records_per_partition))]
+    if min_partitions is not None and len(full) < min_partitions:
+        full = _at_least(full, min_partitions)
+    return [(r,) for r in full]
+
+
+def _shared(ranges: Sequence[TaskRange]) -> list[Task]:
+    tasks: list[Task] = [(r,) for r in ranges if r.size > SMALL]
+    shared: list[TaskRange] = []
+    held = 0
+    for r in (r for r in ranges if r.size <= SMALL):
+        if held + r.size > SHARED:
+            tasks.append(tuple(shared))
+            shared, held = [], 0
+        shared.append(r)
+        held += r.size
+    return [*tasks, tuple(shared)] if shared else tasks
+
+
+class _SplitRanges(Struct, frozen=True):
+    """Ranges that are split together: their offsets in all, and the number of parts."""
+
+    size: int
+    parts: int
+
+    def parts_of(self, r: TaskRange) -> int:
+        return max(int(r.size / self.size * self.parts + 0.5), 1)
+
+
+def _at_least(ranges: Sequence[TaskRange], count: int) -> list[TaskRange]:
+    """Splits ranges in proportion to their size. Those too small to be split count as tasks, and don't reduce the share of the
+    others."""
+    if not ranges:
+        return []
+    everything = _SplitRanges(sum(r.size for r in ranges), count)
+    large = [r for r in ranges if everything.parts_of(r) > 1]
+    rest = _SplitRanges(sum(r.size for r in large), max(count - (len(ranges) - len(large)), 1))
+    return [part for r in ranges for part in _split(r, rest.parts_of(r) if everything.parts_of(r) > 1 else 1)]
+
+
+def _split(r: TaskRange, parts: int) -> list[TaskRange]:
+    """Splits a range into parts that differ by at most one offset; none is empty."""
+    parts = min(parts, r.size)
+    cuts = [r.start + r.size * i // parts for i in range(parts + 1)]
+    return [TaskRange(r.topic, r.partition, begin, end, r.topic_id) for begin, end in pairwise(cuts)]
+
+
+def go_on_at(loss: DataLossError, position: int, r: TaskRange) -> int | None:
+    """The offset from which the rest of a range is read after a loss; None where nothing of it is left.
+
+    `position` is the offset behind the last record that was returned, or the start of the range. The result is never
+    before it. It is None for a topic that was created again, in which the same offsets are other records.
+    """
+    if isinstance(loss, LogTruncationError):
+        return position
+    if isinstance(loss, FetchOffsetOutOfRangeError):
+        start = loss.log_start_offset
+        return start if start is not None and position < start < r.end else None
+    return None

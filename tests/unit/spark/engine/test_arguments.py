@@ -26,10 +26,9 @@ from kafka_actors.spark.engine.arguments import (
     state_option,
     trigger_of,
 )
-from kafka_actors.spark.engine.kafka_column import ColumnNeeds, groups_of, needs_of, sink_needs
-from kafka_actors.spark.engine.runs import QueryProgress, StreamRun
-from kafka_actors.spark.engine.session import SourceNames
-from kafka_actors.spark.engine.task_errors import failed
+from kafka_actors.spark.engine.pipeline_source import SourceNames
+from kafka_actors.spark.engine.runs import QueryProgress, StreamRun, failed
+from kafka_actors.spark.engine.stage_groups import ColumnNeeds, groups_of, needs_of, sink_needs
 from kafka_actors.spark.source.checkpoint import CheckpointPath
 from kafka_actors.spark.source.options import parse_batch
 from kafka_actors.types import TopicPartition

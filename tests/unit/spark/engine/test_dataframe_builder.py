@@ -14,15 +14,15 @@ from pyspark.sql.types import LongType, StringType, StructType
 from kafka_actors.pipeline.check import CheckedStage
 from kafka_actors.pipeline.stages import DataFrames
 from kafka_actors.spark.engine.dataframe_builder import DataFrameBuilder, _frame_of, template
-from kafka_actors.spark.engine.failed_records import (
+from kafka_actors.spark.engine.frames import PipelineFrame
+from kafka_actors.spark.engine.pipeline_source import SourceNames
+from kafka_actors.spark.engine.stage_groups import (
     begin_of_both,
     check_format,
     check_repeatable,
     options_of_failed,
     steps_with_dead_letters,
 )
-from kafka_actors.spark.engine.frames import PipelineFrame
-from kafka_actors.spark.engine.session import SourceNames
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.types import TopicPartition
 
@@ -79,7 +79,7 @@ def test_failed_records_need_the_stages_up_to_the_last_that_has_dead_letters():
 
 def test_two_sources_of_a_stream_begin_where_one_of_them_asked(monkeypatch):
     asked = StreamOffsets({TopicPartition("orders", 0): 3}, initial=True)
-    monkeypatch.setattr("kafka_actors.spark.engine.failed_records.initial_offsets", lambda *_: asked)
+    monkeypatch.setattr("kafka_actors.spark.engine.stage_groups.initial_offsets", lambda *_: asked)
     for start in ("earliest", "latest", '{"orders": {"0": -2}}', '{"orders": {"0": 5, "1": -1}}'):
         assert begin_of_both({**OPTIONS, "startingOffsets": start}, None) is asked
     assert begin_of_both({**OPTIONS, "startingOffsets": '{"orders": {"0": 5}}'}, None) is None

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.spark.source.options import _NAMES, BatchOptions, StreamOptions, parse_batch, parse_stream
+from kafka_actors.spark.source.options import _NAMES as SINK_NAMES
 from kafka_actors.spark.source.selection import (
     AssignPartitions,
     GivenCommitted,
@@ -18,7 +19,6 @@ from kafka_actors.spark.source.selection import (
     SubscribePattern,
     SubscribeTopics,
 )
-from kafka_actors.spark.source.sink_options import _NAMES as SINK_NAMES
 from kafka_actors.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

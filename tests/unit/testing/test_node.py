@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_actors.testing import KafkaCluster, ports
+from kafka_actors.testing import KafkaCluster, node
 
 
 @pytest.fixture
@@ -22,31 +22,31 @@ def bindable(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 def test_ports_are_different_and_below_the_ephemeral_range(
     bindable: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ports, "_lowest_ephemeral", lambda: 15_010)
-    assert ports.free_ports(10) == list(range(15_000, 15_010))
+    monkeypatch.setattr(node, "_lowest_ephemeral", lambda: 15_010)
+    assert node.free_ports(10) == list(range(15_000, 15_010))
 
 
 def test_a_port_that_somebody_listens_on_is_passed_over(
     bindable: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ports, "_lowest_ephemeral", lambda: 15_004)
+    monkeypatch.setattr(node, "_lowest_ephemeral", lambda: 15_004)
     bindable |= {15_000, 15_002}
-    assert ports.free_ports(2) == [15_001, 15_003]
+    assert node.free_ports(2) == [15_001, 15_003]
 
 
 def test_too_few_ports_is_an_error(bindable: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "_lowest_ephemeral", lambda: 15_001)
+    monkeypatch.setattr(node, "_lowest_ephemeral", lambda: 15_001)
     with pytest.raises(OSError, match="no 2 free ports"):
-        ports.free_ports(2)
+        node.free_ports(2)
 
 
 def test_the_ephemeral_range_is_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "ip_local_port_range"
     file.write_text("20000\t60999\n")
-    monkeypatch.setattr(ports, "_EPHEMERAL_RANGE", file)
-    assert ports._lowest_ephemeral() == 20_000
-    monkeypatch.setattr(ports, "_EPHEMERAL_RANGE", tmp_path / "not-there")
-    assert ports._lowest_ephemeral() == 32_768
+    monkeypatch.setattr(node, "_EPHEMERAL_RANGE", file)
+    assert node._lowest_ephemeral() == 20_000
+    monkeypatch.setattr(node, "_EPHEMERAL_RANGE", tmp_path / "not-there")
+    assert node._lowest_ephemeral() == 32_768
 
 
 @pytest.mark.parametrize(

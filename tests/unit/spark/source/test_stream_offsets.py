@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
-from kafka_actors.spark.source.machines.stream_progress import CheckpointProgress
+from kafka_actors.spark.source.machines.stream_offsets import CheckpointProgress, StreamOffsets
 from kafka_actors.types import TopicPartition
 
 T0 = TopicPartition("t", 0)

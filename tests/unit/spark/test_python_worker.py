@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_actors.spark.worker_cache import IdlePool
+from kafka_actors.spark.python_worker import IdlePool
 
 
 class Scene:
@@ -55,6 +55,6 @@ def test_what_nobody_wants_is_closed_by_the_next_task() -> None:
 def test_a_forked_process_begins_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     scene.use()
-    monkeypatch.setattr("kafka_actors.spark.worker_cache.os.getpid", lambda: -1)
+    monkeypatch.setattr("kafka_actors.spark.python_worker.os.getpid", lambda: -1)
     assert scene.use() == "#2"
     assert scene.closed == []

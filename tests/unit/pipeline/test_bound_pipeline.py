@@ -2,7 +2,7 @@
 
 import io
 
-from kafka_actors.pipeline.progress import RateMeter, RunProgress, display_for, html, line
+from kafka_actors.pipeline.bound_pipeline import RateMeter, RunProgress, display_for, html, line
 
 
 def reading(**more):

@@ -7,7 +7,7 @@ from opentelemetry.sdk.metrics import Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter, MetricExportResult
 
 from kafka_actors import __version__
-from kafka_actors.telemetry.distribution_export import ExportingReader
+from kafka_actors.telemetry.export import ExportingReader
 from kafka_actors.telemetry.instruments import LATENCY, SCHEMA_URL
 from kafka_actors.telemetry.recorder import Distributions
 

@@ -2,8 +2,8 @@
 
 import gc
 
-from kafka_actors.spark.engine import session as sessions
-from kafka_actors.spark.engine.session import SourceNames
+from kafka_actors.spark.engine import pipeline_source
+from kafka_actors.spark.engine.pipeline_source import SourceNames
 
 
 class Session:
@@ -39,7 +39,7 @@ def test_the_names_of_a_session_that_is_gone_are_forgotten():
     names = SourceNames(session)
     names.take()
     names.give_back()
-    before = len(sessions._free)
+    before = len(pipeline_source._free)
     del session, names
     gc.collect()
-    assert len(sessions._free) == before - 1
+    assert len(pipeline_source._free) == before - 1

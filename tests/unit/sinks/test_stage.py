@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from kafka_actors.pipeline.sink_rows import json_values, key_values
+from kafka_actors.sinks.stage import json_values, key_values
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from kafka_actors.errors import StageError
 from kafka_actors.events import Event, RecordsDeadLettered, RecordsSkipped
 
 from .casts import CastError, one_line
-from .check import CheckedStage
+from .engines import CheckedStage
 from .rows import StageRows, rows_of
 from .stage_steps import DecodeStep, RawTextStep, StageStep, make
 from .stages import OnError

@@ -12,9 +12,8 @@ from kafka_actors.errors import ConfigError
 
 from . import stages as s
 from .avro import checked_id, parse_avro
-from .check import CheckedPipeline, check
 from .definition import Definition, bare, called, checked_function, checked_items, named
-from .engines import engine, explain
+from .engines import CheckedPipeline, check, engine, explain
 from .expressions import checked_expression
 from .schemas import as_schema, is_struct
 from .source import producer_options, read_kafka

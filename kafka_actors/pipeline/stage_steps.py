@@ -15,8 +15,8 @@ from kafka_actors.errors import kind_of
 
 from .avro import avro_reader, parse_avro
 from .casts import CastError, Failure, batch_of, cast_to
-from .check import CheckedStage
 from .decode import Decode, each_decoder, getters_of, json_decoder, row_getters, row_type
+from .engines import CheckedStage
 from .expressions import evaluate, uses_kafka
 from .rows import KAFKA, NO_RECORD, Numbers, StageRows, with_kafka
 from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafka_actors.config import ClientConfig
 from kafka_actors.pipeline.casts import as_utc, is_bytes, with_children
-from kafka_actors.pipeline.check import CheckedPipeline, CheckedStage
+from kafka_actors.pipeline.engines import CheckedPipeline, CheckedStage
 from kafka_actors.pipeline.expressions import evaluate, uses_kafka
 from kafka_actors.pipeline.fused import StageGuard
 from kafka_actors.pipeline.rows import NO_RECORD, Array, StageRows

@@ -15,7 +15,7 @@ import pyarrow as pa
 from kafka_actors.base.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.check import CheckedPipeline, CheckedStage
+from kafka_actors.pipeline.engines import CheckedPipeline, CheckedStage
 from kafka_actors.pipeline.rows import KAFKA, KAFKA_TYPE, check_names
 from kafka_actors.pipeline.source import STAGE
 from kafka_actors.pipeline.stages import DataFrames, WriteParquet
@@ -23,10 +23,9 @@ from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
 from .dead_letters import DeadLetterPlan, dead_letter_plan
 from .frames import ERROR, PipelineFrame, arrow_schema, spark_schema
-from .fusion import FusedStages, MapInArrowStages
 from .parquet_sink import ParquetPlan, absolute_path, parquet_of
 from .pipeline_sink import SinkPlan, sink_of
-from .pipeline_source import SourceNames, SourcePlan, source_of
+from .pipeline_source import FusedStages, MapInArrowStages, SourceNames, SourcePlan, source_of
 from .stage_groups import (
     ColumnNeeds,
     StageGroup,

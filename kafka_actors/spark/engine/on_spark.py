@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound_pipeline import BoundPipeline, RateMeter, RunProgress
-from kafka_actors.pipeline.check import check_travels
+from kafka_actors.pipeline.engines import check_travels
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from kafka_actors.errors import KafkaActorsError, SinkError
 from kafka_actors.events import log_event
-from kafka_actors.pipeline.check import CheckedPipeline
+from kafka_actors.pipeline.engines import CheckedPipeline
 from kafka_actors.pipeline.fused import FailedRecord, events_of, of_policy, once
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.pipeline.stages import WriteKafka

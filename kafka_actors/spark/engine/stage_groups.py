@@ -17,8 +17,7 @@ import pyarrow as pa
 from pyspark.sql import functions
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.pipeline.check import CheckedPipeline, CheckedStage
-from kafka_actors.pipeline.engines import Place, placed
+from kafka_actors.pipeline.engines import CheckedPipeline, CheckedStage, Place, placed
 from kafka_actors.pipeline.rows import KAFKA
 from kafka_actors.pipeline.stages import (
     DataFrames,
@@ -32,10 +31,10 @@ from kafka_actors.pipeline.stages import (
     WriteKafka,
     WriteParquet,
 )
+from kafka_actors.spark.source.machines.offset_ranges import SpecificOffsets
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.options import parse_stream
 from kafka_actors.spark.source.readers import LIMITS
-from kafka_actors.spark.source.selection import GivenOffsets
 from kafka_actors.types import EARLIEST, LATEST
 
 from .frames import ERROR, ERROR_FIELD, PipelineFrame, spark_schema
@@ -174,7 +173,7 @@ def begin_of_both(options: Mapping[str, str], ends: StreamOffsets | None) -> Str
     Raises as `StreamDriver.initial`.
     """
     start = parse_stream(options, limits=LIMITS).start
-    if isinstance(start, GivenOffsets) and not {EARLIEST, LATEST} & set(start.by_partition.values()):
+    if isinstance(start, SpecificOffsets) and not {EARLIEST, LATEST} & set(start.by_partition.values()):
         return None
     return initial_offsets(options, ends)
 

@@ -18,23 +18,11 @@ from kafka_actors.config import ConsumerConfig, ProducerConfig
 from kafka_actors.errors import ConfigError
 from kafka_actors.types import LATEST
 
-from .case_insensitive import INT_MAX, LONG_MAX, CaseInsensitiveOptions
-from .client_options import ClientOptions
+from .data_source_options import INT_MAX, LONG_MAX, CaseInsensitiveOptions, ClientOptions
+from .machines.offset_ranges import Bound, CommittedBound, FixedBound, LogEnd, SpecificOffsets, at
 from .machines.stream_offsets import StreamOffsets
 from .schema import HEADERS
-from .selection import (
-    SELECTIONS,
-    Bound,
-    Fixed,
-    GivenCommitted,
-    GivenOffsets,
-    LogEnd,
-    Selection,
-    at,
-    end_of,
-    selection_of,
-    start_of,
-)
+from .selection import SELECTIONS, Selection, end_of, selection_of, start_of
 
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -89,7 +77,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
 class BatchOptions(ReadOptions, frozen=True, kw_only=True):
     """Checked options of a batch read."""
 
-    end: Fixed = LogEnd.LATEST
+    end: FixedBound = LogEnd.LATEST
     push_filters: bool = False
 
 
@@ -216,7 +204,7 @@ def _state_location(options: CaseInsensitiveOptions) -> str | None:
 
 def _check_order(options: BatchOptions) -> None:
     start, end = options.start, options.end
-    if not isinstance(start, GivenOffsets) or not isinstance(end, GivenOffsets):
+    if not isinstance(start, SpecificOffsets) or not isinstance(end, SpecificOffsets):
         return
     for tp, first in start.by_partition.items():
         last = end.by_partition.get(tp, LATEST)
@@ -238,7 +226,7 @@ def _check_stream(options: StreamOptions) -> None:
         return
     if options.commit_offsets:
         raise ConfigError("commitOffsets", f"is true: {_GROUP_ID} has to say for which group")
-    if isinstance(options.start, GivenCommitted):
+    if isinstance(options.start, CommittedBound):
         raise ConfigError("startingOffsets", f"is 'committed': {_GROUP_ID} has to say by which group")
 
 

@@ -29,7 +29,7 @@ from kafka_actors.config.references import refers
 from kafka_actors.config.security import SECRETS
 from kafka_actors.errors import ConfigError, UsageError
 
-from .case_insensitive import KAFKA
+from .data_source_options import KAFKA
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 HEADERS = StructField("headers", ArrayType(_HEADER))

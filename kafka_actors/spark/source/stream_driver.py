@@ -13,7 +13,7 @@ from kafka_actors.admin.requests import raise_first
 from kafka_actors.errors import ConfigError, DataLossError, KafkaActorsError
 from kafka_actors.types import TopicPartition
 
-from .machines.offset_ranges import Task, tasks_of
+from .machines.offset_ranges import SpecificOffsets, Task, at, tasks_of
 from .machines.stream_offsets import (
     CheckpointProgress,
     MinOffsetsDelay,
@@ -33,7 +33,6 @@ from .machines.stream_offsets import (
 )
 from .offset_format import OffsetFormat
 from .options import StreamOptions
-from .selection import GivenOffsets, at
 from .stream_brokers import StreamBrokers
 
 logger = logging.getLogger(__name__)
@@ -111,7 +110,7 @@ class StreamDriver:
         start = self._options.start
         for tp in sorted(first.by_partition.keys() & ends.by_partition.keys()):
             end = ends.by_partition[tp]
-            if isinstance(start, GivenOffsets) and start.by_partition[tp] > end:
+            if isinstance(start, SpecificOffsets) and start.by_partition[tp] > end:
                 requested = start.by_partition[tp]
                 raise ConfigError(
                     start.option, f"has {requested} for {at(tp)}, which is to be read up to {end}"

@@ -11,7 +11,7 @@ import pytest
 import kafka_actors as ka
 from kafka_actors.base.batches import SCHEMA
 from kafka_actors.errors import ConfigError
-from kafka_actors.pipeline.check import check_travels
+from kafka_actors.pipeline.engines import check_travels
 
 READ = ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
 JSON = READ.decode_json("id BIGINT NOT NULL, country STRING, amount DOUBLE")

@@ -11,14 +11,55 @@ a `DataLossError` in the result, which the caller raises or logs (`failOnDataLos
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
 from kafka_actors.errors import ConfigError, DataLossError, FetchOffsetOutOfRangeError, LogTruncationError
-from kafka_actors.spark.source.selection import Fixed, GivenOffsets, GivenTimestamps, LogEnd, at
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
+
+
+class LogEnd(Enum):
+    """Earliest or latest offset of each log."""
+
+    EARLIEST = EARLIEST
+    LATEST = LATEST
+
+
+class SpecificOffsets(Struct, frozen=True):
+    """Offsets by partition, from the option named `option`; `EARLIEST` and `LATEST` stand for the ends of the log."""
+
+    option: str
+    by_partition: dict[TopicPartition, int]
+
+
+class SpecificTimestamps(Struct, frozen=True):
+    """Milliseconds since 1970, from the option named `option`: one for all partitions, or by partition."""
+
+    option: str
+    everywhere: int | None = None
+    by_partition: dict[TopicPartition, int] = {}
+
+    def of(self, tp: TopicPartition) -> int:
+        """The timestamp of one partition. Raises `KeyError` for one that isn't named."""
+        return self.by_partition[tp] if self.everywhere is None else self.everywhere
+
+
+FixedBound = LogEnd | SpecificOffsets | SpecificTimestamps
+
+
+class CommittedBound(Struct, frozen=True):
+    """Committed offsets of a group; the earliest offset for a partition without one."""
+
+
+Bound = FixedBound | CommittedBound
+
+
+def at(tp: TopicPartition) -> str:
+    """The name of a partition in errors."""
+    return f"{tp.topic}-{tp.partition}"
 
 
 class TaskRange(Struct, frozen=True, array_like=True):
@@ -57,12 +98,12 @@ class ResolvedRanges(Struct, frozen=True):
     losses: list[DataLossError]
 
 
-def check_named(bound: Fixed, partitions: Iterable[TopicPartition]) -> None:
+def check_named(bound: FixedBound, partitions: Iterable[TopicPartition]) -> None:
     """Raises `ConfigError` for offsets or timestamps by partition that don't name exactly the partitions that are read, as in
     Spark. The error names the ones that are missing or too many."""
-    if not isinstance(bound, (GivenOffsets, GivenTimestamps)):
+    if not isinstance(bound, (SpecificOffsets, SpecificTimestamps)):
         return
-    if isinstance(bound, GivenTimestamps) and bound.everywhere is not None:
+    if isinstance(bound, SpecificTimestamps) and bound.everywhere is not None:
         return
     wanted, named = set(partitions), set(bound.by_partition)
     if missing := sorted(wanted - named):
@@ -75,8 +116,8 @@ def check_named(bound: Fixed, partitions: Iterable[TopicPartition]) -> None:
 
 def resolve(
     logs: Mapping[TopicPartition, LogRange],
-    start: Fixed,
-    end: Fixed,
+    start: FixedBound,
+    end: FixedBound,
     *,
     no_match: str = "error",
     topic_ids: Mapping[str, bytes | None] | None = None,
@@ -100,7 +141,7 @@ def resolve(
 
 
 def check_order(
-    logs: Mapping[TopicPartition, LogRange], start: Fixed, end: Fixed, *, no_match: str = "error"
+    logs: Mapping[TopicPartition, LogRange], start: FixedBound, end: FixedBound, *, no_match: str = "error"
 ) -> None:
     """Raises `ConfigError` for a range of a batch whose start is behind its end, in the log or not; as Spark does, also where
     `failOnDataLoss` is false."""
@@ -113,15 +154,15 @@ def check_order(
 
 
 def _requested(
-    logs: Mapping[TopicPartition, LogRange], start: Fixed, end: Fixed, no_match: str
+    logs: Mapping[TopicPartition, LogRange], start: FixedBound, end: FixedBound, no_match: str
 ) -> Iterator[tuple[TopicPartition, LogRange, int, int]]:
     """The start and end of each partition by the options, before they are cut to the log."""
     for tp, log in sorted(logs.items()):
         yield tp, log, _start(tp, log, start, no_match), _end(tp, log, end)
 
 
-def _start(tp: TopicPartition, log: LogRange, bound: Fixed, no_match: str) -> int:
-    if isinstance(bound, GivenOffsets):
+def _start(tp: TopicPartition, log: LogRange, bound: FixedBound, no_match: str) -> int:
+    if isinstance(bound, SpecificOffsets):
         offset = bound.by_partition[tp]
         return {EARLIEST: log.start, LATEST: log.end}.get(offset, offset)
     if isinstance(bound, LogEnd):
@@ -137,8 +178,8 @@ def _start(tp: TopicPartition, log: LogRange, bound: Fixed, no_match: str) -> in
     )
 
 
-def _end(tp: TopicPartition, log: LogRange, bound: Fixed) -> int:
-    if isinstance(bound, GivenOffsets):
+def _end(tp: TopicPartition, log: LogRange, bound: FixedBound) -> int:
+    if isinstance(bound, SpecificOffsets):
         offset = bound.by_partition[tp]
         return log.end if offset == LATEST else offset
     if isinstance(bound, LogEnd):

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import LongType, StringType, StructType
 
-from kafka_actors.pipeline.check import CheckedStage
+from kafka_actors.pipeline.engines import CheckedStage
 from kafka_actors.pipeline.stages import DataFrames
 from kafka_actors.spark.engine.dataframe_builder import DataFrameBuilder, _frame_of, template
 from kafka_actors.spark.engine.frames import PipelineFrame

@@ -17,11 +17,15 @@ from kafka_actors.errors import (
 from kafka_actors.spark.source.machines.offset_ranges import (
     SHARED,
     SMALL,
+    Bound,
     FilterCondition,
     FilterRange,
+    LogEnd,
     LogRange,
     Operator,
     ResolvedRanges,
+    SpecificOffsets,
+    SpecificTimestamps,
     TaskRange,
     check_named,
     check_order,
@@ -32,7 +36,6 @@ from kafka_actors.spark.source.machines.offset_ranges import (
     tasks_of,
 )
 from kafka_actors.spark.source.readers import conditions_of
-from kafka_actors.spark.source.selection import Bound, GivenOffsets, GivenTimestamps, LogEnd
 from kafka_actors.types import TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -45,12 +48,12 @@ def one(log: LogRange, start: Bound = LogEnd.EARLIEST, end: Bound = LogEnd.LATES
     return found.ranges[0].start, found.ranges[0].end
 
 
-def starting(offset: int) -> GivenOffsets:
-    return GivenOffsets("startingOffsets", {A0: offset})
+def starting(offset: int) -> SpecificOffsets:
+    return SpecificOffsets("startingOffsets", {A0: offset})
 
 
-def ending(offset: int) -> GivenOffsets:
-    return GivenOffsets("endingOffsets", {A0: offset})
+def ending(offset: int) -> SpecificOffsets:
+    return SpecificOffsets("endingOffsets", {A0: offset})
 
 
 def lost(log: LogRange, start: Bound = LogEnd.EARLIEST, end: Bound = LogEnd.LATEST) -> ResolvedRanges:
@@ -82,7 +85,7 @@ def test_offsets_and_the_special_ones() -> None:
 
 
 def test_timestamps_by_their_matches() -> None:
-    start, end = GivenTimestamps("startingTimestamp", 100), GivenTimestamps("endingTimestamp", 200)
+    start, end = SpecificTimestamps("startingTimestamp", 100), SpecificTimestamps("endingTimestamp", 200)
     assert one(LogRange(5, 9, start_match=6, end_match=8), start, end) == (6, 8)
     assert one(LogRange(5, 9, start_match=6), start, end) == (
         6,
@@ -91,7 +94,7 @@ def test_timestamps_by_their_matches() -> None:
 
 
 def test_a_start_timestamp_without_a_match_is_an_error_or_the_end() -> None:
-    start = GivenTimestamps("startingOffsetsByTimestamp", None, {A0: 100})
+    start = SpecificTimestamps("startingOffsetsByTimestamp", None, {A0: 100})
     with pytest.raises(
         ConfigError, match=r"^startingOffsetsByTimestamp: no record of a-0 is at or after 100;"
     ):
@@ -123,8 +126,8 @@ def test_an_offset_outside_of_the_log_is_a_loss_and_cut(
     [
         (
             LogRange(5, 9, start_match=8, end_match=6),
-            GivenTimestamps("startingTimestamp", 200),
-            GivenTimestamps("endingTimestamp", 100),
+            SpecificTimestamps("startingTimestamp", 200),
+            SpecificTimestamps("endingTimestamp", 100),
             "endingTimestamp: a-0 would be read from 8 to 6",
         ),
         (LogRange(5, 9), starting(10), LogEnd.LATEST, "startingOffsets: a-0 would be read from 10 to 9"),
@@ -148,13 +151,13 @@ def test_both_ends_may_be_lost() -> None:
 
 
 def test_offsets_by_partition_name_all_partitions_and_no_others() -> None:
-    check_named(GivenOffsets("startingOffsets", {A0: 1, A1: 2}), [A1, A0])
-    check_named(GivenTimestamps("startingTimestamp", 5), [A0, A1])
+    check_named(SpecificOffsets("startingOffsets", {A0: 1, A1: 2}), [A1, A0])
+    check_named(SpecificTimestamps("startingTimestamp", 5), [A0, A1])
     check_named(LogEnd.LATEST, [A0])
     with pytest.raises(ConfigError, match=r"^startingOffsets: .*lacks a-1$"):
         check_named(starting(1), [A0, A1])
     with pytest.raises(ConfigError, match=r"^endingOffsetsByTimestamp: .*not read: a-1, b-0$"):
-        check_named(GivenTimestamps("endingOffsetsByTimestamp", None, {A0: 1, A1: 1, B0: 1}), [A0])
+        check_named(SpecificTimestamps("endingOffsetsByTimestamp", None, {A0: 1, A1: 1, B0: 1}), [A0])
 
 
 def test_a_long_list_of_missing_partitions_is_cut() -> None:

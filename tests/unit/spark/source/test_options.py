@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 
 from kafka_actors.errors import ConfigError
+from kafka_actors.spark.source.machines.offset_ranges import (
+    CommittedBound,
+    LogEnd,
+    SpecificOffsets,
+    SpecificTimestamps,
+)
 from kafka_actors.spark.source.options import _NAMES, BatchOptions, StreamOptions, parse_batch, parse_stream
 from kafka_actors.spark.source.options import _NAMES as SINK_NAMES
-from kafka_actors.spark.source.selection import (
-    AssignPartitions,
-    GivenCommitted,
-    GivenOffsets,
-    GivenTimestamps,
-    LogEnd,
-    SubscribePattern,
-    SubscribeTopics,
-)
+from kafka_actors.spark.source.selection import AssignPartitions, SubscribePattern, SubscribeTopics
 from kafka_actors.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -116,8 +114,8 @@ def test_a_selection_that_selects_nothing_is_refused(name: str, value: str) -> N
 def test_offsets_as_json() -> None:
     parsed = orders(startingOffsets='{"orders":{"0":23,"1":-2}}', endingOffsets='{"orders":{"0":42,"1":-1}}')
     second = TopicPartition("orders", 1)
-    assert parsed.start == GivenOffsets("startingOffsets", {ORDERS: 23, second: -2})
-    assert parsed.end == GivenOffsets("endingOffsets", {ORDERS: 42, second: -1})
+    assert parsed.start == SpecificOffsets("startingOffsets", {ORDERS: 23, second: -2})
+    assert parsed.end == SpecificOffsets("endingOffsets", {ORDERS: 42, second: -1})
 
 
 @pytest.mark.parametrize(
@@ -154,16 +152,16 @@ def test_a_value_that_cannot_be_names_its_option(name: str, value: str, says: st
 def test_one_timestamp_wins_over_those_by_partition_and_these_over_offsets() -> None:
     by_partition = '{"orders":{"0":7}}'
     both = orders(startingOffsets="earliest", startingOffsetsByTimestamp=by_partition)
-    assert both.start == GivenTimestamps("startingOffsetsByTimestamp", None, {ORDERS: 7})
-    assert isinstance(both.start, GivenTimestamps)
+    assert both.start == SpecificTimestamps("startingOffsetsByTimestamp", None, {ORDERS: 7})
+    assert isinstance(both.start, SpecificTimestamps)
     assert both.start.of(ORDERS) == 7
     all_three = orders(
         startingTimestamp="9", startingOffsetsByTimestamp=by_partition, startingOffsets="earliest"
     )
-    assert all_three.start == GivenTimestamps("startingTimestamp", 9)
-    assert isinstance(all_three.start, GivenTimestamps)
+    assert all_three.start == SpecificTimestamps("startingTimestamp", 9)
+    assert isinstance(all_three.start, SpecificTimestamps)
     assert all_three.start.of(ORDERS) == 9
-    assert orders(endingTimestamp="9", endingOffsets="latest").end == GivenTimestamps("endingTimestamp", 9)
+    assert orders(endingTimestamp="9", endingOffsets="latest").end == SpecificTimestamps("endingTimestamp", 9)
 
 
 def test_an_end_below_its_start_is_refused() -> None:
@@ -314,12 +312,12 @@ def test_the_defaults_are_those_of_spark_in_a_stream() -> None:
 def test_a_stream_may_start_anywhere() -> None:
     assert stream(startingOffsets="earliest").start is LogEnd.EARLIEST
     both_ends = stream(startingOffsets='{"orders":{"0":-1,"1":-2,"2":7}}').start
-    assert isinstance(both_ends, GivenOffsets)
+    assert isinstance(both_ends, SpecificOffsets)
     assert sorted(both_ends.by_partition.values()) == [-2, -1, 7]
-    assert stream(startingTimestamp="9", startingOffsets="latest").start == GivenTimestamps(
+    assert stream(startingTimestamp="9", startingOffsets="latest").start == SpecificTimestamps(
         "startingTimestamp", 9
     )
-    assert stream(startingOffsets="Committed", kafka__group__id="g").start == GivenCommitted()
+    assert stream(startingOffsets="Committed", kafka__group__id="g").start == CommittedBound()
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.spark.source.client_options import ClientOptions
+from kafka_actors.spark.source.data_source_options import ClientOptions
 from kafka_actors.spark.source.options import parse_batch, parse_stream
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="{}";'

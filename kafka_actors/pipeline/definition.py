@@ -43,11 +43,11 @@ def checked_function(stage: str, target: Any, arguments: Any, *, method: str = "
         raise ConfigError(
             stage, f"is given the class {target.__name__}, whose {other} is async: make it a plain method"
         )
-    given = dict(arguments or {})
+    kwargs = dict(arguments or {})
     if of_class:
-        _check_call(stage, target, (), given)
+        _check_call(stage, target, (), kwargs)
     _check_call(stage, call, (None, None) if of_class else (None,), {})
-    return given
+    return kwargs
 
 
 def _check_call(stage: str, target: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -57,15 +57,15 @@ def _check_call(stage: str, target: Any, positional: tuple[Any, ...], named: dic
 
 def checked_items(stage: str, items: Mapping[str, Any], *, names: bool) -> tuple[tuple[str, Any], ...]:
     """Checks expressions by name; with `names` an item may also be the name of a column. Raises `ConfigError`."""
-    for name, given in items.items():
+    for name, item in items.items():
         if not isinstance(name, str) or not name or name == KAFKA:
             raise ConfigError(stage, f"{name!r} can't be a column's name")
-        if isinstance(given, pc.Expression) or (names and isinstance(given, str)):
+        if isinstance(item, pc.Expression) or (names and isinstance(item, str)):
             continue
         accepts = "a column's name or an expression" if names else "an expression"
         raise ConfigError(
             stage,
-            f"{name} is {given!r}, {kind_of(given)}: accepts {accepts}; a constant is pc.scalar({given!r})",
+            f"{name} is {item!r}, {kind_of(item)}: accepts {accepts}; a constant is pc.scalar({item!r})",
         )
     if not items:
         raise ConfigError(stage, "names no column")
@@ -75,14 +75,14 @@ def checked_items(stage: str, items: Mapping[str, Any], *, names: bool) -> tuple
 _LONGEST = 40
 
 
-def named(given: Any, otherwise: str) -> str:
+def named(name: Any, otherwise: str) -> str:
     """The user's name for a stage, or `otherwise` on one line and shortened. Raises `ConfigError`."""
-    if given is None:
+    if name is None:
         line = " ".join(otherwise.split())
         return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 2]}…)"
-    if not isinstance(given, str) or not given.strip():
-        raise ConfigError("name", f"is {given!r}: accepts a name that is not empty")
-    return given
+    if not isinstance(name, str) or not name.strip():
+        raise ConfigError("name", f"is {name!r}: accepts a name that is not empty")
+    return name
 
 
 def called(target: Any) -> str:
@@ -137,9 +137,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
         """Sends failed records to a topic under "dead_letter": with their own key, value and headers, and headers
         `kafka_actors.error.…` that say topic, partition, offset, timestamp, stage and reason. Delivery is at least once;
         the first three identify the record. It can't be a topic that the pipeline reads."""
-        given = producer_options("dead_letters", config, options)
+        checked = producer_options("dead_letters", config, options)
         check_topic(topic, "dead_letters")
-        return msgspec.structs.replace(self, dead_letter_topic=topic, dead_letter_options=given)
+        return msgspec.structs.replace(self, dead_letter_topic=topic, dead_letter_options=checked)
 
     def policy_of(self, stage: Stage) -> OnError:
         return stage.on_error or self.policy

@@ -85,8 +85,8 @@ def check_travels(checked: CheckedPipeline, dumps: Callable[[Any], bytes]) -> No
     steps = (*checked.steps, *([checked.sink] if checked.sink else []))
     for stage in (step.stage for step in steps):
         if isinstance(stage, (Function, WriteFunction)):
-            for part, given in (("", stage.target), ("fn_constructor_kwargs: ", stage.arguments)):
-                if (why := unpicklable(given, dumps)) is not None:
+            for part, value in (("", stage.target), ("fn_constructor_kwargs: ", stage.arguments)):
+                if (why := unpicklable(value, dumps)) is not None:
                     raise ConfigError(
                         stage.name,
                         f"{part}can't be sent to the workers: {why}; make it in a class's constructor, which runs there",

@@ -57,11 +57,11 @@ def events_of(
     for (stage, topic, partition), same in groupby(sorted(failures, key=where), key=where):
         found = list(same)
         first, last = (source.column("offset")[f.record].as_py() for f in (found[0], found[-1]))
-        said = f"stage {stage}: {len(found)} records, the first: {found[0].reason}"
+        message = f"stage {stage}: {len(found)} records, the first: {found[0].reason}"
         if dead_letter_topic is None:
-            yield RecordsSkipped(topic, partition, first, last, said)
+            yield RecordsSkipped(topic, partition, first, last, message)
         else:
-            yield RecordsDeadLettered(topic, partition, first, last, len(found), dead_letter_topic, said)
+            yield RecordsDeadLettered(topic, partition, first, last, len(found), dead_letter_topic, message)
 
 
 def _place(source: pa.RecordBatch) -> Callable[[FailedRecord], tuple[str, str, int]]:

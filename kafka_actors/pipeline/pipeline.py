@@ -64,8 +64,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
 
         Options are Kafka's, with underscores, or in `config={…}` with dots or underscores: see `JobConfig`.
         """
-        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        return cls(source=read_kafka(topics, pattern, config, given))
+        keywords = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
+        return cls(source=read_kafka(topics, pattern, config, keywords))
 
     # ------------------------------------------------------------ decoders
 
@@ -126,7 +126,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
             stage, {**dict(zip(columns, columns, strict=True)), **named_columns}, names=True
         )
         # An item without a name gets one when the columns are known: a dot may be part of a column's name.
-        items = tuple((None if name in columns else name, given) for name, given in checked)
+        items = tuple((None if name in columns else name, item) for name, item in checked)
         return self._with(s.Select, stage, on_error, items=items)
 
     def with_columns(
@@ -268,10 +268,10 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         stage = named(name, f"write_kafka({topic})" if topic else "write_kafka")
         if format not in ("json", "columns"):
             raise ConfigError(stage, f"format is {format!r}: accepts 'json' or 'columns'")
-        given = producer_options(stage, config, options)
+        checked = producer_options(stage, config, options)
         if topic is not None:
             check_topic(topic, stage)
-        return self._with(s.WriteKafka, stage, on_error, topic=topic, format=format, options=given)
+        return self._with(s.WriteKafka, stage, on_error, topic=topic, format=format, options=checked)
 
     def write_parquet(
         self,

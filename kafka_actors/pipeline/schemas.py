@@ -194,10 +194,10 @@ LISTS = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType, mi.Collecti
 RECORDS = (mi.StructType, mi.TypedDictType, mi.DataclassType, mi.NamedTupleType)
 
 
-def as_schema(stage: str, given: Any) -> pa.Schema:
+def as_schema(stage: str, definition: Any) -> pa.Schema:
     """The Arrow schema of an argument `schema`. Raises `ConfigError`, naming the stage."""
     try:
-        schema = _as_schema(given)
+        schema = _as_schema(definition)
     except ConfigError as error:
         raise ConfigError(stage, f"{error.option}: {error.message}") from None
     check_names(stage, schema)
@@ -206,22 +206,22 @@ def as_schema(stage: str, given: Any) -> pa.Schema:
     return schema
 
 
-def _as_schema(given: Any) -> pa.Schema:
-    if isinstance(given, pa.Schema):
-        return given
-    if isinstance(given, str):
-        return parse_ddl(given)
-    if is_struct(given):
-        return struct_schema(given)
+def _as_schema(definition: Any) -> pa.Schema:
+    if isinstance(definition, pa.Schema):
+        return definition
+    if isinstance(definition, str):
+        return parse_ddl(definition)
+    if is_struct(definition):
+        return struct_schema(definition)
     raise ConfigError(
         "schema",
-        f"is {given!r}, {kind_of(given)}: accepts a pyarrow Schema, a DDL string such as 'id BIGINT, name STRING', "
+        f"is {definition!r}, {kind_of(definition)}: accepts a pyarrow Schema, a DDL string such as 'id BIGINT, name STRING', "
         "or a msgspec Struct class",
     )
 
 
-def is_struct(given: Any) -> bool:
-    return isinstance(given, type) and issubclass(given, msgspec.Struct)
+def is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def struct_schema(struct: type[msgspec.Struct]) -> pa.Schema:

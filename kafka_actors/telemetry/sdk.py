@@ -69,10 +69,10 @@ class Settings(msgspec.Struct, frozen=True):
     def exporters(self, signal: str) -> tuple[str, ...]:
         """The exporters of `traces`, `metrics` or `logs`. Raises `ConfigError` for an unknown exporter."""
         name = f"OTEL_{signal.upper()}_EXPORTER"
-        given = self.variables.get(name)
-        if given is None:
+        value = self.variables.get(name)
+        if value is None:
             return ("otlp",) if self._endpoint(signal) else ()
-        found = tuple(part.strip() for part in given.split(",") if part.strip() not in ("", "none"))
+        found = tuple(part.strip() for part in value.split(",") if part.strip() not in ("", "none"))
         for exporter in found:
             if exporter not in EXPORTERS[signal]:
                 known = ", ".join(sorted(EXPORTERS[signal]))

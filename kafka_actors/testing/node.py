@@ -152,9 +152,9 @@ class Node:
 
     def wait_started(self, deadline: float) -> None:
         """Waits until the server logs that it has started; `deadline` is a time of `time.monotonic()`."""
-        while _STARTED not in (said := self._log_since_start()):
+        while _STARTED not in (text := self._log_since_start()):
             if not self.is_running:
-                kind = PortTaken if _PORT_TAKEN in said else NodeFailed
+                kind = PortTaken if _PORT_TAKEN in text else NodeFailed
                 raise kind(f"node {self.node_id} ended while starting:\n{self.log_tail()}")
             if time.monotonic() > deadline:
                 raise NodeFailed(f"node {self.node_id} did not start in time:\n{self.log_tail()}")

@@ -90,8 +90,8 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if planned.start_offset is not None
         }
 
-    def with_starts(self, starts: Mapping[TopicPartition, int], said: str | None) -> HandoverPlan:
-        """A copy with the history's first offsets; `said` is the argument `start=` that they come from."""
+    def with_starts(self, starts: Mapping[TopicPartition, int], start: str | None) -> HandoverPlan:
+        """A copy with the history's first offsets; `start` is the argument of that name that they come from."""
         topics = {
             topic: replace(
                 of_topic,
@@ -102,7 +102,7 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
             for topic, of_topic in self.topics.items()
         }
-        return replace(self, start=said, topics=topics)
+        return replace(self, start=start, topics=topics)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -143,12 +143,12 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def from_json(cls, text: str, where: str) -> HandoverPlan:
         """Reads the text of a file, whose name is `where`. Raises `HandoverError` for one that is not a plan, or of a later version."""
         try:
-            given: Any = msgspec.json.decode(text)
-            if isinstance(given, Mapping) and given.get("format", FORMAT) not in _READ:
+            document: Any = msgspec.json.decode(text)
+            if isinstance(document, Mapping) and document.get("format", FORMAT) not in _READ:
                 raise HandoverError(
-                    f"{where} has format {given['format']}: this version reads formats up to {FORMAT}"
+                    f"{where} has format {document['format']}: this version reads formats up to {FORMAT}"
                 )
-            plan = decoders.convert(given, cls, strict=False)
+            plan = decoders.convert(document, cls, strict=False)
             plan.topic_ids  # noqa: B018  # raises for ids that are not hexadecimal
             return plan
         except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
@@ -174,19 +174,19 @@ def plan_of(wanted: PlannedRead, cluster: ObservedTopics, plan_id: str, created:
 
 def check_same(plan: HandoverPlan, wanted: PlannedRead, where: str) -> None:
     """Raises `ConfigError` for the plan of another pipeline than the one that finds it."""
-    said = f"and the plan in {where} is for"
+    planned = f"and the plan in {where} is for"
     other = "give another pipeline a checkpoint of its own"
     if wanted.group_id != plan.group_id:
-        raise ConfigError("group_id", f"is {wanted.group_id!r}, {said} {plan.group_id!r}: {other}")
+        raise ConfigError("group_id", f"is {wanted.group_id!r}, {planned} {plan.group_id!r}: {other}")
     if wanted.isolation_level != plan.isolation_level:
         raise ConfigError(
-            "isolation_level", f"is {wanted.isolation_level!r}, {said} {plan.isolation_level!r}: {other}"
+            "isolation_level", f"is {wanted.isolation_level!r}, {planned} {plan.isolation_level!r}: {other}"
         )
     if wanted.pattern != plan.pattern:
-        raise ConfigError("pattern", f"is {wanted.pattern!r}, {said} {plan.pattern!r}: {other}")
+        raise ConfigError("pattern", f"is {wanted.pattern!r}, {planned} {plan.pattern!r}: {other}")
     if wanted.topics is not None and set(wanted.topics) != set(plan.topics):
-        mine, its = ", ".join(sorted(wanted.topics)), ", ".join(sorted(plan.topics))
-        raise ConfigError("topics", f"are {mine}, {said} {its}: {other}")
+        own, other_topics = ", ".join(sorted(wanted.topics)), ", ".join(sorted(plan.topics))
+        raise ConfigError("topics", f"are {own}, {planned} {other_topics}: {other}")
 
 
 def check_cluster(plan: HandoverPlan, cluster_id: str | None) -> None:

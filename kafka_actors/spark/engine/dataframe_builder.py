@@ -119,7 +119,7 @@ class DataFrameBuilder:
 
     def rows(self, *, kafka: bool) -> Any:
         """The DataFrame without the sink, for the user. Raises `ConfigError`."""
-        df, frame = self._built(ColumnNeeds(kafka), asked=kafka, to_user=True)
+        df, frame = self._built(ColumnNeeds(kafka), explicit=kafka, to_user=True)
         if kafka and not frame.kafka:
             raise ConfigError("kafka", f"is true, and a DataFrame stage dropped the column {KAFKA!r}")
         return df if kafka or not frame.kafka else df.drop(KAFKA)
@@ -132,8 +132,8 @@ class DataFrameBuilder:
                 "pipeline",
                 "has no sink: end it with write_kafka(…), write_parquet(…) or write(function), or take .dataframe()",
             )
-        need, asked = sink_needs(sink, key)
-        df, frame = self._built(need, asked=asked, to_user=False)
+        need, explicit = sink_needs(sink, key)
+        df, frame = self._built(need, explicit=explicit, to_user=False)
         for step in (key, sink):
             if step is not None:
                 step.stage.output(frame.user_schema)
@@ -181,8 +181,8 @@ class DataFrameBuilder:
 
     # ------------------------------------------------------------ from group to group
 
-    def _built(self, end: ColumnNeeds, *, asked: bool, to_user: bool) -> tuple[Any, PipelineFrame]:
-        needs = needs_of(self._groups, end, asked=asked)
+    def _built(self, end: ColumnNeeds, *, explicit: bool, to_user: bool) -> tuple[Any, PipelineFrame]:
+        needs = needs_of(self._groups, end, explicit=explicit)
         apart = self._streaming and not to_user and has_failed_before_dataframe(self._groups)
         if apart:
             check_repeatable(self._checked)

@@ -112,9 +112,9 @@ class OnSpark(BoundPipeline[SparkRun]):
 
     def _options(self, streaming: bool) -> dict[str, str]:
         """The options of the data source."""
-        given = joined_options(self._positions, self._more)
-        given = {**start_options(self._source, given, streaming=streaming), **given}
-        options = {**source_options(self._source), **more_options(self._source, given)}
+        joined = joined_options(self._positions, self._more)
+        joined = {**start_options(self._source, joined, streaming=streaming), **joined}
+        options = {**source_options(self._source), **more_options(self._source, joined)}
         if streaming and self._checkpoint is not None:
             options |= state_option(self._spark, self._checkpoint, options, self.pipeline.stages)
         return options

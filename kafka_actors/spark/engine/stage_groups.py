@@ -82,23 +82,24 @@ def names_kafka(stage: Stage) -> bool:
     if isinstance(stage, Filter):
         return _named(stage.expression)
     if isinstance(stage, (Select, WithColumns)):
-        return any(_named(given) for _, given in stage.items)
+        return any(_named(expression) for _, expression in stage.items)
     return isinstance(stage, WithKey) and _named(stage.key)
 
 
-def _named(given: Any) -> bool:
+def _named(text: Any) -> bool:
     """Whether the text of a query, a path or an expression names `_kafka`."""
-    return _NAME.search(str(given)) is not None
+    return _NAME.search(str(text)) is not None
 
 
-def needs_of(groups: list[StageGroup], end: ColumnNeeds, *, asked: bool) -> list[ColumnNeeds]:
-    """The hidden columns of the frame behind each group; `end` are those that the sink needs, `asked`: the user named them.
+def needs_of(groups: list[StageGroup], end: ColumnNeeds, *, explicit: bool) -> list[ColumnNeeds]:
+    """The hidden columns of the frame behind each group; `end` are those that the sink needs, `explicit`: the
+    user named them.
 
-    Groups get `_kafka` without being asked, to say in errors which records failed, unless a DataFrame stage comes before
+    Groups get `_kafka` also where nothing names it, to say in errors which records failed, unless a DataFrame stage comes before
     them, behind which rows belong to no record.
     """
     found: list[ColumnNeeds] = []
-    need, explicit = end, asked
+    need = end
     for group in reversed(groups):
         found.append(need)
         explicit = explicit or any(names_kafka(step.stage) for step in group.steps)
@@ -115,11 +116,11 @@ def sink_needs(sink: CheckedStage | None, key: CheckedStage | None) -> tuple[Col
     if sink is None:
         return ColumnNeeds(), False
     stages: list[Any] = [sink.stage, *([key.stage] if key is not None else [])]
-    asked = any(names_kafka(stage) for stage in stages)
+    explicit = any(names_kafka(stage) for stage in stages)
     if isinstance(sink.stage, WriteParquet):
-        return ColumnNeeds(asked, False), asked
+        return ColumnNeeds(explicit, False), explicit
     assert isinstance(sink.stage, (WriteKafka, WriteFunction))  # the other sinks
-    return ColumnNeeds(True, sink.on_error == "dead_letter"), asked
+    return ColumnNeeds(True, sink.on_error == "dead_letter"), explicit
 
 
 _GROUP_OPTIONS = ("commitoffsets", "kafka.group.id")

@@ -157,34 +157,34 @@ class ClientOptions(Struct, frozen=True):
     to other processes.
     """
 
-    given: dict[str, str]
+    options: dict[str, str]
     kind: Kind = "consumer"
 
     def __repr__(self) -> str:
-        return f"<ClientOptions of a {self.kind}: {', '.join(sorted(self.given))}>"
+        return f"<ClientOptions of a {self.kind}: {', '.join(sorted(self.options))}>"
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
         """A key that is equal for equal options."""
-        return tuple(sorted(self.given.items()))
+        return tuple(sorted(self.options.items()))
 
     def consumer(self) -> ConsumerConfig:
         """The config of a consumer. Raises `ConfigError`, which names the option as it was given."""
-        taken = self._taken()
-        taken.setdefault("max_partition_fetch_bytes", str(_MAX_PARTITION_FETCH_BYTES))
+        effective = self._effective()
+        effective.setdefault("max_partition_fetch_bytes", str(_MAX_PARTITION_FETCH_BYTES))
         # This source handles lost positions itself, so the fetch code only reports them.
-        return self._build(ConsumerConfig, taken, auto_offset_reset="earliest", on_data_loss="fail")
+        return self._build(ConsumerConfig, effective, auto_offset_reset="earliest", on_data_loss="fail")
 
     def producer(self) -> ProducerConfig:
         """The config of a producer. Raises `ConfigError`, which names the option as it was given."""
-        taken = self._taken()
-        if taken.get("acks", "all").strip().lower() not in ("all", "-1"):
-            taken.setdefault("enable_idempotence", "false")  # as in Java
-        return self._build(ProducerConfig, taken)
+        effective = self._effective()
+        if effective.get("acks", "all").strip().lower() not in ("all", "-1"):
+            effective.setdefault("enable_idempotence", "false")  # as in Java
+        return self._build(ProducerConfig, effective)
 
     def without_effect(self, used: Container[str] = ()) -> list[str]:
         """The names of options without effect here, except those in `used`."""
-        return [name for name in self.given if self._ignores(name) and name not in used]
+        return [name for name in self.options if self._ignores(name) and name not in used]
 
     def _ignores(self, name: str) -> bool:
         """Whether an option is ignored, such as one of the other kind of client: as in Java, one set of options serves both."""
@@ -194,29 +194,29 @@ class ClientOptions(Struct, frozen=True):
         foreign = field in others and field not in _CONFIGS[self.kind].__struct_fields__
         return foreign or key in _WITHOUT_EFFECT or without_effect(field)
 
-    def _taken(self) -> dict[str, str]:
-        taken: dict[str, str] = {}
-        for name, value in self.given.items():
+    def _effective(self) -> dict[str, str]:
+        effective: dict[str, str] = {}
+        for name, value in self.options.items():
             key = name.removeprefix(KAFKA)
             if key in _FORBIDDEN[self.kind]:
                 raise ConfigError(name, _FORBIDDEN[self.kind][key])
             if not self._ignores(name):
-                taken[key.replace(".", "_")] = resolve(name, value)
-        if not taken.get("bootstrap_servers", "").strip():
+                effective[key.replace(".", "_")] = resolve(name, value)
+        if not effective.get("bootstrap_servers", "").strip():
             raise ConfigError(KAFKA + "bootstrap.servers", "must be set, to host:port of one broker or more")
-        return taken
+        return effective
 
-    def _build(self, kind: type[C], taken: Mapping[str, str], **explicit: Any) -> C:
+    def _build(self, kind: type[C], effective: Mapping[str, str], **explicit: Any) -> C:
         origins: dict[str, str] = {}
         try:
-            options, origins = from_java(taken)
+            options, origins = from_java(effective)
             return build(kind, options, **explicit)
         except ConfigError as error:
             name = origins.get(error.option, error.option)
-            raise ConfigError(_as_given(name, self.given), _suggesting(error.message)) from None
+            raise ConfigError(_users_name(name, self.options), _suggesting(error.message)) from None
 
 
-def _as_given(name: str, options: Mapping[str, str]) -> str:
+def _users_name(name: str, options: Mapping[str, str]) -> str:
     for option in options:
         if option.removeprefix(KAFKA).replace(".", "_") == name:
             return option

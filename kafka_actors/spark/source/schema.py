@@ -83,8 +83,8 @@ def columns_of(wanted: StructType, include_headers: bool) -> SourceColumns:
             raise ConfigError("schema", f"column {field.name!r} is not one of this source{hint}")
         expected = offered[field.name].dataType
         if field.dataType != expected:
-            given, have = field.dataType.simpleString(), expected.simpleString()
-            raise ConfigError("schema", f"column {field.name!r} is {given}, but the source has {have}")
+            requested, own = field.dataType.simpleString(), expected.simpleString()
+            raise ConfigError("schema", f"column {field.name!r} is {requested}, but the source has {own}")
         if not field.nullable and field.name in _NULLABLE:
             raise ConfigError("schema", f"column {field.name!r} is NOT NULL, but records may have none")
     return SourceColumns(

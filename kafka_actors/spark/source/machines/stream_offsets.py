@@ -62,16 +62,16 @@ class StreamOffsets(Struct, frozen=True):
         return found
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> StreamOffsets:
+    def from_json(cls, document: Mapping[str, Any]) -> StreamOffsets:
         """Reads Spark's checkpoint format. Raises `ConfigError` for offsets of another source."""
         try:
-            topics = {name: value for name, value in given.items() if not name.startswith("@")}
-            ids = decoders.convert(given.get(_TOPIC_IDS, {}), dict[str, str])
+            topics = {name: value for name, value in document.items() if not name.startswith("@")}
+            ids = decoders.convert(document.get(_TOPIC_IDS, {}), dict[str, str])
             return cls(
                 _flat(topics),
                 {topic: bytes.fromhex(topic_id) for topic, topic_id in ids.items()},
-                _flat(given[_START]) if _START in given else None,
-                bool(given.get(_INITIAL, False)),
+                _flat(document[_START]) if _START in document else None,
+                bool(document.get(_INITIAL, False)),
             )
         except (msgspec.ValidationError, ValueError) as error:
             raise ConfigError(
@@ -298,7 +298,7 @@ class MinOffsetsDelay:
         return False
 
 
-def restored(given: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> StreamOffsets:
+def restored(offsets: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> StreamOffsets:
     """Adds topic ids to offsets that Spark passed in its own format. `newest_first` are the stored offsets.
 
     Offsets that were stored get their own ids. Others were written by Spark's own source, which ran the query in
@@ -307,14 +307,14 @@ def restored(given: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> Str
     """
     newest: StreamOffsets | None = None
     for kept in newest_first:
-        if kept.by_partition == given.by_partition:
+        if kept.by_partition == offsets.by_partition:
             return kept
         newest = newest or kept
     if newest is None:
-        return given
-    topics = {tp.topic for tp in given.by_partition}
+        return offsets
+    topics = {tp.topic for tp in offsets.by_partition}
     ids = {topic: topic_id for topic, topic_id in newest.topic_ids.items() if topic in topics}
-    return StreamOffsets(given.by_partition, ids)
+    return StreamOffsets(offsets.by_partition, ids)
 
 
 def offsets_behind(

@@ -288,7 +288,7 @@ def needs(pipeline):
     checked = pipeline.check("spark")
     groups = groups_of(checked)
     end, asked = sink_needs(checked.sink, checked.key)
-    return list(zip([group.place for group in groups], needs_of(groups, end, asked=asked), strict=True))
+    return list(zip([group.place for group in groups], needs_of(groups, end, explicit=asked), strict=True))
 
 
 def test_the_hidden_column_crosses_the_jvm_only_where_it_is_needed():

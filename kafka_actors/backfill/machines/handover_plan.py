@@ -1,10 +1,16 @@
 """The plan of a hand-over: the offsets at which history ends and live begins, fixed once in `handover.json`.
 
-Theory of operation. `plan_of` makes a plan of what brokers say about the logs at that moment; the starts of the history
-are added when Spark's source has resolved them (`with_starts`). The plan is written beside Spark's checkpoint once and
-only read from then on, so every later driver reads the same history and hands over at the same offsets.
-`check_same` and `check_cluster` refuse a plan that was made for another pipeline or another cluster. The file is a
-persistent form: fields are only added, under a new `format`.
+Theory of operation. What arrives is one read (`PlannedRead`) and what brokers say about its topics at that moment
+(`ObservedTopics`). `plan_of` decides the end of the history: the present end of each log. Its leader epoch is
+committed with it at the hand-over (KIP-320), and by the topic's id (KIP-516) a later driver notices a topic that was
+created again. The starts of the history are added when Spark's source has resolved them (`with_starts`).
+
+The plan is written beside Spark's checkpoint once and only read from then on, so every later driver reads the same
+history and hands over at the same offsets, whatever has been appended since. `check_same` and `check_cluster` refuse a
+plan that was made for another pipeline or another cluster. `Handover` decides the steps by it.
+
+The file is a persistent form: fields are only added, under a new `format`, and a file with fields that this version doesn't
+know is refused.
 """
 
 from __future__ import annotations
@@ -156,7 +162,10 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def plan_of(wanted: PlannedRead, cluster: ObservedTopics, plan_id: str, created: str) -> HandoverPlan:
-    """Makes a plan to hand over at the present ends of the logs. Its starts come later, by `with_starts`."""
+    """Makes a plan to hand over at the present ends of the logs. Its starts come later, by `with_starts`.
+
+    `plan_id` and `created` are passed in: machines have neither a clock nor randomness.
+    """
     topics: dict[str, dict[int, PlannedPartition]] = {}
     for tp, log in sorted(cluster.logs.items()):
         topics.setdefault(tp.topic, {})[tp.partition] = PlannedPartition(log.end, log.leader_epoch)

@@ -1,11 +1,24 @@
-"""Offset ranges: resolution of the start and end that the options say to exact offsets.
+"""Offset ranges of a read: from the start and end that the options say, through a query's filters, to the tasks of Spark.
 
-Theory of operation. Options say where a read starts and ends: at an end of the logs, at offsets, or at timestamps, for all
-partitions or by partition. Brokers say where each log starts and ends, and which offsets match the timestamps
-(`LogRange`). `resolve` makes a `TaskRange` of each partition. An offset outside of the log is not an error here but
-a `DataLossError` in the result, which the caller raises or logs (`failOnDataLoss`), and the range is cut to the log.
-`check_named` and `check_order` refuse options that can't be meant. The rules are those of Spark's own
-`KafkaOffsetReader`.
+Theory of operation. Options say where a read starts and ends (`Bound`): at an end of the logs, at offsets, or at
+timestamps, for all partitions or by partition. Brokers say where each log starts and ends, and which offsets match the
+timestamps (`LogRange`). Three decisions follow, each a function of what the one before returned:
+
+1. `resolve` makes a `TaskRange` of each partition. An offset outside of the log is not an error here but a `DataLossError`
+   in the result, which the caller raises or logs (`failOnDataLoss`), and the range is cut to the log. `check_named` and
+   `check_order` refuse options that can't be meant. The rules are those of Spark's own `KafkaOffsetReader`.
+2. `narrowed` cuts the ranges to a query's filters. `pushFilters` of the batch reader passes those that compare `partition`,
+   `offset` or `timestamp` with constants, and `narrowing_of` intersects them to one `FilterRange`. This only avoids
+   reading: Spark applies all filters to the rows again. So a filter that can't narrow is ignored, and a range may be too
+   wide but never too narrow. Timestamps narrow only from below, by the first offset at or after the bound
+   (ListOffsets), because producers set timestamps and a later record may have an earlier one.
+3. `tasks_of` shares the ranges out. Without options a large range is a task, and small ones share tasks, because a task
+   costs more to start than to read them. `maxRecordsPerPartition` splits ranges into parts of at most that many offsets;
+   `minPartitions` then splits the largest ones in proportion to their size, with the rounding of Spark's
+   `KafkaOffsetRangeCalculator`. The parts of a partition are read independently, so its order is kept within a part only.
+
+`go_on_at` is for a task that finds records gone where `failOnDataLoss` is false: it goes on behind the gap, never before its
+position, and never in a topic that was created again, in which the same offsets are other records.
 """
 
 from __future__ import annotations

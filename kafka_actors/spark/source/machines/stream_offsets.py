@@ -1,4 +1,5 @@
-"""Offsets of a stream: from the end of one micro-batch to the end of the next, and the ranges and losses in between.
+"""Offsets of a stream: from the end of one micro-batch to the end of the next, the ranges and losses in between, its lag, and
+the offsets that are safe in Spark's checkpoint.
 
 Theory of operation. Spark drives a stream by three questions: where it starts (once), where the next batch ends (each
 trigger), and which ranges lie between a start and an end. Spark stores the *end* of each batch in its checkpoint and
@@ -13,6 +14,14 @@ passes it back as the start of the next. `StreamOffsets` is that value; `Observe
 - For the first batch Spark asks for a start, and asks again after a crash, when an answer like "latest" would be
   another one. So the end of the first batch carries its start (`start`), and the start is marked (`initial`).
 - Spark's own format of offsets has no room for topic ids and that start; `restored` adds the ids from the state files.
+
+With `commitOffsets` a consumer group's offsets follow the checkpoint and must never be ahead of it. Spark does not say
+what is in the checkpoint: it asks for the next batch, and it calls `commit`. `CheckpointProgress` derives it from the
+order of these calls. Spark asks for a batch when the last one has ended, and that end is in the checkpoint then, unless
+`asyncProgressTrackingEnabled` makes Spark store one only now and then, and later. `commit` distinguishes the two.
+Without that option it comes as a batch begins, with the offsets from which it begins. With it, it comes once the end of a
+later batch is stored: so if the last batch began at the offsets of the last `commit`, its own end is in the
+checkpoint, too, and if not, only the offsets of `commit` are safe.
 """
 
 from __future__ import annotations
@@ -346,7 +355,7 @@ class CheckpointProgress:
         self._committed = self._safe = end
 
     def safe_at(self, base: StreamOffsets) -> StreamOffsets:
-        """The offsets that are known to be in the checkpoint when Spark asks for a batch that begins safe_at `base`. No `commit` has
+        """The offsets that are known to be in the checkpoint when Spark asks for a batch that begins at `base`. No `commit` has
         the start of the first batch, whose end is always stored."""
         begun, self._last_base = self._last_base, base
         if begun is not None and begun.by_partition != base.by_partition:

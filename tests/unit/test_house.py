@@ -22,8 +22,8 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 432,
-    "modules without a test file": 131,
+    "files": 430,
+    "modules without a test file": 130,
     "numbered tests": 0,
     "short files": 26,
 }

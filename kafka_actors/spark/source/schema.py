@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_actors.config.java_security import login_of
+from kafka_actors.config.java import login_of
 from kafka_actors.config.references import refers
 from kafka_actors.config.security import SECRETS
 from kafka_actors.errors import ConfigError, UsageError

@@ -77,7 +77,7 @@ class SinkCommit(WriterCommitMessage):
 
 
 def checked_plan(plan: SinkPlan) -> SinkPlan:
-    """Checks, where the write is checked_plan, that its topics exist. Raises `UnknownTopicOrPartitionError`."""
+    """Checks, where the write is planned, that its topics exist. Raises `UnknownTopicOrPartitionError`."""
     freeze_imports()
     stage = None if plan.checked.sink is None else plan.checked.sink.stage
     if isinstance(stage, WriteKafka):

@@ -191,7 +191,7 @@ def options_of_failed(options: Mapping[str, str], begin: StreamOffsets | None) -
 
 def with_failed(df: Any, frame: PipelineFrame, failed: Any) -> tuple[Any, PipelineFrame]:
     """The union of the rows with the failed records that bypassed the DataFrame stages, a DataFrame of the column `_error`.
-    Raises `ConfigError` where a stage has frame_with_errors a column of that name."""
+    Raises `ConfigError` where a stage has made a column of that name."""
     frame_with_errors = msgspec.structs.replace(frame, errors=True)
     frame_with_errors.user_schema  # noqa: B018  # raises for a stage's own column of this name
     error = spark_schema(pa.schema([ERROR_FIELD]))[ERROR].dataType

@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
     "files": 430,
-    "modules without a test file": 107,
+    "modules without a test file": 104,
     "numbered tests": 0,
     "short files": 26,
 }

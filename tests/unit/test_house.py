@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
     "files": 430,
-    "modules without a test file": 103,
+    "modules without a test file": 102,
     "numbered tests": 0,
     "short files": 26,
 }

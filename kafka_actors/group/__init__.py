@@ -4,7 +4,7 @@ from .base_coordinator import BaseCoordinator
 from .commit_sender import CommitCallback
 from .consumer_coordinator import AutoCommitTask, ConsumerCoordinator, default_offset_commit_callback
 from .heartbeat import Heartbeat, HeartbeatTask
-from .machines.member_states import MemberState
+from .machines.member_core import MemberState
 from .machines.topic_ids import CommittedStart
 from .metrics import ConsumerCoordinatorMetrics, GroupCoordinatorMetrics
 from .offset_fetcher import fetch_offsets_of_groups

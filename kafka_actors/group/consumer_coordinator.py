@@ -21,6 +21,7 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 from .base_coordinator import BaseCoordinator
 from .commit_sender import CommitCallback, CommitSender, Offsets, default_offset_commit_callback
 from .machines.embedded_protocol import GroupConfig
+from .machines.member_core import MemberState
 from .machines.member_events import (
     LosePartitions,
     MemberAction,
@@ -28,7 +29,6 @@ from .machines.member_events import (
     RevokePartitions,
     TakePartitions,
 )
-from .machines.member_states import MemberState
 from .machines.ownership import Ownership, has_mixed_protocols
 from .machines.pending_commits import Results
 from .machines.topic_ids import CommittedStart

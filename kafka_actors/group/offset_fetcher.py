@@ -11,6 +11,7 @@ from kafka_actors.errors import EncodeError, KafkaActorsError, KafkaTimeoutError
 from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
+from .coordinator_channels import send_in_some_shape
 from .machines.error_actions import ErrorAction, GroupApi, judge
 from .machines.member_events import GroupChannel
 from .machines.offset_fetch import (
@@ -31,7 +32,6 @@ from .machines.topic_ids import (
 )
 from .member_driver import MemberDriver
 from .ports import GroupClient
-from .request_versions import send_in_some_shape
 
 Found = dict[TopicPartition, OffsetAndMetadata | None]
 

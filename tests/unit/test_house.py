@@ -22,10 +22,10 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 462,
-    "modules without a test file": 153,
+    "files": 444,
+    "modules without a test file": 142,
     "numbered tests": 0,
-    "short files": 28,
+    "short files": 26,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

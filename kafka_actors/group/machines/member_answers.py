@@ -34,7 +34,7 @@ from kafka_actors.protocol.messages.sync_group import (
 )
 
 from .error_actions import ErrorAction, GroupApi, judge
-from .member_core import MemberCore
+from .member_core import MemberCore, MemberState
 from .member_events import (
     NO_GENERATION,
     ComputeAssignment,
@@ -43,7 +43,6 @@ from .member_events import (
     GroupRequest,
     TakePartitions,
 )
-from .member_states import MemberState
 
 _S = MemberState
 _LOSSES = (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER)

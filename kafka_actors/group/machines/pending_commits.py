@@ -19,8 +19,8 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 from .embedded_protocol import GroupConfig
 from .error_actions import ErrorAction
 from .member import ClassicMember
+from .member_core import MemberState
 from .member_events import NO_GENERATION, Generation, GroupRequest, Partitions
-from .member_states import MemberState
 
 Results = dict[TopicPartition, KafkaActorsError | None]
 

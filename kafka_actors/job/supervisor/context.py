@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from kafka_actors.base.tasks import OwnedTasks
-from kafka_actors.job.machines.deaths import CallDeaths
+from kafka_actors.job.machines.retries import CallDeaths
 from kafka_actors.job.messages import JobStart
 from kafka_actors.job.plan import JobPlan
 

@@ -13,7 +13,7 @@ own node, elsewhere by an actor of that node that answers.
   replacement would make the machine busier.
 - Its process runs, and it is a worker: it may be in native code that holds the GIL. It is killed only when one call of the
   user's function, or its silence, lasts for `max_poll_interval_ms`.
-- All actors of its node are silent: nobody is judged (see `node_health`). Only Ray may call it dead.
+- All actors of its node are silent: nobody is judged (see `NodeHealth`). Only Ray may call it dead.
 
 Before the job has started, an actor that isn't placed or ready within `start_timeout` fails the job. Afterwards a worker waits
 for a place for as long as it takes, and library actors are replaced. A worker whose process dies in the constructor of the
@@ -30,8 +30,7 @@ import msgspec
 from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.base.machine import Ready
 
-from .actor_state import ActorKey, ActorRecord, ActorState
-from .node_health import AnsweringNode, NodeHealth, SilentNode
+from .actor_state import ActorKey, ActorRecord, ActorState, AnsweringNode, NodeHealth, SilentNode
 
 __all__ = [
     "Action",

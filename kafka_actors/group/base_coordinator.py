@@ -16,6 +16,7 @@ from kafka_actors.metrics import Metrics
 from kafka_actors.protocol import DescribeGroupsRequest
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
+from .coordinator_channels import GroupClient
 from .heartbeat import Heartbeat, HeartbeatTask
 from .machines.embedded_protocol import EmbeddedProtocol, GroupConfig, OpaqueAssignment
 from .machines.member import ClassicMember
@@ -24,7 +25,6 @@ from .machines.member_events import LosePartitions, MemberAction, RevokePartitio
 from .member_driver import LEAVE_TIMEOUT, ListenerCall, MemberDriver
 from .metrics import GroupCoordinatorMetrics
 from .options import FROM_CONFIG, GROUP_OPTIONS, defaults_of, group_config, read_options
-from .ports import GroupClient
 
 __all__ = ["BaseCoordinator"]
 

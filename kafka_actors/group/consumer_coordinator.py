@@ -20,6 +20,7 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .base_coordinator import BaseCoordinator
 from .commit_sender import CommitCallback, CommitSender, Offsets, default_offset_commit_callback
+from .coordinator_channels import GroupClient
 from .machines.embedded_protocol import GroupConfig
 from .machines.member_core import MemberState
 from .machines.member_events import (
@@ -36,7 +37,6 @@ from .machines.unread_partitions import PartitionUnread, UnreadWatch
 from .metrics import ConsumerCoordinatorMetrics
 from .offset_fetcher import GroupOffsets
 from .options import CONSUMER_OPTIONS, defaults_of, read_strategies
-from .ports import GroupClient
 from .rebalance_listener import IgnoreRebalances, RebalanceCalls, RebalanceListener
 from .subscribed_topics import SubscribedTopics
 

@@ -1,5 +1,8 @@
 """Connections of a member to its group's coordinator, and a task for each request over them.
 
+`GroupClient` and `GroupBroker` are what a coordinator needs of connections and metadata: Protocols, so that it depends on no
+network and no actor.
+
 Some requests changed their shape over the versions. Machines make the newest shape. Which version applies shows when the request
 is encoded, which fails, with nothing sent, where a version lacks a field; then the next older shape is tried.
 """
@@ -10,10 +13,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot
+from kafka_actors.cluster.future import Future
 from kafka_actors.errors import DisconnectedError, EncodeError, KafkaTimeoutError, NodeNotReadyError
 from kafka_actors.protocol import FindCoordinatorRequest, LeaveGroupRequest, OffsetFetchRequest
 from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestTopic
@@ -21,7 +26,52 @@ from kafka_actors.telemetry.attributes import Attributes, of_server
 
 from .machines.error_actions import GroupApi
 from .machines.member_events import CoordinatorNode, GroupChannel, GroupRequest
-from .ports import GroupBroker, GroupClient
+
+
+class GroupBroker(Protocol):
+    """Connections of one member to one broker: a main channel, an offsets channel, and one for each further
+    `connection_id`. `net.BrokerChannels` is one."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    async def connect(self) -> None: ...
+
+    async def open_channel(self, connection_id: str) -> None: ...
+
+    def close_channel(self, connection_id: str) -> None: ...
+
+    async def request(
+        self,
+        message: Any,
+        *,
+        connection_id: str | None = None,
+        offsets_channel: bool = False,
+        timeout_ms: float | None = None,
+    ) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class GroupClient(Protocol):
+    """A client of the cluster, as `net.KafkaClient` is one."""
+
+    @property
+    def cluster(self) -> ClusterMetadata: ...
+
+    @property
+    def snapshot(self) -> ClusterSnapshot: ...
+
+    def least_loaded_node(self) -> int | None: ...
+
+    def tracks(self, topic: str) -> bool: ...
+
+    def add_topic(self, topic: str) -> Future[ClusterMetadata]: ...
+
+    async def send(self, node_id: int, request: Any, *, timeout_ms: float | None = None) -> Any: ...
+
+    async def open_broker(self, node_id: int, host: str, port: int) -> GroupBroker: ...
+
 
 Deliver = Callable[[GroupRequest, object], object]
 

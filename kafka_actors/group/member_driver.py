@@ -19,7 +19,7 @@ from kafka_actors.events import CoordinatorChanged, EventSink, Rebalanced, Rejoi
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
 
-from .coordinator_channels import CoordinatorChannels
+from .coordinator_channels import CoordinatorChannels, GroupClient
 from .machines.member import ClassicMember
 from .machines.member_events import (
     ComputeAssignment,
@@ -33,7 +33,6 @@ from .machines.member_events import (
     TakePartitions,
 )
 from .metrics import GroupCoordinatorMetrics
-from .ports import GroupClient
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from kafka_actors.errors import EncodeError, KafkaActorsError, KafkaTimeoutError
 from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-from .coordinator_channels import send_in_some_shape
+from .coordinator_channels import GroupClient, send_in_some_shape
 from .machines.error_actions import ErrorAction, GroupApi, judge
 from .machines.member_events import GroupChannel
 from .machines.offset_fetch import (
@@ -31,7 +31,6 @@ from .machines.topic_ids import (
     outdated,
 )
 from .member_driver import MemberDriver
-from .ports import GroupClient
 
 Found = dict[TopicPartition, OffsetAndMetadata | None]
 

@@ -66,6 +66,42 @@ class PendingCommit:
         return len(self.results) == len(self.wanted)
 
 
+@dataclass(slots=True)
+class QueuedOffset:
+    """One partition of the queue: the offset to commit, and the commits that wait for its outcome.
+
+    `topic_id`: the topic's when the offset was processed, None if the commit's metadata has none. `refused`: why it was not taken
+    when it was sent last.
+    """
+
+    offset: OffsetAndMetadata
+    commits: list[PendingCommit]
+    topic_id: bytes | None
+    refused: Exception | None = None
+
+
+class GenerationRefusal:
+    """The generation whose commits the group no longer takes, because it rebalances: what waits goes with the next one."""
+
+    def __init__(self) -> None:
+        self._generation: Generation | None = None
+        self._joining = False
+        """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
+        generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
+
+    def refused(self, generation: Generation, member: CommitEligibility) -> None:
+        """Takes that the group refused a commit of this generation."""
+        self._generation = generation
+        self._joining = not (member.settled and member.may_commit)
+
+    def holds_back(self, member: CommitEligibility) -> bool:
+        """Whether a commit of the member would be refused again."""
+        return member.generation == self._generation and not (self._joining and member.settled)
+
+    def clear(self) -> None:
+        self._generation = None
+
+
 @dataclass(frozen=True, slots=True)
 class MembershipNews:
     """An error in an answer that concerns the membership: for `ClassicMember.on_membership_error`."""

@@ -163,7 +163,7 @@ class JobCoordinator:
             leased = dict.fromkeys(
                 [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
             )
-            self._placement.recover(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
+            self._placement.recovery.begin(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
         tasks.create_task(self._job.run())
         tasks.create_task(self._commits.run())
         tasks.create_task(self._member.start())
@@ -202,7 +202,7 @@ class JobCoordinator:
         self._placement.assign(partitions)
         self._job.assigned_once = True
         self._status_report.assigned()
-        if self._placement.recovering:
+        if self._placement.recovery.active:
             for worker, report in self._job.reports.items():
                 self._placement.adopt(worker, report.seen, report.holdings, partitions)
         self._job.poll()
@@ -263,7 +263,7 @@ class JobCoordinator:
             return
         was_paused, job.plan = job.plan.paused, plan
         placement.held_back = not plan.complete
-        placement.expected = plan.expected
+        placement.gathering.expected = plan.expected
         self._status_report.follow(plan)
         if was_paused and not plan.paused:
             self._orders.unpaused()

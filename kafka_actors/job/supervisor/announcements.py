@@ -22,8 +22,7 @@ from kafka_actors.job.messages import ActorInfo, Identity, JobStart, WorkerPlan,
 
 from .context import SupervisorContext
 from .machines.supervision import ActorKey
-from .running_actors import COORDINATOR, METADATA, RunningActor, actor_name
-from .runtime import none_if_disconnected, retry_while
+from .runtime import COORDINATOR, METADATA, RunningActor, actor_name, none_if_disconnected, retry_while
 
 __all__ = ["ActorStarter", "Announcements"]
 

@@ -12,8 +12,7 @@ from kafka_actors.job.plan import JobPlan
 
 from .machines.supervision import Supervision
 from .report import JobReport
-from .running_actors import RunningActors
-from .runtime import Runtime
+from .runtime import RunningActors, Runtime
 from .telemetry import JobTelemetry
 from .worker_scaling import Autoscaler
 

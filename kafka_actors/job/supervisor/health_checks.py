@@ -12,8 +12,7 @@ from . import runtime
 from .announcements import Announcements
 from .context import SupervisorContext
 from .machines.supervision import ActorKey, PingActor, ProbeProcess
-from .running_actors import RunningActor, actor_name
-from .runtime import Death, none_if_disconnected
+from .runtime import Death, RunningActor, actor_name, none_if_disconnected
 
 __all__ = ["HealthChecks"]
 

@@ -19,8 +19,7 @@ from kafka_actors.job.status import JobStatus, ScalingStatus
 from .machines.figures import JobRates, RateWindow, with_figures
 from .machines.supervision import ActorKey
 from .machines.timeline_entries import entry_of
-from .running_actors import COORDINATOR, RunningActors
-from .runtime import ActorRef, none_if_disconnected
+from .runtime import COORDINATOR, ActorRef, RunningActors, none_if_disconnected
 
 __all__ = ["JobReport"]
 

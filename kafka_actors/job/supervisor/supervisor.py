@@ -25,8 +25,7 @@ from .actor_manager import CLOSE_S, ActorManager
 from .announcements import Announcements
 from .context import SupervisorContext
 from .machines.supervision import ActorKey
-from .running_actors import COORDINATOR, METADATA, RunningActor
-from .runtime import Runtime, bounded, none_if_disconnected, retry_while
+from .runtime import COORDINATOR, METADATA, RunningActor, Runtime, bounded, none_if_disconnected, retry_while
 from .worker_scaling import Rescaling
 
 __all__ = ["Each", "StartProgress", "Supervisor", "log_waits"]

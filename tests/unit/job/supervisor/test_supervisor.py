@@ -16,7 +16,6 @@ from kafka_actors.ray import Job
 
 supervisor = pytest.importorskip("kafka_actors.job.supervisor.supervisor")
 runtime = pytest.importorskip("kafka_actors.job.supervisor.runtime")
-running_actors = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
 
 
 class Place:
@@ -98,9 +97,7 @@ def test_nothing_counts_as_confirmed_of_which_no_coordinator_has_said_so(coordin
         job = made()
         job._job.started.set_result(None)
         if coordinator is not None:
-            job._job.running[running_actors.COORDINATOR] = running_actors.RunningActor(
-                1, coordinator, begun=True
-            )
+            job._job.running[runtime.COORDINATOR] = runtime.RunningActor(1, coordinator, begun=True)
         assert not await job.stop(0.5)
         assert job.report.shown().unconfirmed == []
 
@@ -136,7 +133,7 @@ class Starting:
             topics="t", group_id="g", bootstrap_servers="h:1", process=process, workers=2, **options
         ).plan()
         self.now = 0.0
-        self.running = running_actors.RunningActors(plan)
+        self.running = runtime.RunningActors(plan)
         self.job = SimpleNamespace(
             plan=plan,
             running=self.running,
@@ -149,7 +146,7 @@ class Starting:
 
     def put(self, key, ref=None, *, placed=True, begun=False):
         info = ActorInfo(7, "n1") if placed else None
-        self.running[key] = running_actors.RunningActor(1, ref, info, begun=begun)
+        self.running[key] = runtime.RunningActor(1, ref, info, begun=begun)
 
     def said(self):
         return asyncio.run(self.waiting._reasons())
@@ -165,7 +162,7 @@ def test_processes_come_up_first():
 
 def test_brokers_and_topics_are_what_the_metadata_actor_says():
     job = Starting()
-    job.put(running_actors.METADATA, Metadata("a broker: h:1: connection refused"))
+    job.put(runtime.METADATA, Metadata("a broker: h:1: connection refused"))
     assert job.said() == ["a broker: h:1: connection refused"]
     job.job.job_start = object()
     assert job.said() == ["processes for worker-0, worker-1"]

@@ -31,8 +31,7 @@ from kafka_actors.errors import (
 )
 
 from .connect import SocketOptions, connect_blocking
-from .handshake import advance, handshake
-from .machines.api_versions import ApiVersionTable
+from .machines.api_versions import ApiVersionTable, advance, handshake
 from .machines.framing import MAX_HANDSHAKE_BYTES, MAX_RESPONSE_BYTES, check_length
 from .machines.releases import limit_of
 from .machines.sasl import renew_at

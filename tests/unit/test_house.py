@@ -22,8 +22,8 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 441,
-    "modules without a test file": 138,
+    "files": 439,
+    "modules without a test file": 137,
     "numbered tests": 0,
     "short files": 26,
 }

@@ -11,7 +11,7 @@ Decided:
   that a full request doesn't always leave out the same ones. Obstacles of others come out as actions: a leader that isn't known, a
   broker that isn't connected, a producer id that is missing. Batches older than `delivery_timeout` fail, whatever was tried
   (KIP-91).
-- The outcome of each batch, by the action of its error (`error_actions`): written, sent again after a backoff, split in halves, or
+- The outcome of each batch, by the action of its error (`action_for`): written, sent again after a backoff, split in halves, or
   failed. A batch that was possibly written is *doubtful*: an answer got lost, or an error leaves it open. It keeps its sequence, so
   that the broker can tell a repetition, and an error says that its records may be in the log.
 
@@ -39,8 +39,7 @@ from kafka_actors.protocol import ProduceRequest, ProduceResponse
 from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from kafka_actors.types import TopicPartition
 
-from .batch import ProducerBatch
-from .error_actions import ProduceErrorAction, action_for, too_late, with_advice
+from .batch import ProduceErrorAction, ProducerBatch, action_for, too_late, with_advice
 from .partition_queue import PartitionQueue
 
 RECORDS_OVERHEAD = 64

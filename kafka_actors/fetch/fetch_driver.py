@@ -290,12 +290,12 @@ class FetchDriver:
         self.soon()
 
     async def _validate(self, validations: list[EpochValidation]) -> None:
-        asked = {tp: (current, epoch) for tp, _, current, epoch in validations}
+        epochs = {tp: (current, epoch) for tp, _, current, epoch in validations}
         answers: Mapping[TopicPartition, Any]
         try:
-            answers = await self._lookups.offsets_for_leader_epoch(asked)
+            answers = await self._lookups.offsets_for_leader_epoch(epochs)
         except KafkaActorsError as error:
-            answers = dict.fromkeys(asked, error)
+            answers = dict.fromkeys(epochs, error)
         with self._lock:
             for tp, version, _, _ in validations:
                 answer = answers[tp]

@@ -293,7 +293,7 @@ class ConsumerCoordinator(BaseCoordinator):
         """
         return await self._offsets.committed(partitions, timeout_ms)
 
-    async def fetch_origins(
+    async def fetch_committed_starts(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedStart]:
         """Returns where these partitions are to be taken on. Waits and raises as `fetch_committed_offsets`."""

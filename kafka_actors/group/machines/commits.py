@@ -286,7 +286,7 @@ class CommitQueue:
             return
         entry = self._sent.pop(tp)
         self._void.discard(tp)
-        self._report(tp, entry, error, whole=verdict is not ErrorAction.PARTITION)
+        self._report(tp, entry, error, as_a_whole=verdict is not ErrorAction.PARTITION)
 
     def _requeue(self, tp: TopicPartition) -> None:
         """Has a sent entry wait again, unless something newer waits, the partition has gone, or nobody waits for it."""
@@ -303,11 +303,11 @@ class CommitQueue:
             self._waiting[tp] = entry
 
     def _report(
-        self, tp: TopicPartition, entry: QueuedOffset, error: Exception | None, *, whole: bool = False
+        self, tp: TopicPartition, entry: QueuedOffset, error: Exception | None, *, as_a_whole: bool = False
     ) -> None:
         for commit in entry.commits:
             commit.results[tp] = as_ours(error)
-            if error is not None and whole:
+            if error is not None and as_a_whole:
                 commit.refused = error
             if commit.done:
                 self._finish(commit)
@@ -323,7 +323,7 @@ class CommitQueue:
         self._request = None
         self._fail_sent(error)
         for tp in list(self._waiting):
-            self._report(tp, self._waiting.pop(tp), error, whole=True)
+            self._report(tp, self._waiting.pop(tp), error, as_a_whole=True)
 
     def _fail_sent(self, error: Exception) -> None:
         for tp in list(self._sent):

@@ -109,9 +109,9 @@ class OpaqueAssignment:
         return self.give_up()
 
     def give_up(self) -> Partitions:
-        given, self._owned = self._owned, _NOTHING
-        self._releasing |= given
-        return given
+        released, self._owned = self._owned, _NOTHING
+        self._releasing |= released
+        return released
 
     def released(self, partitions: Partitions) -> None:
         self._releasing -= partitions

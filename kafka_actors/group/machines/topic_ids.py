@@ -109,7 +109,7 @@ def as_committed(found: Found, ids: Ids) -> dict[TopicPartition, OffsetAndMetada
     return seen
 
 
-def origins(
+def committed_starts(
     partitions: Iterable[TopicPartition], found: Found, ids: Ids, known: TopicIds, *, loss_is_fatal: bool
 ) -> dict[TopicPartition, CommittedStart]:
     """Returns where each partition is taken on.

@@ -193,7 +193,7 @@ class JobCoordinator:
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
         known = {p: self._gate.committed.get(p) for p in partitions}
-        starts = await self._member.fetch_origins(list(partitions)) if partitions else {}
+        starts = await self._member.fetch_committed_starts(list(partitions)) if partitions else {}
         # Workers may hold these partitions already: a commit made meanwhile is newer than the answer.
         self._gate.baseline(
             {p: s.committed for p, s in starts.items() if self._gate.committed.get(p) is known[p]}

@@ -213,7 +213,7 @@ class ActorStarter:
 
     def _time_to_start(self) -> float:
         """Seconds for finding the cluster and its topics: the rest of `start_timeout_s`, or all of it once the job runs."""
-        whole = self._job.plan.config.start_timeout_s
+        start_timeout_s = self._job.plan.config.start_timeout_s
         if self._job.started.done():
-            return whole
-        return max(MARGIN_S, whole - (self._job.clock() - self._created) - MARGIN_S)
+            return start_timeout_s
+        return max(MARGIN_S, start_timeout_s - (self._job.clock() - self._created) - MARGIN_S)

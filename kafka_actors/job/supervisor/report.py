@@ -92,8 +92,8 @@ class JobReport:
     def happened(self, event: Event) -> None:
         """Logs an event, and adds it to the timeline if it belongs there."""
         log_event(event)
-        if (told := entry_of(event)) is not None:
-            self.note(*told)
+        if (entry := entry_of(event)) is not None:
+            self.note(*entry)
 
     def note(self, kind: str, text: str) -> None:
         """Adds an entry to the timeline."""

@@ -234,8 +234,8 @@ class ProcessingThread:
             resets = self._assignment.held[partition].resets
         rebatcher, turn_over = self._rebatcher(partition, epoch), partial(self._turn_over, fetched)
         for chunk in self._reader.decode(fetched, unpacked):
-            whole = CallBatch(chunk.batch, chunk.next_offset, chunk.leader_epoch, resets)
-            for piece in rebatcher.add(whole, self._clock()):
+            decoded = CallBatch(chunk.batch, chunk.next_offset, chunk.leader_epoch, resets)
+            for piece in rebatcher.add(decoded, self._clock()):
                 if not self._assignment.active(partition, epoch):
                     return
                 # A piece from before a reset, held back by a linger, has offsets of another log.

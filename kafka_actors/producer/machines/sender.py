@@ -378,8 +378,10 @@ def read_answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswe
         for p in topic.partition_responses:
             message = p.error_message
             if p.record_errors:
-                said = [e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message]
-                message = "; ".join([message or "", *said]).strip("; ")
+                messages = [
+                    e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message
+                ]
+                message = "; ".join([message or "", *messages]).strip("; ")
             answers[TopicPartition(topic.name, p.index)] = ProduceAnswer(
                 p.error_code, p.base_offset, p.log_append_time_ms, message
             )

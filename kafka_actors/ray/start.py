@@ -66,21 +66,21 @@ def _start_here(
     measure(plan, resource_of(plan.config.group_id or "", plan.name or "", "supervisor"))
     thread = IoThread("kafka-actors-supervisor")
 
-    async def made() -> JobProcess:
+    async def create_process() -> JobProcess:
         return JobProcess(plan)
 
-    async def launched() -> asyncio.Task[None]:
+    async def begin() -> asyncio.Task[None]:
         return asyncio.ensure_future(job_process.start())
 
-    job_process = thread.run(made())
-    starting = thread.run(launched())
+    job_process = thread.run(create_process())
+    starting = thread.run(begin())
 
-    async def looked_at() -> JobStatus | None:
+    async def next_status() -> JobStatus | None:
         await asyncio.wait([starting], timeout=EACH_S)
         return None if starting.done() else job_process.supervisor.report.shown()
 
     try:
-        while (status := thread.run(looked_at())) is not None:
+        while (status := thread.run(next_status())) is not None:
             each(status)
         thread.run(_result_of(starting))
     except BaseException:

@@ -185,14 +185,14 @@ class Ownership:
 
     def _read_before(self, group: DescribedGroup) -> _PriorAssignment | None:
         counts: dict[str, set[int]] = {}
-        mine: bytes | None = None
+        own_metadata: bytes | None = None
         try:
             for member in group.members:
                 for tp in decode_assignment(member.member_assignment):
                     counts.setdefault(tp.topic, set()).add(tp.partition)
                 if member.group_instance_id == self._instance_id:
-                    mine = member.member_metadata
-            subscription = decode_subscription(mine) if mine else None
+                    own_metadata = member.member_metadata
+            subscription = decode_subscription(own_metadata) if own_metadata else None
         except DecodeError:
             return None
         if subscription is None:

@@ -79,8 +79,8 @@ class Announcements:
     def _silent(self) -> list[str]:
         now = self._job.clock()
         self._cut_off = {worker: until for worker, until in self._cut_off.items() if now < until}
-        there = [name for node in self._job.machine.silent for name in self._running.workers_on(node)]
-        return [*there, *self._cut_off]
+        silent = [name for node in self._job.machine.silent for name in self._running.workers_on(node)]
+        return [*silent, *self._cut_off]
 
     async def send_plan(self) -> None:
         """Sends the worker plan to the coordinator, if there is one."""

@@ -186,8 +186,8 @@ class RunningActors(dict[ActorKey, RunningActor]):
 
     def connects(self, node: str) -> bool:
         """Marks the node as connected when its last connection actor has come up. Returns whether that is new."""
-        there = [key for key in self.brokers if key.node == node]
-        if node in self.connected or not all(self.begun(key) for key in there):
+        brokers = [key for key in self.brokers if key.node == node]
+        if node in self.connected or not all(self.begun(key) for key in brokers):
             return False
         self.connected.add(node)
         return True

@@ -186,6 +186,7 @@ class CommitQueue:
             self._settle(tp, error, verdict)
 
     def _on_committed(self, request: GroupRequest, response: OffsetCommitResponse, now: float) -> None:
+        """Settles each partition by its own code; of the errors about the membership the last one is handed on."""
         codes = {
             TopicPartition(topic.name, p.partition_index): p.error_code
             for topic in response.topics
@@ -280,6 +281,7 @@ class CommitQueue:
     # ------------------------------------------------------------ outcomes
 
     def _settle(self, tp: TopicPartition, error: Exception | None, verdict: ErrorAction | None) -> None:
+        """Ends a sent entry, or has it wait again where the error is worth another try."""
         if error is not None and verdict not in _FAILS_AT_ONCE:
             self._sent[tp].refused = error
             self._requeue(tp)
@@ -313,12 +315,14 @@ class CommitQueue:
                 self._finish(commit)
 
     def _finish(self, commit: PendingCommit) -> None:
+        """Hands a commit back. Where a partition was committed, it was not refused as a whole."""
         if any(error is None for error in commit.results.values()):
             commit.refused = None
         self._commits.remove(commit)
         self._actions.append(commit)
 
     def _fail_all(self, error: Exception) -> None:
+        """Ends everything: the membership is over, and nothing will be committed any more."""
         self._unknown = False
         self._request = None
         self._fail_sent(error)
@@ -330,6 +334,7 @@ class CommitQueue:
             self._settle(tp, error, ErrorAction.FATAL)
 
     def _check_ownership(self) -> None:
+        """Gives up offsets of partitions that have gone; of a sent one the outcome is still to come."""
         if self.eligibility.owned is None:
             return
         self._void.update(tp for tp in self._sent if tp not in self.eligibility.owned)
@@ -350,6 +355,7 @@ class CommitQueue:
                     self._void.add(tp)
 
     def _expire(self, now: float) -> None:
+        """Ends the commits whose deadline is over, each with what is known of it."""
         for commit in [t for t in self._commits if now >= t.deadline]:
             error = self._too_late(commit)
             for tp in commit.wanted:

@@ -1,5 +1,10 @@
 """State of a group's member, and the transitions that lose something: common to `ClassicMember` and `MemberAnswers`.
 
+Theory of operation. `ClassicMember` has the steps of each state, `MemberAnswers` what answers mean; both change the member only by
+the methods here, so that no way out of a state forgets a part: a coordinator that is lost (`coordinator_lost`) keeps the partitions, a
+membership that is lost (`reset`) takes them and the requests in flight, an end (`fail`, `end_left`) takes everything. Requests and
+calls to make are collected in `actions`; what has been given up and not been sent yet is taken out again (`unsend`).
+
 The states, and which may follow which::
 
             ┌──────────────── lost: illegal generation, unknown member, session ended ────────────────┐
@@ -128,12 +133,17 @@ class MemberCore:
         )
         self.backoff = Backoff(*backoff)
         self.not_before = 0.0
+        """The next step towards a membership is not taken before this moment."""
         self.inflight: dict[GroupApi, GroupRequest] = {}
+        """The requests without an answer, one of each kind at most. An answer to another one is late, and is ignored."""
         self.actions: list[GroupRequest | MemberAction] = []
         self.events: list[MemberEvent] = []
         self.token = 0
+        """Number of the last drain or computation: the end of an earlier one is ignored."""
         self.revocation: RevokePartitions | None = None
+        """The drain that `REVOKING` waits for."""
         self.computation: tuple[int, float] | None = None
+        """Token and deadline of the leader's computation, while it is under way."""
         self.rejoin_reason: str | None = None
         self.described = False
         self.explaining = False

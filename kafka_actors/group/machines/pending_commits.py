@@ -1,4 +1,12 @@
-"""Inputs, actions and requests of the queue of commits (`commits.CommitQueue`), and the errors that it gives by itself."""
+"""Inputs, actions and requests of the queue of commits (`commits.CommitQueue`), and the errors that it gives by itself.
+
+Theory of operation. `CommitEligibility` is the member as far as commits go: the queue gets it before each of its steps, so that
+neither of the two machines knows the other. A commit of several partitions (`PendingCommit`) is taken apart into offsets of the queue
+(`QueuedOffset`), since each partition may have another outcome, and is done when the last of them has one.
+
+`ClassicGroup.validateOffsetCommit` of Kafka says who may commit: members in the present generation, also while the group prepares a
+rebalance, but not while it completes one (SYNCING here); and anybody without a generation in a group without members.
+"""
 
 from __future__ import annotations
 

@@ -143,6 +143,7 @@ class Placement:
         silent: bool = False,
         connected: bool = True,
     ) -> None:
+        """Takes what the supervisor knows of a worker: as in `PlacedWorker`. A new one takes part once it is ready."""
         known = self.workers.setdefault(worker, PlacedWorker())
         if known.connected != connected:
             known.connected = connected
@@ -159,6 +160,7 @@ class Placement:
         self.recovery.leased(worker, until)
 
     def worker_ready(self, worker: str) -> None:
+        """Takes that a worker has reported itself ready."""
         if worker in self.workers and not self.workers[worker].ready:
             self.workers[worker].ready = True
             self._assignor_due = True
@@ -176,6 +178,7 @@ class Placement:
             self._take_from(worker, "worker_died")
 
     def _take_from(self, worker: str, cause: str) -> None:
+        """Frees all that a worker has, without a drain: it is gone, or may do nothing any more."""
         for placed in [s for s in self.partitions.values() if s.worker == worker]:
             self._leaves(placed, cause)
             self._free(placed)
@@ -294,6 +297,7 @@ class Placement:
         return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
 
     def _grant(self, placed: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
+        """Gives a free partition to a worker under a new epoch. `continues`: the older incarnation's, whose calls go on."""
         placed.become(PlacementState.GRANTED)
         self._epochs += 1
         placed.worker, placed.epoch, placed.continues = worker, (self.incarnation, self._epochs), continues
@@ -301,6 +305,7 @@ class Placement:
         placed.ordered_at = self._version(worker)
 
     def _drain(self, placed: PlacedPartition, state: PlacementState, deadline: float) -> None:
+        """Begins a drain, which the worker's next orders list. One under way keeps its deadline if that is earlier."""
         placed.become(state)
         assert placed.worker is not None  # only what is granted is drained
         self._touch(placed.worker)
@@ -320,6 +325,7 @@ class Placement:
         placed.deadline = float("inf")
 
     def _touch(self, worker: str) -> None:
+        """Raises the version of the worker's orders: what it may hold has changed."""
         self.changes += 1
         if worker in self.workers:
             self.workers[worker].version += 1

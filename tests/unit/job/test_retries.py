@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kafka_actors.job.machines.deaths import CallDeaths, NextCall, SuspectCalls
+from kafka_actors.job.machines.retries import CallDeaths, NextCall, SuspectCalls
 from kafka_actors.job.messages import CallInHand, DeathsInCall
 from kafka_actors.types import TopicPartition
 

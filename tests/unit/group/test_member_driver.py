@@ -7,7 +7,7 @@ import time
 
 from fakes.loop import in_loop
 
-from kafka_actors.group.listener_calls import ListenerCall, ListenerCalls
+from kafka_actors.group.member_driver import ListenerCall, ListenerCalls
 
 
 def run(test) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_actors.group.machines.member_states import (
+from kafka_actors.group.machines.member_core import (
     ENDED,
     LEGAL_PREVIOUS,
     IllegalTransition,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from kafka_actors.protocol import encode
-from kafka_actors.reference import partition_requests as make
+from kafka_actors.reference import broker
 from kafka_actors.types import EARLIEST, LATEST
 
 
 def test_a_fetch_groups_partitions_by_topic() -> None:
-    request = make.fetch(
+    request = broker.fetch_request(
         [
-            make.PartitionFetchRequest("a", 1, 10),
-            make.PartitionFetchRequest("b", 0, 20, max_bytes=5),
-            make.PartitionFetchRequest("a", 0, 30),
+            broker.PartitionFetchRequest("a", 1, 10),
+            broker.PartitionFetchRequest("b", 0, 20, max_bytes=5),
+            broker.PartitionFetchRequest("a", 0, 30),
         ],
         timeout=100,
         min_bytes=7,
@@ -24,19 +24,21 @@ def test_a_fetch_groups_partitions_by_topic() -> None:
 
 
 def test_offsets_are_looked_up_as_a_client() -> None:
-    request = make.list_offsets(
-        [make.PartitionOffsetRequest("a", 0), make.PartitionOffsetRequest("a", 1, EARLIEST)]
+    request = broker.list_offsets_request(
+        [broker.PartitionOffsetRequest("a", 0), broker.PartitionOffsetRequest("a", 1, EARLIEST)]
     )
     assert request.replica_id == -1
     assert [p.timestamp for p in request.topics[0].partitions] == [LATEST, EARLIEST]
 
 
 def test_commits_and_fetches_of_offsets_can_be_encoded() -> None:
-    commit = make.offset_commit("g", 3, "m", [make.PartitionOffsetCommitRequest("a", 0, 5, "note", 2)])
+    commit = broker.offset_commit_request(
+        "g", 3, "m", [broker.PartitionOffsetCommitRequest("a", 0, 5, "note", 2)]
+    )
     partition = commit.topics[0].partitions[0]
     assert (partition.committed_offset, partition.committed_metadata) == (5, "note")
     assert partition.committed_leader_epoch == 2
-    fetch = make.offset_fetch("g", [make.PartitionOffsetFetchRequest("a", 1)])
+    fetch = broker.offset_fetch_request("g", [broker.PartitionOffsetFetchRequest("a", 1)])
     assert fetch.topics is not None
     assert fetch.topics[0].partition_indexes == [1]
     assert encode(commit, 7)
@@ -44,8 +46,8 @@ def test_commits_and_fetches_of_offsets_can_be_encoded() -> None:
 
 
 def test_metadata_is_of_all_topics_or_of_names_as_text_or_bytes() -> None:
-    assert make.metadata(None).topics is None
-    topics = make.metadata(["a", b"b"]).topics
+    assert broker.metadata_request_for(None).topics is None
+    topics = broker.metadata_request_for(["a", b"b"]).topics
     assert topics is not None
     assert [topic.name for topic in topics] == ["a", "b"]
-    assert not make.metadata([]).allow_auto_topic_creation
+    assert not broker.metadata_request_for([]).allow_auto_topic_creation

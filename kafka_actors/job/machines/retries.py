@@ -1,9 +1,14 @@
-"""Deaths of workers in calls of the user's function, counted like tries of the call.
+"""Tries of the calls of the user's function: failures, and deaths of workers in calls, which count like failures.
 
-Theory of operation. A worker notes its calls in hand where they outlive it (`job/worker/call_record.py`). When it dies by
-itself, the supervisor counts the calls, by partition and first offset (`CallDeaths`), before its partitions go to others; a
-worker that is killed because one call lasts too long counts likewise. Among several calls in hand nobody knows which one is to
-blame: each of them is made alone from then on, and only a death with one call in hand counts.
+Theory of operation. A call is identified by its partition and first offset. Each failure raises its count (`RetryCounter`) and
+sets when it is due again, with exponential backoff. The count outlives a turn of the partition that ends between two tries, and
+the batch may be cut differently then. A call from another offset counts from one; success, or the loss of the partition, drops
+the count.
+
+A worker notes its calls in hand where they outlive it (`job/worker/call_record.py`). When it dies by itself, the supervisor
+counts the calls, by partition and first offset (`CallDeaths`), before its partitions go to others; a worker that is killed
+because one call lasts too long counts likewise. Among several calls in hand nobody knows which one is to blame: each of them is
+made alone from then on, and only a death with one call in hand counts.
 
 Grants carry what is known to the next worker (`SuspectCalls`). It makes the same call again, with the same records and no call
 beside it. After more than `retries` deaths, and two at least, because one alone says little, it is not made again: its records fail
@@ -16,12 +21,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy.typing as npt
 
+from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
 from kafka_actors.job.messages import CallInHand, DeathsInCall
 from kafka_actors.types import TopicPartition
 
-__all__ = ["CallDeaths", "NextCall", "SuspectCalls", "exhausted"]
+__all__ = ["CallDeaths", "NextCall", "RetryCounter", "SuspectCalls", "exhausted"]
+
+
+class _Failing(msgspec.Struct, frozen=True):
+    offset: int
+    attempts: int
+    due: float
+
+
+class RetryCounter:
+    """Counts failures in a row, by partition and first offset. `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._failing: dict[TopicPartition, _Failing] = {}
+
+    def failed(self, partition: TopicPartition, offset: int, now: float) -> int:
+        """Takes that a call from this offset has failed. Returns how often so far."""
+        attempts = self._attempts(partition, offset) + 1
+        wait_s = exponential_backoff(attempts, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
+        self._failing[partition] = _Failing(offset, attempts, now + wait_s)
+        return attempts
+
+    def wait_s(self, partition: TopicPartition, offset: int, now: float) -> float:
+        """Returns the seconds to wait before a call from this offset."""
+        failing = self._failing.get(partition)
+        return max(0.0, failing.due - now) if failing is not None and failing.offset == offset else 0.0
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drops the counts of partitions whose call succeeded, or that other workers have now."""
+        for partition in partitions:
+            self._failing.pop(partition, None)
+
+    def _attempts(self, partition: TopicPartition, offset: int) -> int:
+        failing = self._failing.get(partition)
+        return failing.attempts if failing is not None and failing.offset == offset else 0
 
 
 def exhausted(died: DeathsInCall, retries: int) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_actors.net.receive_ring import IDLE_S, SMALL, SPACE_BYTES, ReceiveRing
+from kafka_actors.net.fetch_socket import IDLE_S, SMALL, SPACE_BYTES, ReceiveRing
 
 SIZE = 2 * SMALL
 

@@ -8,8 +8,8 @@ import pytest
 
 from kafka_actors.errors import EncodeError
 from kafka_actors.group import fetch_offsets_of_groups
+from kafka_actors.group.coordinator_channels import send_in_some_shape, shapes
 from kafka_actors.group.machines.offset_fetch import offset_fetch_request, read_offset_fetch
-from kafka_actors.group.request_versions import send_in_some_shape, shapes
 from kafka_actors.protocol import (
     FindCoordinatorRequest,
     HeartbeatRequest,

@@ -1,7 +1,6 @@
 """The batches that still take records."""
 
-from kafka_actors.producer.machines.accumulator import Accumulator
-from kafka_actors.producer.machines.batch import ProducerBatch
+from kafka_actors.producer.machines.batch import Accumulator, ProducerBatch
 from kafka_actors.types import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

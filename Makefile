@@ -109,7 +109,7 @@ docs-pictures: $(VENV)/.installed-dev  ## the pictures of the status page, of ru
 	$(BIN)/python tests/pictures.py
 
 dist: $(VENV)/.installed-dist  ## sdist, wheel and SBOM into dist/, checked and tried in new environments; RELEASE=1 before publishing
-	$(BIN)/python tests/release.py $(if $(RELEASE),--release)
+	$(BIN)/python -u tests/release.py $(if $(RELEASE),--release)
 
 lock: $(VENV)/.installed-dist  ## requirements-dev.lock anew: the newest versions of all that development needs
 	$(BIN)/uv pip compile pyproject.toml --extra dev --extra dist --universal --python-version 3.11 --upgrade --quiet \

@@ -68,6 +68,15 @@ def tracked(root: Path) -> set[str]:
     return {name for name in done.stdout.split("\0") if name and (root / name).exists()}
 
 
+def copy_tracked(root: Path, directory: Path) -> set[str]:
+    """Copies the files that git knows: others don't belong into a release, and building leaves some among the sources."""
+    names = tracked(root)
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, directory / name)
+    return names
+
+
 def sdist_problems(sdist: Path, files: Iterable[str]) -> list[str]:
     """Differences between an sdist and the files of the repository."""
     with tarfile.open(sdist) as archive:
@@ -147,9 +156,9 @@ def ran(*command: object, cwd: Path = ROOT, env: dict[str, str] | None = None) -
     return done.stdout
 
 
-def built(directory: Path) -> tuple[Path, Path]:
+def built(sources: Path, directory: Path) -> tuple[Path, Path]:
     """The sdist, and the wheel that is made of it."""
-    ran(sys.executable, "-m", "build", "--outdir", directory, ROOT)
+    ran(sys.executable, "-m", "build", "--outdir", directory, sources)
     (sdist,), (wheel,) = directory.glob("*.tar.gz"), directory.glob("*.whl")
     return sdist, wheel
 
@@ -233,10 +242,10 @@ def main() -> None:
 
 def make(directory: Path, *, release: bool) -> None:
     """Makes it all, checks it, and puts it into `dist/`."""
-    made = directory / "made"
-    sdist, wheel = built(made)
-    print(f"sdist {sdist.stat().st_size / 1e6:.1f} MB, wheel {wheel.stat().st_size / 1e6:.1f} MB")
-    check(sdist_problems(sdist, tracked(ROOT)))
+    files = copy_tracked(ROOT, directory / "sources")
+    sdist, wheel = built(directory / "sources", directory / "made")
+    print(f"sdist {sdist.stat().st_size / 1e6:.1f} MB, wheel {wheel.stat().st_size / 1e6:.1f} MB", flush=True)
+    check(sdist_problems(sdist, files))
     wheel = repaired(wheel, directory / "repaired")
     check(wheel_problems(wheel))
     for archive in (sdist, wheel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -25,10 +24,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (ROOT / ".git").exists():
         pytest.skip("the files are not those of a repository")
     directory = tmp_path_factory.mktemp("sdist")
-    for name in release.tracked(ROOT):
-        target = directory / "sources" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, target)
+    release.copy_tracked(ROOT, directory / "sources")
     build = f"from setuptools.build_meta import build_sdist; build_sdist({str(directory)!r})"
     subprocess.run(
         [sys.executable, "-c", build], cwd=directory / "sources", check=True, capture_output=True, text=True

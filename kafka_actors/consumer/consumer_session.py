@@ -28,8 +28,7 @@ from kafka_actors.types import TopicPartition
 
 from .consumer_io import BEHIND_CONNECTING, ConsumerIO
 from .delivery import Delivery
-from .poll_tasks import PollTasks
-from .rebalance import ConsumerRebalanceListener, Partitions
+from .rebalance import ConsumerRebalanceListener, Partitions, PollTasks
 from .waiting import Block, CallLimit, Done, Notify, Steps
 
 log = logging.getLogger(__name__)

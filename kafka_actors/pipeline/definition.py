@@ -52,7 +52,7 @@ def checked_function(stage: str, target: Any, arguments: Any, *, method: str = "
 
 def _check_call(stage: str, target: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
     if (wrong := misfit(target, positional, named)) is not None:
-        raise ConfigError(stage, f"takes {wrong.signature}: {wrong.said}")
+        raise ConfigError(stage, f"takes {wrong.signature}: {wrong.reason}")
 
 
 def checked_items(stage: str, items: Mapping[str, Any], *, names: bool) -> tuple[tuple[str, Any], ...]:

@@ -25,8 +25,7 @@ from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import TopicPartition
 
 from .futures import BatchResult
-from .machines.accumulator import Accumulator
-from .machines.batch import ProducerBatch
+from .machines.batch import Accumulator, ProducerBatch
 
 FIRST_BYTES = 1024
 """Bytes reserved for a batch that is begun by a single record."""

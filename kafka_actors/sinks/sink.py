@@ -79,7 +79,7 @@ def check_made(option: str, target: type) -> None:
     """Raises `ConfigError` for a class whose constructor needs arguments: each worker makes one without any."""
     if (wrong := misfit(target)) is not None:
         what = f"the class {target.__name__}, which is made without arguments in each worker"
-        raise ConfigError(option, f"is {what}: {wrong.said}")
+        raise ConfigError(option, f"is {what}: {wrong.reason}")
 
 
 def as_sink(sink: Any) -> Sink:

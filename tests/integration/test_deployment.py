@@ -32,7 +32,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 Topic = Callable[..., str]
 
 REPOSITORY = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "setup.py", "README.md", "kafka_actors", "assignors", "pyspark_kafka_actors")
+SOURCES = (
+    *("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"),
+    *("kafka_actors", "assignors", "pyspark_kafka_actors"),
+)
 COUNT = 100
 
 # Reads a topic in the executors, who tell where they have the package.

@@ -830,7 +830,7 @@ def test_entry_points_and_extras_of_the_package() -> None:
     assert project["scripts"].keys() == {"kafka-actors"}
     assert {group: set(found) for group, found in project["entry-points"].items()} == ENTRY_POINTS
     assert project["optional-dependencies"].keys() == {
-        *("avro", "dev", "docs", "fuzz", "gssapi", "ray", "spark", "telemetry", "testing")
+        *("avro", "dev", "dist", "docs", "fuzz", "gssapi", "ray", "spark", "telemetry", "testing")
     }
     groups = {**project["entry-points"], "console_scripts": project["scripts"]}
     for group, found in groups.items():

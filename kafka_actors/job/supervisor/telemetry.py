@@ -98,8 +98,8 @@ class JobTelemetry:
         def points() -> Iterator[TallyPoint]:
             now = asyncio.run_coroutine_threadsafe(ask(), loop).result(STATUS_S)
             yield from points_of(now)
-            for told in list(self._totals.gauges.values()):
-                yield from told
+            for points_of_gauge in list(self._totals.gauges.values()):
+                yield from points_of_gauge
 
         self._begin_counting()
         self._forget = gauges().register(points)

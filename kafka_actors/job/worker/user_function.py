@@ -255,8 +255,8 @@ class _AsException:
 
 
 def _text_of(error: BaseException) -> str:
-    said = str(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = str(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _span(batch: pa.RecordBatch) -> tuple[int, int]:

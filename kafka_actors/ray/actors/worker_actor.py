@@ -15,8 +15,7 @@ from kafka_actors.job.worker.call_record import CallRecord
 from kafka_actors.job.worker.user_function import FunctionSpec
 from kafka_actors.job.worker.worker import Worker
 from kafka_actors.net import OffsetLookups
-from kafka_actors.ray.broker_link import BrokerLink
-from kafka_actors.ray.links import CoordinatorActorLink, MetadataActorLink, RelayClient
+from kafka_actors.ray.links import BrokerLink, CoordinatorActorLink, MetadataActorLink, RelayClient
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import BUFFER_LIMIT, BUFFER_USAGE, LATENCY
 from kafka_actors.telemetry.machines.latency import histogram

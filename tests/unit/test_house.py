@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
     "files": 407,
-    "modules without a test file": 96,
+    "modules without a test file": 84,
     "numbered tests": 0,
     "short files": 24,
 }

@@ -28,11 +28,16 @@ _ASSIGNOR_CLASSES = {
 _SYSTEM_DEFAULT = ("receive_buffer_bytes", "send_buffer_bytes")  # -1 in Java
 _HANDLERS: dict[str, tuple[str, ...]] = {
     "sasl_login_callback_handler_class": ("OAuthBearerLoginCallbackHandler",),
-    "sasl_client_callback_handler_class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl_client_callback_handler_class": ("OAuthBearerLoginCallbackHandler", "IAMClientCallbackHandler"),
     "sasl_oauthbearer_jwt_retriever_class": ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever"),
     "sasl_login_class": (),
 }
 """Options that name Java classes, with the classes whose work is done here anyway."""
+_PROVIDERS = {
+    "IAMOAuthBearerLoginCallbackHandler": "kafka_actors.identity:AwsMsk",
+    "GcpLoginCallbackHandler": "kafka_actors.identity:Google",
+}
+"""Amazon's and Google's classes that fetch a token, with the provider that does their work here."""
 _ONLY_FALSE = ("partitioner_ignore_keys", "sasl_oauthbearer_header_urlencode")
 _IMPLEMENTATIONS = (
     "sasl_oauthbearer_jwt_validator_class",
@@ -87,7 +92,6 @@ _ALSO_WITHOUT = (
     "sasl_login_refresh_",
     "sasl_login_retry_",
     "sasl_kerberos_ticket_renew_",
-    "sasl_oauthbearer_assertion_",  # of another way to a token, which is refused itself
     "sasl_oauthbearer_jwks_",
 )
 
@@ -115,7 +119,7 @@ def from_java(options: Mapping[str, str]) -> FromJava:
     if _JAAS in taken:
         for ours, value in login_of(_JAAS, taken.pop(_JAAS)).items():
             _put(taken, origins, ours, _JAAS, value)
-    _handlers(taken)
+    _handlers(taken, origins)
     _protocols(taken)
     for name in _IMPLEMENTATIONS:
         taken.pop(name, None)  # the implementation of something, not its behaviour
@@ -146,10 +150,16 @@ def _put(taken: dict[str, Any], origins: dict[str, str], ours: str, theirs: str,
     origins[ours] = theirs
 
 
-def _handlers(taken: dict[str, Any]) -> None:
+def _handlers(taken: dict[str, Any], origins: dict[str, str]) -> None:
     """Drops the classes that fetch a token as it is done here anyway, and refuses others, which can't run here."""
     for name, own in _HANDLERS.items():
         handler = taken.get(name, "").strip()
+        if name == "sasl_login_callback_handler_class" and (
+            provider := _PROVIDERS.get(handler.rpartition(".")[2])
+        ):
+            del taken[name]
+            _put(taken, origins, "sasl_oauth_token_provider", name, provider)
+            continue
         if handler.rpartition(".")[2] in own:
             taken.pop(name, None)
         elif handler:

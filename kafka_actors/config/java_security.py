@@ -27,17 +27,28 @@ _MODULES = {
         "clientSecret": _CREDENTIALS + "client_secret",
         "scope": "sasl_oauthbearer_scope",
     },
+    "IAMLoginModule": {},
 }
-_OPTIONAL = {"scope"}
-_KNOWN = "a PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule"
+_IDENTITY = "sasl_identity"
+_OF_IAM = {
+    "awsProfileName": "profile_name",
+    "awsRoleArn": "role_arn",
+    "awsRoleSessionName": "role_session_name",
+    "awsRoleExternalId": "role_external_id",
+    "awsStsRegion": "sts_region",
+}
+"""Options of Amazon's login module, with the arguments of `kafka_actors.identity.AwsMsk`."""
+_WITHOUT_EFFECT = {"awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs"}
+_OPTIONAL = {"scope", "clientId", "clientSecret"}
+_KNOWN = "a PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule or IAMLoginModule"
 
 _PEM_MARK = b"-----BEGIN"
 _JAVAS = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
 _DER = b"\x30"
 
 
-def login_of(option: str, jaas: str) -> dict[str, str]:
-    """User and password, or client id and secret, of a login module under their names here.
+def login_of(option: str, jaas: str) -> dict[str, Any]:
+    """User and password, client id and secret, or the arguments of AWS's identity, of a login module under their names here.
 
         org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";
 
@@ -54,11 +65,21 @@ def login_of(option: str, jaas: str) -> dict[str, str]:
         )
     names = _MODULES[module]
     present = _options(option, module, jaas[words.end() :])
+    identity = _identity_in(present) if module in ("IAMLoginModule", "OAuthBearerLoginModule") else {}
     if unknown := sorted(present.keys() - names.keys()):
-        raise ConfigError(option, f"has {unknown[0]!r} for {module}: {', '.join(names)} are read from it")
+        read = [*names, *_OF_IAM] if module == "IAMLoginModule" else names
+        raise ConfigError(option, f"has {unknown[0]!r} for {module}: {', '.join(read)} are read from it")
     if missing := [name for name in names if name not in present and name not in _OPTIONAL]:
         raise ConfigError(option, f"lacks {' and '.join(missing)} for {module}")
-    return {names[name]: value for name, value in present.items()}
+    login: dict[str, Any] = {names[name]: value for name, value in present.items()}
+    return {**login, _IDENTITY: identity} if identity else login
+
+
+def _identity_in(present: dict[str, str]) -> dict[str, str]:
+    """Takes the arguments of AWS's identity out of a module's options."""
+    for name in _WITHOUT_EFFECT:
+        present.pop(name, None)
+    return {ours: present.pop(name) for name, ours in _OF_IAM.items() if name in present}
 
 
 def _options(option: str, module: str, text: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 462,
+    "files": 469,
     "modules without a test file": 153,
     "numbered tests": 0,
     "short files": 28,

@@ -156,3 +156,32 @@ def test_javas_own_handler_asks_for_what_is_done_anyway() -> None:
     given["sasl_oauthbearer_jwt_validator_class"] = f"{package}.DefaultJwtValidator"
     given["partitioner_ignore_keys"] = "false"
     assert from_java(given).options == {}
+
+
+def test_the_files_of_clouds_for_javas_clients() -> None:
+    """As Amazon's and Google's documents have them."""
+    iam = from_java(
+        {
+            "sasl_mechanism": "AWS_MSK_IAM",
+            "sasl_jaas_config": 'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="orders";',
+            "sasl_client_callback_handler_class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        }
+    )
+    assert iam.options == {"sasl_mechanism": "AWS_MSK_IAM", "sasl_identity": {"profile_name": "orders"}}
+    assert iam.origins == {"sasl_identity": "sasl_jaas_config"}
+    jaas = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    for handler, provider in (
+        ("software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler", "AwsMsk"),
+        ("com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler", "Google"),
+    ):
+        found = from_java({"sasl_jaas_config": jaas, "sasl_login_callback_handler_class": handler})
+        assert found.options == {"sasl_oauth_token_provider": f"kafka_actors.identity:{provider}"}
+
+
+def test_a_client_that_signs_an_assertion_for_javas_clients() -> None:
+    given = {
+        "sasl_jaas_config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;",
+        "sasl_oauthbearer_assertion_private_key_file": "/key",
+        "sasl_oauthbearer_assertion_claim_iss": "me",
+    }
+    assert from_java(given).options == {name: given[name] for name in list(given)[1:]}

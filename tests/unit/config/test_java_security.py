@@ -66,3 +66,31 @@ def test_what_cannot_be_read_is_said_without_showing_it(text: str, says: str) ->
     assert str(caught.value).startswith("sasl_jaas_config: ")
     assert says in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ("", {}),
+        ('awsProfileName="orders" awsDebugCreds=true', {"profile_name": "orders"}),
+        (
+            'awsRoleArn="arn:aws:iam::1:role/x" awsRoleSessionName="s" awsRoleExternalId="e" awsStsRegion="eu-west-1"',
+            {
+                "role_arn": "arn:aws:iam::1:role/x",
+                "role_session_name": "s",
+                "role_external_id": "e",
+                "sts_region": "eu-west-1",
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "module", ["software.amazon.msk.auth.iam.IAMLoginModule", f"{KAFKA}.oauthbearer.OAuthBearerLoginModule"]
+)
+def test_amazons_login_module(module: str, options: str, read: dict[str, str]) -> None:
+    assert login_of("o", f"{module} required {options};") == ({"sasl_identity": read} if read else {})
+
+
+def test_an_option_of_amazons_module_that_is_not_read() -> None:
+    with pytest.raises(ConfigError, match="has 'awsMskRegionProvider' for IAMLoginModule: awsProfileName, "):
+        login_of("o", 'a.IAMLoginModule required awsMskRegionProvider="x";')

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from waiting import slow_s, until
+from waiting import slow_s, suspend, until
 
 import kafka_actors as ka
 from kafka_actors.testing import KafkaCluster
@@ -224,9 +224,7 @@ class Scene:
         pid = self.pids()[name]
         self.forgive(pid)
         self.stopped.add(pid)
-        at = time.monotonic()
-        os.kill(pid, signal.SIGSTOP)
-        return pid, at
+        return pid, suspend(pid)
 
     def thaw(self, pid: int) -> None:
         """SIGCONT, if the process is still there."""

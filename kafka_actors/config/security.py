@@ -19,7 +19,7 @@ from .references import refers
 if TYPE_CHECKING:
     from . import ClientConfig
 
-__all__ = ["MECHANISMS", "RENAMED", "SECRETS", "Secret", "check_security", "identity_of"]
+__all__ = ["LOOKED_UP_LATE", "MECHANISMS", "RENAMED", "SECRETS", "Secret", "check_security", "identity_of"]
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
@@ -31,6 +31,9 @@ SECRETS = frozenset(
         "sasl_oauthbearer_assertion_private_key_passphrase",
     }
 )
+
+LOOKED_UP_LATE = SECRETS | {"sasl_identity"}
+"""Options whose references travel as they are, and are looked up in the process that connects."""
 
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 _ENDPOINT = (

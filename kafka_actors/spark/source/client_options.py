@@ -98,7 +98,8 @@ class ClientOptions(Struct, frozen=True):
             if key in _FORBIDDEN[self.kind]:
                 raise ConfigError(name, _FORBIDDEN[self.kind][key])
             if not self._ignores(name):
-                taken[key.replace(".", "_")] = resolve(name, value)
+                field = key.replace(".", "_")
+                taken[field] = value if field == "sasl_identity" else resolve(name, value)
         if not taken.get("bootstrap_servers", "").strip():
             raise ConfigError(KAFKA + "bootstrap.servers", "must be set, to host:port of one broker or more")
         return taken

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ __all__ = ["made", "one_line", "sdk", "user_agent"]
 _MAX_SHOWN = 300
 """Characters of an SDK's text that are shown in an error."""
 
-_lock = threading.Lock()  # held while a provider is made, never while it asks for a token
 _made: dict[tuple[int, str, str], Any] = {}
 
 
@@ -36,10 +34,11 @@ def made(path: str, arguments: Mapping[str, Any] | None) -> Any:
         path,
         json.dumps(found, sort_keys=True, default=repr),
     )  # an SDK's credentials don't survive a fork
-    with _lock:
-        if key not in _made:
-            _made[key] = _make(path, found)
-        return _made[key]
+    if key not in _made:
+        _made.setdefault(
+            key, _make(path, found)
+        )  # user code, so without a lock: of two that are made at once one is kept
+    return _made[key]
 
 
 def _make(path: str, arguments: Mapping[str, Any]) -> Any:

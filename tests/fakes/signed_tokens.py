@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +17,10 @@ from kafka_actors.testing.cluster import TEST_JVM
 from kafka_actors.testing.distribution import DEFAULT_VERSION
 
 from .secure import make_files
+from .signing_provider import AUDIENCE, ISSUER, KEY_ID
 
-ISSUER, AUDIENCE = "https://idp.example.org", "kafka"
-KEY_ID = "k1"
 _OAUTH = "org.apache.kafka.common.security.oauthbearer"
+
 _PREFIX = "listener.name.tokens.oauthbearer."
 
 
@@ -30,24 +29,6 @@ def new_key(path: Path) -> rsa.RSAPrivateKey:
     key = rsa.generate_private_key(65537, 2048)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return key
-
-
-def signed(key: Any, seconds: float = 300.0, **claims: Any) -> str:
-    """A token with a signature, valid for so many seconds from now."""
-    now = time.time()
-    payload = {"iss": ISSUER, "aud": AUDIENCE, "iat": int(now), "exp": int(now + seconds), **claims}
-    return jwt.encode(payload, key, "RS256", {"kid": KEY_ID})
-
-
-class SignedTokens:
-    """A provider to be named by its import path: it signs for itself with the key in a file."""
-
-    def __init__(self, *, key_file: str, subject: str) -> None:
-        self._key = Path(key_file).read_text()
-        self._subject = subject
-
-    def token(self) -> str:
-        return signed(self._key, sub=self._subject)
 
 
 @contextmanager
@@ -68,9 +49,10 @@ def kafka_with_validated_tokens(
         _PREFIX + "sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required "
         'unsecuredLoginStringClaim_sub="broker";',
         _PREFIX + "sasl.server.callback.handler.class": f"{module}.OAuthBearerValidatorCallbackHandler",
-        _PREFIX + "sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
-        _PREFIX + "sasl.oauthbearer.expected.audience": AUDIENCE,
-        _PREFIX + "sasl.oauthbearer.expected.issuer": ISSUER,
+        # With these under the listener's and mechanism's prefix, 4.1.1 accepted every signature, issuer and audience.
+        "sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
     }
     with KafkaCluster(
         listeners={"TOKENS": "SASL_SSL"}, broker_config=config, version=version, jvm_options=_jvm(jwks)

@@ -6,13 +6,17 @@ import jwt
 import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from fakes.signed_tokens import kafka_with_validated_tokens, new_key, signed
+from fakes.signed_tokens import kafka_with_validated_tokens, new_key
+from fakes.signing_provider import signed
 from fakes.token_endpoint import TokenEndpoint
 
 import kafka_actors as ka
 from kafka_actors.errors import SaslAuthenticationFailedError, SaslError
 
-PROVIDER = "fakes.signed_tokens:SignedTokens"
+PROVIDER = "tests.fakes.signing_provider:SignedTokens"  # the actors of a local Ray have the working directory on their path
+
+
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def brokers(options, **more):
     with ka.Admin(
         bootstrap_servers=options["bootstrap_servers"], config={**options["config"], **more}
     ) as admin:
-        return admin.describe_cluster().brokers
+        return admin.describe_cluster().nodes
 
 
 class Given:
@@ -166,9 +170,20 @@ def test_a_key_that_the_endpoint_does_not_know_names_client_broker_and_endpoint(
     assert len(idp.asked) == 1
 
 
+@pytest.mark.slow
+def test_kafka_3_9_validates_as_well(tmp_path):
+    with kafka_with_validated_tokens(tmp_path, "3.9.2") as (kafka, ca, key):
+        config = {"security_protocol": "SASL_SSL", "ssl_cafile": ca, "sasl_mechanism": "OAUTHBEARER"}
+        old = {"bootstrap_servers": kafka.bootstrap("TOKENS"), "config": config}
+        assert brokers(old, sasl_oauth_token_provider=Given(signed(key, sub="ann")))
+        with pytest.raises(SaslAuthenticationFailedError, match="aud 'other'"):
+            brokers(old, sasl_oauth_token_provider=Given(signed(key, sub="ann", aud="other")))
+
+
 # ---------------------------------------------------------------- in the processes of a job
 
 
+@pytest.mark.ray
 def test_a_job_on_ray_makes_the_named_provider_in_its_actors(
     validating, options, ray_local, group_id, tmp_path
 ):

@@ -49,10 +49,11 @@ def kafka_with_validated_tokens(
         _PREFIX + "sasl.jaas.config": f"{_OAUTH}.OAuthBearerLoginModule required "
         'unsecuredLoginStringClaim_sub="broker";',
         _PREFIX + "sasl.server.callback.handler.class": f"{module}.OAuthBearerValidatorCallbackHandler",
-        # With these under the listener's and mechanism's prefix, 4.1.1 accepted every signature, issuer and audience.
         "sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
         "sasl.oauthbearer.expected.audience": AUDIENCE,
         "sasl.oauthbearer.expected.issuer": ISSUER,
+        # The default, DefaultJwtValidator, accepts any signature, issuer, audience and time in 4.1.1; in 3.9.2 and 4.4.0 it doesn't.
+        "sasl.oauthbearer.jwt.validator.class": f"{_OAUTH}.BrokerJwtValidator",
     }
     with KafkaCluster(
         listeners={"TOKENS": "SASL_SSL"}, broker_config=config, version=version, jvm_options=_jvm(jwks)

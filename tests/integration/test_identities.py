@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from traceback import TracebackException
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -189,7 +190,12 @@ async def test_a_refusal_of_msk_names_identity_and_broker(profile):
     said = str(caught.value)
     assert "127.0.0.1:" in said
     assert "[4c5d]: Access denied; signed as profile orders, access key AKIAMINE: its policy has to" in said
-    assert "hush" not in said
+    report = "".join(TracebackException.from_exception(caught.value, capture_locals=True).format())
+    assert "correlation_id = " in report, (
+        "the frames are there with their variables, as error reporters send them"
+    )
+    assert "hush" not in said + report
+    assert "x-amz-signature" not in said + report
     assert "\n" not in said
 
 

@@ -107,7 +107,9 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Ciphers for TLS up to 1.2, in OpenSSL's format."""
 
     # SASL
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None = None
+    sasl_mechanism: (
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"] | None
+    ) = None
     """The SASL mechanism; required with `SASL_PLAINTEXT` and `SASL_SSL`."""
     sasl_plain_username: str | None = None
     """The user name for PLAIN and SCRAM."""
@@ -118,7 +120,11 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sasl_kerberos_domain_name: str | None = None
     """The host in that principal; without it, the host name under which a broker is reached."""
     sasl_oauth_token_provider: Any = None
-    """An object with `token()`, and with `extensions()` if needed, in place of the four options below."""
+    """An object with `token()`, and with `extensions()` if needed, or its import path, such as
+    `kafka_actors.identity:Azure`; in place of the `sasl_oauthbearer_` options."""
+    sasl_identity: dict[str, Any] | None = None
+    """The arguments of a token provider that is named by its import path, or those of
+    `kafka_actors.identity:AwsMsk` for AWS_MSK_IAM. Texts may be references."""
     sasl_oauthbearer_token_endpoint_url: str | None = None
     """The `https://` address that issues tokens for client credentials."""
     sasl_oauthbearer_client_credentials_client_id: str | None = None
@@ -127,6 +133,28 @@ class ClientConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The client secret for the token endpoint."""
     sasl_oauthbearer_scope: str | None = None
     """The scope of the requested token."""
+    sasl_oauthbearer_assertion_file: str | None = None
+    """A file with a signed JWT, by which the client proves who it is, in place of the client secret (KIP-1258)."""
+    sasl_oauthbearer_assertion_private_key_file: str | None = None
+    """The private key (PEM) that signs such a JWT for each request, in place of the client secret (KIP-1258)."""
+    sasl_oauthbearer_assertion_private_key_passphrase: Secret | None = None
+    """The password of that key."""
+    sasl_oauthbearer_assertion_algorithm: Literal["RS256", "ES256"] = "RS256"
+    """The algorithm by which it signs."""
+    sasl_oauthbearer_assertion_claim_iss: str | None = None
+    """The claim `iss` of the signed JWT; mostly the client id."""
+    sasl_oauthbearer_assertion_claim_sub: str | None = None
+    """The claim `sub` of the signed JWT; mostly the client id."""
+    sasl_oauthbearer_assertion_claim_aud: str | None = None
+    """The claim `aud` of the signed JWT; mostly the address of the token endpoint."""
+    sasl_oauthbearer_assertion_claim_exp_seconds: PositiveInt32 = 300
+    """The seconds for which the signed JWT is valid."""
+    sasl_oauthbearer_assertion_claim_nbf_seconds: NonNegativeInt32 = 60
+    """The seconds before its making from which the signed JWT is valid."""
+    sasl_oauthbearer_assertion_claim_jti_include: bool = False
+    """Whether each signed JWT has an id of its own (`jti`)."""
+    sasl_oauthbearer_assertion_template_file: str | None = None
+    """A JSON file with more of the signed JWT: `{"header": {…}, "payload": {…}}`, for `kid` and others."""
 
 
 class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ from msgspec import Struct
 from kafka_actors.config import ClientConfig, convert, known_name
 from kafka_actors.config.java import from_java, without_effect
 from kafka_actors.config.references import parse_properties, refers, resolve
-from kafka_actors.config.security import SECRETS
+from kafka_actors.config.security import LOOKED_UP_LATE
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.options import JobConfig, ProducerConfig
 
@@ -204,7 +204,7 @@ def _resolved(name: str, value: Any, source: OptionSource) -> tuple[Any, OptionS
     if not isinstance(value, str) or not refers(value):
         return value, source
     referring = _referring(source, _REFERENCE.findall(value))
-    if name in SECRETS:
+    if name in LOOKED_UP_LATE:
         return value, referring
     try:
         return resolve(name, value), referring

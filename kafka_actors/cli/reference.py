@@ -152,6 +152,7 @@ NOT_IN_JAVA = frozenset(
         "api_version_auto_timeout_ms",
         "metric_group_prefix",
         "metrics",
+        "sasl_identity",
         "sasl_kerberos_domain_name",
         "sasl_oauth_token_provider",
         "socket_options",
@@ -253,8 +254,8 @@ plain_password = "${env:KAFKA_PASSWORD}"
 ```
 
 - A file whose name doesn't end in `.toml` is read as Kafka's `.properties`.
-- **Java's names** work in files: stores in PEM (`ssl.truststore.location`), `sasl.jaas.config` of the Plain, Scram and OAuthBearer
-  modules, Java's classes of assignors. Options without a meaning here, such as `max.poll.records`, are ignored with a warning.
+- **Java's names** work in files: stores in PEM (`ssl.truststore.location`), `sasl.jaas.config` of the Plain, Scram, OAuthBearer
+  and IAM modules, Java's classes of assignors. Options without a meaning here, such as `max.poll.records`, are ignored with a warning.
 - **Secrets**: `${env:NAME}`, `${file:path}`, `${file:path:key}` (of a .properties file) and `${directory:path:name}` may stand for a
   value anywhere on the command line, in the environment and in files. The command looks them up, except for passwords: each
   process of the job that connects looks these up itself, so the variable or file has to exist on every node, and the

@@ -18,7 +18,7 @@ from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.options import WORKER_RESOURCES, ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
 
 from .references import refers, resolve
-from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security
+from .security import MECHANISMS, RENAMED, SECRETS, Secret, check_security, identity_of
 
 __all__ = [
     "ClientConfig",
@@ -204,6 +204,8 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
         return _api_version(value)
     if name in SECRETS:
         return Secret.of(name, value)
+    if name == "sasl_identity":
+        return identity_of(value)
     if name in _ONE_OF:
         return _one_of(name, value)
     if name == "group_protocol" and value != "classic":

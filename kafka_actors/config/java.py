@@ -29,17 +29,28 @@ _MODULES = {
         "clientSecret": _CREDENTIALS + "client_secret",
         "scope": "sasl_oauthbearer_scope",
     },
+    "IAMLoginModule": {},
 }
-_OPTIONAL = {"scope"}
-_KNOWN = "a PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule"
+_IDENTITY = "sasl_identity"
+_OF_IAM = {
+    "awsProfileName": "profile_name",
+    "awsRoleArn": "role_arn",
+    "awsRoleSessionName": "role_session_name",
+    "awsRoleExternalId": "role_external_id",
+    "awsStsRegion": "sts_region",
+}
+"""Options of Amazon's login module, with the arguments of `kafka_actors.identity.AwsMsk`."""
+_PASSED_OVER_IN_IAM = {"awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs"}
+_OPTIONAL = {"scope", "clientId", "clientSecret"}
+_KNOWN = "a PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule or IAMLoginModule"
 
 _PEM_MARK = b"-----BEGIN"
 _JAVAS = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
 _DER = b"\x30"
 
 
-def login_of(option: str, jaas: str) -> dict[str, str]:
-    """User and password, or client id and secret, of a login module under their names here.
+def login_of(option: str, jaas: str) -> dict[str, Any]:
+    """User and password, client id and secret, or the arguments of AWS's identity, of a login module under their names here.
 
         org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p";
 
@@ -56,11 +67,21 @@ def login_of(option: str, jaas: str) -> dict[str, str]:
         )
     names = _MODULES[module]
     present = _options(option, module, jaas[words.end() :])
+    identity = _identity_in(present) if module in ("IAMLoginModule", "OAuthBearerLoginModule") else {}
     if unknown := sorted(present.keys() - names.keys()):
-        raise ConfigError(option, f"has {unknown[0]!r} for {module}: {', '.join(names)} are read from it")
+        read = [*names, *_OF_IAM] if module == "IAMLoginModule" else names
+        raise ConfigError(option, f"has {unknown[0]!r} for {module}: {', '.join(read)} are read from it")
     if missing := [name for name in names if name not in present and name not in _OPTIONAL]:
         raise ConfigError(option, f"lacks {' and '.join(missing)} for {module}")
-    return {names[name]: value for name, value in present.items()}
+    login: dict[str, Any] = {names[name]: value for name, value in present.items()}
+    return {**login, _IDENTITY: identity} if identity else login
+
+
+def _identity_in(present: dict[str, str]) -> dict[str, str]:
+    """Takes the arguments of AWS's identity out of a module's options."""
+    for name in _PASSED_OVER_IN_IAM:
+        present.pop(name, None)
+    return {ours: present.pop(name) for name, ours in _OF_IAM.items() if name in present}
 
 
 def _options(option: str, module: str, text: str) -> dict[str, str]:
@@ -180,11 +201,16 @@ _ASSIGNOR_CLASSES = {
 _SYSTEM_DEFAULT = ("receive_buffer_bytes", "send_buffer_bytes")  # -1 in Java
 _HANDLERS: dict[str, tuple[str, ...]] = {
     "sasl_login_callback_handler_class": ("OAuthBearerLoginCallbackHandler",),
-    "sasl_client_callback_handler_class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl_client_callback_handler_class": ("OAuthBearerLoginCallbackHandler", "IAMClientCallbackHandler"),
     "sasl_oauthbearer_jwt_retriever_class": ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever"),
     "sasl_login_class": (),
 }
 """Options that name Java classes, with the classes whose work is done here anyway."""
+_PROVIDERS = {
+    "IAMOAuthBearerLoginCallbackHandler": "kafka_actors.identity:AwsMsk",
+    "GcpLoginCallbackHandler": "kafka_actors.identity:Google",
+}
+"""Amazon's and Google's classes that fetch a token, with the provider that does their work here."""
 _ONLY_FALSE = ("partitioner_ignore_keys", "sasl_oauthbearer_header_urlencode")
 _IMPLEMENTATIONS = (
     "sasl_oauthbearer_jwt_validator_class",
@@ -239,7 +265,6 @@ _ALSO_WITHOUT = (
     "sasl_login_refresh_",
     "sasl_login_retry_",
     "sasl_kerberos_ticket_renew_",
-    "sasl_oauthbearer_assertion_",  # of another way to a token, which is refused itself
     "sasl_oauthbearer_jwks_",
 )
 
@@ -267,7 +292,7 @@ def from_java(options: Mapping[str, str]) -> FromJava:
     if _JAAS in taken:
         for ours, value in login_of(_JAAS, taken.pop(_JAAS)).items():
             _put(taken, origins, ours, _JAAS, value)
-    _handlers(taken)
+    _handlers(taken, origins)
     _protocols(taken)
     for name in _IMPLEMENTATIONS:
         taken.pop(name, None)  # the implementation of something, not its behaviour
@@ -298,10 +323,16 @@ def _put(taken: dict[str, Any], origins: dict[str, str], ours: str, theirs: str,
     origins[ours] = theirs
 
 
-def _handlers(taken: dict[str, Any]) -> None:
+def _handlers(taken: dict[str, Any], origins: dict[str, str]) -> None:
     """Drops the classes that fetch a token as it is done here anyway, and refuses others, which can't run here."""
     for name, own in _HANDLERS.items():
         handler = taken.get(name, "").strip()
+        if name == "sasl_login_callback_handler_class" and (
+            provider := _PROVIDERS.get(handler.rpartition(".")[2])
+        ):
+            del taken[name]
+            _put(taken, origins, "sasl_oauth_token_provider", name, provider)
+            continue
         if handler.rpartition(".")[2] in own:
             taken.pop(name, None)
         elif handler:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kafka_actors.errors import ConfigError, kind_of
 
@@ -16,13 +19,21 @@ from .references import refers
 if TYPE_CHECKING:
     from . import ClientConfig
 
-__all__ = ["MECHANISMS", "RENAMED", "SECRETS", "Secret", "check_security"]
+__all__ = ["LOOKED_UP_LATE", "MECHANISMS", "RENAMED", "SECRETS", "Secret", "check_security", "identity_of"]
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
 SECRETS = frozenset(
-    {"ssl_password", "sasl_plain_password", "sasl_oauthbearer_client_credentials_client_secret"}
+    {
+        "ssl_password",
+        "sasl_plain_password",
+        "sasl_oauthbearer_client_credentials_client_secret",
+        "sasl_oauthbearer_assertion_private_key_passphrase",
+    }
 )
+
+LOOKED_UP_LATE = SECRETS | {"sasl_identity"}
+"""Options whose references travel as they are, and are looked up in the process that connects."""
 
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 _ENDPOINT = (
@@ -30,8 +41,36 @@ _ENDPOINT = (
     "sasl_oauthbearer_client_credentials_client_id",
     "sasl_oauthbearer_client_credentials_client_secret",
 )
+_ASSERTION = "sasl_oauthbearer_assertion_"
+_ASSERTION_FILE, _PRIVATE_KEY = _ASSERTION + "file", _ASSERTION + "private_key_file"
+_TEMPLATE, _ISSUER = _ASSERTION + "template_file", _ASSERTION + "claim_iss"
+_OF_PRIVATE_KEY = (
+    _PRIVATE_KEY,
+    _TEMPLATE,
+    _ISSUER,
+    *(
+        _ASSERTION + name
+        for name in (
+            "private_key_passphrase",
+            "algorithm",
+            "claim_sub",
+            "claim_aud",
+            "claim_exp_seconds",
+            "claim_nbf_seconds",
+            "claim_jti_include",
+        )
+    ),
+)
+_PROVIDER, _IDENTITY = "sasl_oauth_token_provider", "sasl_identity"
 _LOGIN = ("sasl_plain_username", "sasl_plain_password")
-_OAUTH = ("sasl_oauth_token_provider", *_ENDPOINT, "sasl_oauthbearer_scope")
+_OAUTH = (
+    _PROVIDER,
+    _IDENTITY,
+    *_ENDPOINT,
+    "sasl_oauthbearer_scope",
+    _ASSERTION_FILE,
+    *_OF_PRIVATE_KEY,
+)
 _KERBEROS = ("sasl_kerberos_service_name", "sasl_kerberos_domain_name")
 
 _OF_MECHANISM = {
@@ -40,7 +79,11 @@ _OF_MECHANISM = {
     "SCRAM-SHA-512": _LOGIN,
     "OAUTHBEARER": _OAUTH,
     "GSSAPI": _KERBEROS,
+    "AWS_MSK_IAM": (_IDENTITY,),
 }
+
+_IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_SECRET_NAME = re.compile(r"secret|passw|passphrase|private_?key|token$|credential", re.IGNORECASE)
 
 _PEM = "is Java's; PEM files are read: "
 RENAMED = {
@@ -172,6 +215,8 @@ def _check_sasl(config: ClientConfig, protocol: str) -> None:
             raise ConfigError(
                 "sasl_mechanism", "is 'GSSAPI', which needs the package gssapi: kafka-actors[gssapi]"
             )
+    elif mechanism == "AWS_MSK_IAM":
+        _check_identity(config)
     else:
         _require(config, _LOGIN, f"for sasl_mechanism {mechanism!r}")
         if "\0" in str(config.sasl_plain_username):
@@ -179,19 +224,74 @@ def _check_sasl(config: ClientConfig, protocol: str) -> None:
 
 
 def _check_oauth(config: ClientConfig) -> None:
-    provider, url = config.sasl_oauth_token_provider, config.sasl_oauthbearer_token_endpoint_url
+    provider = config.sasl_oauth_token_provider
     if provider is None:
-        why = "for sasl_mechanism 'OAUTHBEARER' without a sasl_oauth_token_provider"
-        _require(config, _ENDPOINT, why)
-        if not refers(str(url)) and not str(url).startswith("https://"):
-            raise ConfigError(_ENDPOINT[0], f"is {url!r}: accepts an https:// address")
+        _check_endpoint(config)
         return
     for name in _changed(config, "sasl_oauthbearer_"):
         raise ConfigError(name, "has no meaning with a sasl_oauth_token_provider")
+    if isinstance(provider, str) and _IMPORT_PATH.fullmatch(provider):
+        _check_identity(config)
+        return
     if not callable(getattr(provider, "token", None)):
         raise ConfigError(
-            "sasl_oauth_token_provider", f"is {kind_of(provider)}: accepts an object with a method token()"
+            _PROVIDER,
+            f"is {kind_of(provider)}: accepts an object with a method token(), or its import path as "
+            "'package.module:name'",
         )
+    if config.sasl_identity is not None:
+        raise ConfigError(_IDENTITY, f"has no meaning for a {_PROVIDER} that is not named by its import path")
+
+
+def _check_endpoint(config: ClientConfig) -> None:
+    why = "for sasl_mechanism 'OAUTHBEARER' without a sasl_oauth_token_provider"
+    url_option, _, secret = _ENDPOINT
+    if config.sasl_identity is not None:
+        raise ConfigError(_IDENTITY, f"is given without {_PROVIDER}")
+    _require(config, _ENDPOINT[:1], why)
+    url = str(config.sasl_oauthbearer_token_endpoint_url)
+    if not refers(url) and not url.startswith("https://"):
+        raise ConfigError(url_option, f"is {url!r}: accepts an https:// address")
+    proofs = [name for name in (_ASSERTION_FILE, _PRIVATE_KEY, secret) if getattr(config, name) is not None]
+    if len(proofs) > 1:
+        raise ConfigError(proofs[1], f"is given beside {proofs[0]}: one of them proves who the client is")
+    if proofs != [_PRIVATE_KEY]:
+        for name in _changed(config, _ASSERTION):
+            if name != _ASSERTION_FILE:
+                raise ConfigError(name, f"is given without {_PRIVATE_KEY}")
+    if proofs in ([], [secret]):
+        _require(config, _ENDPOINT[1:], why)
+        return
+    for name in (_ASSERTION_FILE, _PRIVATE_KEY, _TEMPLATE):
+        path = getattr(config, name)
+        if path is not None and not refers(path) and not os.path.isfile(path):
+            raise ConfigError(name, f"is {path!r}: there is no such file")
+    if proofs == [_PRIVATE_KEY] and config.sasl_oauthbearer_assertion_template_file is None:
+        _require(config, (_ISSUER,), f"for {_PRIVATE_KEY} without {_TEMPLATE}")
+
+
+def identity_of(value: Any) -> dict[str, Any] | None:
+    """The value of `sasl_identity`, a table or its JSON. Raises `ConfigError`, which does not show it: it may have a secret in it."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            raise ConfigError(
+                _IDENTITY, 'is no table: as text it is JSON, such as {"name": "value"}'
+            ) from None
+    if value is not None and not (isinstance(value, dict) and all(isinstance(name, str) for name in value)):
+        raise ConfigError(_IDENTITY, f"is {kind_of(value)}: accepts a table of arguments")
+    return value
+
+
+def _check_identity(config: ClientConfig) -> None:
+    """Refuses a secret that is written out: the arguments of a provider are shown and pickled, and references are not."""
+    for name, value in (config.sasl_identity or {}).items():
+        if _SECRET_NAME.search(name) and not (isinstance(value, str) and refers(value)):
+            raise ConfigError(
+                _IDENTITY,
+                f"has {name!r} written out: give a reference, such as ${{env:NAME}} or ${{file:/path}}",
+            )
 
 
 def _require(config: ClientConfig, names: tuple[str, ...], why: str) -> None:

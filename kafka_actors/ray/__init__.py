@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka_actors.lazy import lazily
 
@@ -24,7 +24,18 @@ __all__ = [
     "RunningJob",
 ]
 
-__getattr__ = lazily(__name__, _HOMES)
+_INSTEAD = (
+    "kafka_actors.ray has no read_kafka, which would make a Ray Dataset: Pipeline.read_kafka(…).on_ray() runs stages on a topic's "
+    "batches, Job a function, and .write_parquet(…) of a pipeline makes files for ray.data.read_parquet"
+)
+
+_find = lazily(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "read_kafka":  # the name that Ray Data's readers have
+        raise AttributeError(_INSTEAD, name=name)
+    return _find(name)
 
 
 def __dir__() -> list[str]:

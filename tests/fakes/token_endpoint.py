@@ -6,22 +6,25 @@ import json
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs
 
 import trustme
 
+Answer = tuple[int, dict[str, str], str]
+
 
 class TokenEndpoint:
-    """Answers with what stands in `answers`, one each and the last for ever: (status, headers, body); with the status 0,
-    the body is all that is sent. `pause`: seconds between the characters of a body."""
+    """Answers with what stands in `answers`, one each and the last for ever: (status, headers, body), or what a function makes
+    of the form; with the status 0, the body is all that is sent. `pause`: seconds between the characters of a body."""
 
     def __init__(self, directory: Path) -> None:
         ca = trustme.CA()
         self.ca = str(directory / "ca.pem")
         ca.cert_pem.write_to_path(self.ca)
-        self.answers: list[tuple[int, dict[str, str], str]] = [
+        self.answers: list[Answer | Callable[[dict[str, list[str]]], Answer]] = [
             (200, {}, json.dumps({"access_token": "tok", "expires_in": 100}))
         ]
         self.pause = 0.0
@@ -33,7 +36,8 @@ class TokenEndpoint:
                 form = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 endpoint.asked.append((self.path, self.headers["Authorization"], parse_qs(form)))
                 answers = endpoint.answers
-                status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
+                answer = answers.pop(0) if len(answers) > 1 else answers[0]
+                status, headers, body = answer(parse_qs(form)) if callable(answer) else answer
                 if not status:
                     self.wfile.write(body.encode())
                     return

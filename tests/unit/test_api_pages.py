@@ -24,6 +24,7 @@ PUBLIC = [
     "kafka_actors.coordinator",
     "kafka_actors.errors",
     "kafka_actors.events",
+    "kafka_actors.identity",
     "kafka_actors.metrics",
     "kafka_actors.net",
     "kafka_actors.options",

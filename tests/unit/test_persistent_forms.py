@@ -713,10 +713,22 @@ OPTIONS = [
     "retries",
     "retry_backoff_max_ms",
     "retry_backoff_ms",
+    "sasl_identity",
     "sasl_kerberos_domain_name",
     "sasl_kerberos_service_name",
     "sasl_mechanism",
     "sasl_oauth_token_provider",
+    "sasl_oauthbearer_assertion_algorithm",
+    "sasl_oauthbearer_assertion_claim_aud",
+    "sasl_oauthbearer_assertion_claim_exp_seconds",
+    "sasl_oauthbearer_assertion_claim_iss",
+    "sasl_oauthbearer_assertion_claim_jti_include",
+    "sasl_oauthbearer_assertion_claim_nbf_seconds",
+    "sasl_oauthbearer_assertion_claim_sub",
+    "sasl_oauthbearer_assertion_file",
+    "sasl_oauthbearer_assertion_private_key_file",
+    "sasl_oauthbearer_assertion_private_key_passphrase",
+    "sasl_oauthbearer_assertion_template_file",
     "sasl_oauthbearer_client_credentials_client_id",
     "sasl_oauthbearer_client_credentials_client_secret",
     "sasl_oauthbearer_scope",
@@ -830,7 +842,22 @@ def test_entry_points_and_extras_of_the_package() -> None:
     assert project["scripts"].keys() == {"kafka-actors"}
     assert {group: set(found) for group, found in project["entry-points"].items()} == ENTRY_POINTS
     assert project["optional-dependencies"].keys() == {
-        *("avro", "dev", "dist", "docs", "fuzz", "gssapi", "ray", "spark", "telemetry", "testing")
+        *(
+            "avro",
+            "aws",
+            "azure",
+            "dev",
+            "dist",
+            "docs",
+            "fuzz",
+            "gcp",
+            "gssapi",
+            "oauth",
+            "ray",
+            "spark",
+            "telemetry",
+            "testing",
+        )
     }
     groups = {**project["entry-points"], "console_scripts": project["scripts"]}
     for group, found in groups.items():

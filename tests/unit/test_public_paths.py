@@ -93,6 +93,7 @@ PUBLIC = {
         PartitionsAssigned PartitionsLost PartitionsRevoked PatternMatchesNothing Rebalanced
         RecordsDeadLettered RecordsSkipped Rejoining WorkersChanged fields_of in_words log_event
     """,
+    "kafka_actors.identity": "AwsMsk Azure Google",
     "kafka_actors.metrics": "MetricName Metrics Sensor Stat",
     "kafka_actors.net": """
         ApiVersionTable Broker Connection ConnectionOpener EARLIEST EpochEnd FetchSocket IoThread

@@ -12,6 +12,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Generator, Mapping
 from typing import Any, Protocol
@@ -26,6 +27,8 @@ has a proof."""
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 _EXTENSION_NAME = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE = re.compile(r"[\x20-\x7e\t\r\n]+")
+
+_MSK_IAM_VERSION = "2020_10_22"
 
 _NO_LAYER = b"\x01\x00\x00\x00"
 """GSSAPI's choice of a security layer: none, and so no size of its messages (RFC 4752, 3.1)."""
@@ -78,6 +81,23 @@ def oauthbearer(token: Secret, extensions: Mapping[str, str] | None = None) -> S
     if why:  # the broker refuses the token, and sends its error only after this message
         yield b"\x01"
         raise SaslError("OAUTHBEARER: the broker refused the token and did not end the exchange")
+
+
+def aws_msk_iam(payload: Secret) -> Steps:
+    """AWS_MSK_IAM (`aws-msk-iam-auth`, version 2020_10_22): a signed message, which the broker answers with the id of the request.
+
+    Raises `SaslError` for an answer without it, as Amazon's client does.
+    """
+    answer = yield payload.reveal().encode()
+    try:
+        found: Any = json.loads(answer)
+        known = found["version"] == _MSK_IAM_VERSION and isinstance(found["request-id"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        known = False
+    if not known:
+        raise SaslError(
+            "AWS_MSK_IAM: the broker's answer is not that of Amazon MSK: is it another one's port?"
+        )
 
 
 def _is(pattern: re.Pattern[str], value: object) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import secrets
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from kafka_actors.config import ClientConfig, looked_up, references_of
 from kafka_actors.config.security import Secret
@@ -16,7 +19,7 @@ from kafka_actors.errors import (
     SaslAuthenticationFailedError,
     SaslError,
 )
-from kafka_actors.net.machines.sasl import Steps, oauthbearer, plain, scram
+from kafka_actors.net.machines.sasl import Steps, aws_msk_iam, oauthbearer, plain, scram
 
 from .kerberos import kerberos
 
@@ -25,6 +28,7 @@ ROTATION_S = 300.0
 new password is rolled out: Kubernetes takes up to two minutes to write a changed Secret to its files."""
 
 _ALGORITHMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_AWS_MSK = "kafka_actors.identity:AwsMsk"
 _REFUSALS = (SaslAuthenticationFailedError, SaslError, ConfigError)
 
 _lock = threading.Lock()
@@ -43,6 +47,7 @@ class SaslLogin:
         self._key = (tuple(config.bootstrap_servers), *references.items()) if references else None
         self._now: ClientConfig | None = None
         self._token: Secret | None = None
+        self._identity: Callable[[], str] | None = None
 
     def steps(self, host: str) -> Steps:
         """The steps of the config's mechanism at the broker `host`. Raises `SaslError`, `ConnectionFailedError` where a token or a
@@ -50,8 +55,17 @@ class SaslLogin:
         config = self._now = looked_up(self._config)
         mechanism = str(config.sasl_mechanism)
         if mechanism == "OAUTHBEARER":
-            self._token, extensions = _token(config)
-            return oauthbearer(self._token, extensions)
+            provider = _provider(config)
+            token, extensions = _token(config, provider, host)
+            self._token, self._identity = (
+                token,
+                getattr(provider, "identity", None) or (lambda: claims_of(token)),
+            )
+            return oauthbearer(token, extensions)
+        if mechanism == "AWS_MSK_IAM":
+            signer = _made(_AWS_MSK, config)
+            self._identity = signer.identity
+            return aws_msk_iam(signer.payload_for(host))
         if mechanism == "GSSAPI":
             return kerberos(config, host)
         assert config.sasl_plain_password is not None  # the options are checked together
@@ -73,6 +87,10 @@ class SaslLogin:
             return error
         if self._drops_token() or self._has_changed() or self._may_change():
             return ConnectionFailedError(f"{error}; it is looked up again for the next try")
+        if isinstance(error, SaslAuthenticationFailedError) and self._identity is not None:
+            return SaslAuthenticationFailedError(
+                f"{error.message}; {self._identity()}", request=error.request
+            )
         return error
 
     def _drops_token(self) -> bool:
@@ -99,22 +117,55 @@ class SaslLogin:
             return now < since + ROTATION_S
 
 
-def _token(config: ClientConfig) -> tuple[Secret, dict[str, str]]:
+def _made(path: str, config: ClientConfig) -> Any:
+    from kafka_actors.identity.providers import made
+
+    return made(path, config.sasl_identity)
+
+
+def _provider(config: ClientConfig) -> Any:
+    """The token provider, made here if it is named by its import path; None without one."""
     provider = config.sasl_oauth_token_provider
+    return _made(provider, config) if isinstance(provider, str) else provider
+
+
+def _token(config: ClientConfig, provider: Any, host: str) -> tuple[Secret, dict[str, str]]:
     if provider is None:
         from .oauth import client_credentials  # loads HTTP, which no other mechanism needs
 
         return client_credentials(config), {}
     try:
-        token = provider.token()
+        token = provider.token_for(host) if hasattr(provider, "token_for") else provider.token()
         extensions = dict(provider.extensions()) if hasattr(provider, "extensions") else {}
+    except KafkaActorsError:
+        raise
     except Exception as error:  # the user's code
         kind = (
             ConnectionFailedError if isinstance(error, OSError) else SaslError
         )  # a server that is not reached now may be soon
         raise kind(f"OAUTHBEARER: the token provider failed: {type(error).__name__}: {error}") from error
+    if isinstance(token, Secret):
+        return token, extensions
     if not isinstance(token, str):
         raise SaslError(
             f"OAUTHBEARER: the token provider's token() returned a {type(token).__name__}, not a str"
         )
     return Secret(token), extensions
+
+
+def claims_of(token: Secret) -> str:
+    """One line for an error: the claims of a JWT that say whose it is; nothing that would be accepted by anybody is in it."""
+    try:
+        part = token.reveal().split(".")[1]
+        claims: Any = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        found = [
+            f"{name} {str(claims[name])[:100]!r}"
+            for name in ("sub", "azp", "appid", "iss", "aud", "exp")
+            if name in claims
+        ]
+    except (IndexError, ValueError, TypeError, RecursionError):
+        return "the token is no JWT: does the broker accept that kind?"
+    return (
+        f"the token has {', '.join(found) or 'no claims that say whose it is'}: the broker has to accept that issuer and "
+        "audience, and its time"
+    )

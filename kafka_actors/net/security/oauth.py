@@ -24,6 +24,8 @@ from kafka_actors.config import ClientConfig
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConnectionFailedError, SaslError
 
+from .assertion import ASSERTION_TYPE, assertion_of
+
 _TIMEOUT_S = 10.0
 _ATTEMPTS = 4
 _PAUSE_S = 0.4
@@ -101,13 +103,9 @@ def forget(config: ClientConfig, token: Secret, before: float) -> bool:
 
 
 def _key(config: ClientConfig) -> tuple[object, ...]:
-    return (
-        os.getpid(),  # a request that is pending at a fork is never answered in the child
-        config.sasl_oauthbearer_token_endpoint_url,
-        config.sasl_oauthbearer_client_credentials_client_id,
-        config.sasl_oauthbearer_client_credentials_client_secret,
-        config.sasl_oauthbearer_scope,
-    )
+    names = (name for name in config.__struct_fields__ if name.startswith("sasl_oauthbearer_"))
+    # A request that is pending at a fork is never answered in the child.
+    return (os.getpid(), *(getattr(config, name) for name in names))
 
 
 def _renew(
@@ -149,7 +147,9 @@ def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret
             passing = error.code >= 500 or error.code == 429
             if last or not passing:
                 kind = ConnectionFailedError if passing else SaslError
-                raise kind(f"OAUTHBEARER: {url} answered {error.code}{_reason(error)}") from None
+                raise kind(
+                    f"OAUTHBEARER: {url} answered {error.code}{_reason(error)} ({_client(config)})"
+                ) from None
         except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
             reason = getattr(error, "reason", None) or _one_line(str(error)) or type(error).__name__
             if isinstance(reason, ssl.SSLCertVerificationError):
@@ -172,19 +172,34 @@ def _read(response: Any) -> bytes:
 
 
 def _request(config: ClientConfig, url: str) -> urllib.request.Request:
-    secret = config.sasl_oauthbearer_client_credentials_client_secret
-    assert secret is not None  # the options are checked together
-    user = urllib.parse.quote(str(config.sasl_oauthbearer_client_credentials_client_id), safe="")
-    pair = f"{user}:{urllib.parse.quote(secret.reveal(), safe='')}"
+    """The request of client credentials, authenticated by a signed JWT (RFC 7523, 2.2), or by id and secret."""
+    client_id = config.sasl_oauthbearer_client_credentials_client_id
     form = {"grant_type": "client_credentials"}
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+    assertion = assertion_of(config)
+    if assertion is not None:
+        form |= {"client_assertion_type": ASSERTION_TYPE, "client_assertion": assertion.reveal()}
+        if client_id:
+            form["client_id"] = client_id
+    else:
+        secret = config.sasl_oauthbearer_client_credentials_client_secret
+        assert secret is not None  # the options are checked together
+        user = urllib.parse.quote(str(client_id), safe="")
+        pair = f"{user}:{urllib.parse.quote(secret.reveal(), safe='')}"
+        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
     if config.sasl_oauthbearer_scope:
         form["scope"] = config.sasl_oauthbearer_scope
-    headers = {
-        "Authorization": "Basic " + base64.b64encode(pair.encode()).decode(),
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Accept": "application/json",
-    }
     return urllib.request.Request(url, urllib.parse.urlencode(form).encode(), headers, method="POST")
+
+
+def _client(config: ClientConfig) -> str:
+    """The client that asked, for an error."""
+    if config.sasl_oauthbearer_client_credentials_client_id:
+        return f"client id {config.sasl_oauthbearer_client_credentials_client_id}"
+    if config.sasl_oauthbearer_assertion_claim_iss:
+        return f"assertion of {config.sasl_oauthbearer_assertion_claim_iss}"
+    path = config.sasl_oauthbearer_assertion_file or config.sasl_oauthbearer_assertion_template_file
+    return f"assertion of {path}"
 
 
 def _context(config: ClientConfig) -> ssl.SSLContext:

@@ -201,7 +201,8 @@ class ClientOptions(Struct, frozen=True):
             if key in _FORBIDDEN[self.kind]:
                 raise ConfigError(name, _FORBIDDEN[self.kind][key])
             if not self._ignores(name):
-                effective[key.replace(".", "_")] = resolve(name, value)
+                field = key.replace(".", "_")
+                effective[field] = value if field == "sasl_identity" else resolve(name, value)
         if not effective.get("bootstrap_servers", "").strip():
             raise ConfigError(KAFKA + "bootstrap.servers", "must be set, to host:port of one broker or more")
         return effective

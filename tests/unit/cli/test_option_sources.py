@@ -152,3 +152,13 @@ def test_what_options_say_together_names_the_file_too(tmp_path: Path) -> None:
 def test_an_option_of_a_producer_is_a_mistake_in_a_jobs_file() -> None:
     with pytest.raises(ConfigError, match=r"^linger_ms: is not an option"):
         from_file(RunConfig, {"linger_ms": "5"}, "job.toml", strict=True)
+
+
+@pytest.mark.parametrize("given", ['{"client_secret": "${env:HUSH}"}', {"client_secret": "${env:HUSH}"}])
+def test_references_of_an_identity_travel_as_they_are(given: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUSH", "hush")
+    from_here = from_file(RunConfig, {"sasl_identity": given}, "job.toml", strict=True)
+    expected = {"sasl_identity": {"client_secret": "${env:HUSH}"}}
+    assert layered(RunConfig, from_here).options == expected
+    if isinstance(given, str):
+        assert layered(RunConfig, from_flags(RunConfig, (f"sasl.identity={given}",))).options == expected

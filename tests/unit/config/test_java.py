@@ -160,6 +160,35 @@ def test_javas_own_handler_asks_for_what_is_done_anyway() -> None:
     assert from_java(given).options == {}
 
 
+def test_the_files_of_clouds_for_javas_clients() -> None:
+    """As Amazon's and Google's documents have them."""
+    iam = from_java(
+        {
+            "sasl_mechanism": "AWS_MSK_IAM",
+            "sasl_jaas_config": 'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="orders";',
+            "sasl_client_callback_handler_class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        }
+    )
+    assert iam.options == {"sasl_mechanism": "AWS_MSK_IAM", "sasl_identity": {"profile_name": "orders"}}
+    assert iam.origins == {"sasl_identity": "sasl_jaas_config"}
+    jaas = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    for handler, provider in (
+        ("software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler", "AwsMsk"),
+        ("com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler", "Google"),
+    ):
+        found = from_java({"sasl_jaas_config": jaas, "sasl_login_callback_handler_class": handler})
+        assert found.options == {"sasl_oauth_token_provider": f"kafka_actors.identity:{provider}"}
+
+
+def test_a_client_that_signs_an_assertion_for_javas_clients() -> None:
+    given = {
+        "sasl_jaas_config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;",
+        "sasl_oauthbearer_assertion_private_key_file": "/key",
+        "sasl_oauthbearer_assertion_claim_iss": "me",
+    }
+    assert from_java(given).options == {name: given[name] for name in list(given)[1:]}
+
+
 KAFKA = "org.apache.kafka.common.security"
 
 
@@ -221,3 +250,31 @@ def test_what_cannot_be_read_is_said_without_showing_it(text: str, says: str) ->
     assert str(caught.value).startswith("sasl_jaas_config: ")
     assert says in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ("", {}),
+        ('awsProfileName="orders" awsDebugCreds=true', {"profile_name": "orders"}),
+        (
+            'awsRoleArn="arn:aws:iam::1:role/x" awsRoleSessionName="s" awsRoleExternalId="e" awsStsRegion="eu-west-1"',
+            {
+                "role_arn": "arn:aws:iam::1:role/x",
+                "role_session_name": "s",
+                "role_external_id": "e",
+                "sts_region": "eu-west-1",
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "module", ["software.amazon.msk.auth.iam.IAMLoginModule", f"{KAFKA}.oauthbearer.OAuthBearerLoginModule"]
+)
+def test_amazons_login_module(module: str, options: str, read: dict[str, str]) -> None:
+    assert login_of("o", f"{module} required {options};") == ({"sasl_identity": read} if read else {})
+
+
+def test_an_option_of_amazons_module_that_is_not_read() -> None:
+    with pytest.raises(ConfigError, match="has 'awsMskRegionProvider' for IAMLoginModule: awsProfileName, "):
+        login_of("o", 'a.IAMLoginModule required awsMskRegionProvider="x";')

@@ -19,6 +19,15 @@ ENDPOINT = {
     "sasl_oauthbearer_client_credentials_client_id": "me",
     "sasl_oauthbearer_client_credentials_client_secret": "hush-hush",
 }
+_A = "sasl_oauthbearer_assertion_"
+NAMED = {**OAUTH, "sasl_oauth_token_provider": "package.tokens:Tokens"}
+IAM = {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
+KEY = {
+    **OAUTH,
+    "sasl_oauthbearer_token_endpoint_url": "https://idp/token",
+    _A + "private_key_file": __file__,
+    _A + "claim_iss": "me",
+}
 
 
 class Provider:
@@ -72,6 +81,25 @@ def refusal(options, kind=ClientConfig):
             {**OAUTH, "sasl.oauthbearer.token.endpoint.url": "https://x"},
             "sasl_oauthbearer_client_credentials_client_id",
         ),
+        ({**OAUTH, "sasl_oauth_token_provider": Provider(), "sasl_identity": {"a": 1}}, "sasl_identity"),
+        ({**NAMED, "sasl_identity": {"client_secret": "hush"}}, "sasl_identity"),
+        ({**NAMED, "sasl_identity": {"privateKey": "hush"}}, "sasl_identity"),
+        ({**NAMED, "sasl_oauthbearer_scope": "x"}, "sasl_oauthbearer_scope"),
+        ({**NAMED, "sasl_oauth_token_provider": "tokens:"}, "sasl_oauth_token_provider"),
+        ({**OAUTH, **ENDPOINT, "sasl_identity": {"a": 1}}, "sasl_identity"),
+        ({**SASL, "sasl_identity": {"a": 1}}, "sasl_identity"),
+        ({**IAM, "sasl_identity": "hush"}, "sasl_identity"),
+        ({**IAM, "sasl_oauth_token_provider": "a:b"}, "sasl_oauth_token_provider"),
+        ({**KEY, _A + "private_key_file": "/nowhere/key"}, _A + "private_key_file"),
+        ({**KEY, _A + "claim_iss": None}, _A + "claim_iss"),
+        ({**KEY, _A + "algorithm": "HS256"}, _A + "algorithm"),
+        ({**KEY, _A + "file": __file__}, _A + "private_key_file"),
+        (
+            {**KEY, "sasl_oauthbearer_client_credentials_client_secret": "hush"},
+            "sasl_oauthbearer_client_credentials_client_secret",
+        ),
+        ({**OAUTH, **ENDPOINT, _A + "claim_iss": "me"}, _A + "claim_iss"),
+        ({**KEY, _A + "template_file": "/nowhere"}, _A + "template_file"),
         ({"ssl.truststore.location": "hush"}, "ssl_truststore_location"),
         ({"sasl.jaas.config": "hush"}, "sasl_jaas_config"),
         ({"sasl.password": "hush"}, "sasl_password"),
@@ -82,7 +110,19 @@ def test_options_that_do_not_go_together_are_named(options, option):
 
 
 @pytest.mark.parametrize("kind", [ClientConfig, ConsumerConfig, JobConfig])
-@pytest.mark.parametrize("options", [SASL, {**OAUTH, **ENDPOINT}, {"security_protocol": "SSL"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        SASL,
+        {**OAUTH, **ENDPOINT},
+        {"security_protocol": "SSL"},
+        IAM,
+        {**IAM, "sasl_identity": '{"role_arn": "arn"}'},
+        {**NAMED, "sasl_identity": {"scope": "x", "client_secret": "${env:HUSH}", "n": 1}},
+        {**KEY, _A + "private_key_passphrase": "hush-hush", _A + "claim_exp_seconds": "60"},
+        {**OAUTH, "sasl_oauthbearer_token_endpoint_url": "https://idp", _A + "file": __file__},
+    ],
+)
 def test_options_that_do(kind, options):
     config = build(kind, options)
     assert config.security_protocol == options["security_protocol"]

@@ -9,7 +9,15 @@ import pytest
 
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import SaslError
-from kafka_actors.net.machines.sasl import MAX_ITERATIONS, gssapi, oauthbearer, plain, renew_at, scram
+from kafka_actors.net.machines.sasl import (
+    MAX_ITERATIONS,
+    aws_msk_iam,
+    gssapi,
+    oauthbearer,
+    plain,
+    renew_at,
+    scram,
+)
 
 
 def ended(steps, message):
@@ -217,3 +225,30 @@ def test_a_broker_that_does_not_know_the_password_is_not_believed(message):
     steps.send(first.encode())
     with pytest.raises(SaslError, match="SCRAM"):
         steps.send(message)
+
+
+# ---------------------------------------------------------------- AWS_MSK_IAM
+
+
+def test_aws_msk_iam_ends_with_the_id_of_the_request():
+    steps = aws_msk_iam(Secret("{}"))
+    assert next(steps) == b"{}"
+    ended(steps, b'{"version": "2020_10_22", "request-id": "4c5d"}')
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b'{"version": "2030_01_01", "request-id": "a"}',
+        b'{"version": "2020_10_22"}',
+    ],
+)
+def test_an_answer_that_is_not_amazons(answer):
+    steps = aws_msk_iam(Secret("{}"))
+    next(steps)
+    with pytest.raises(SaslError, match="not that of Amazon MSK"):
+        steps.send(answer)

@@ -1,15 +1,20 @@
 """A refused login: when it stands, and when another try may send something else."""
 
+import base64
 import itertools
+import json
+import pickle
+import sys
 
 import pytest
 
-from kafka_actors.config import ClientConfig, build, resolved
+from kafka_actors.config import ClientConfig, JobConfig, build, resolved
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import (
     ConfigError,
     ConnectionFailedError,
     SaslAuthenticationFailedError,
+    SaslError,
     UnsupportedSaslMechanismError,
 )
 from kafka_actors.net.security import credentials, oauth
@@ -118,7 +123,9 @@ def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
     assert isinstance(login.error_of(REFUSED), ConnectionFailedError)
     login, sent = log_in()
     assert b"Bearer b" in sent
-    assert login.error_of(REFUSED) is REFUSED, "it was asked for just now"
+    refusal = login.error_of(REFUSED)
+    assert isinstance(refusal, SaslAuthenticationFailedError), "it was asked for just now"
+    assert "the token is no JWT" in str(refusal)
     assert b"Bearer c" in log_in()[1]
 
 
@@ -126,3 +133,100 @@ def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
 def forgotten():
     """Each test begins as a process does."""
     credentials._accepted.clear()
+
+
+# ---------------------------------------------------------------- providers by name
+
+
+def jwt(**claims):
+    parts = {"alg": "RS256"}, claims
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return ".".join((*encoded, "c2lnbmF0dXJl"))
+
+
+class Named:
+    """A provider as users write them: named, it is made with the arguments of `sasl_identity`."""
+
+    made = 0
+
+    def __init__(self, audience="kafka"):
+        type(self).made += 1
+        self.audience = audience
+
+    def token(self):
+        return jwt(sub="ann", iss="https://idp", aud=self.audience, exp=7)
+
+
+@pytest.fixture
+def named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokens_by_name", sys.modules[__name__])
+    Named.made = 0
+    return {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauth_token_provider": "tokens_by_name:Named",
+        "sasl_identity": {"audience": f"orders-{next(_numbers)}"},
+    }
+
+
+def test_a_provider_by_name_travels_as_its_name_and_is_made_once_where_it_is_used(named):
+    sent = pickle.dumps(build(JobConfig, named))
+    assert Named.made == 0
+    config = pickle.loads(sent)
+    first = next(SaslLogin(config).steps("broker"))
+    assert first == next(SaslLogin(config).steps("another"))
+    assert Named.made == 1
+    claims = json.loads(base64.urlsafe_b64decode(first.split(b".")[1] + b"=="))
+    assert claims["aud"] == named["sasl_identity"]["audience"]
+
+
+def test_a_refused_token_says_whose_it_is_and_not_what_it_is(named):
+    login = SaslLogin(build(ClientConfig, named))
+    next(login.steps("broker"))
+    said = login.error_of(SaslAuthenticationFailedError("kafka:9093: no", request="SaslAuthenticate"))
+    audience = named["sasl_identity"]["audience"]
+    assert str(said) == (
+        "SASL_AUTHENTICATION_FAILED (58) in answer to SaslAuthenticate: kafka:9093: no; the token has sub 'ann', "
+        f"iss 'https://idp', aud '{audience}', exp '7': the broker has to accept that issuer and audience, and its time"
+    )
+
+
+def test_a_provider_that_cannot_be_made_is_an_error_of_sasl(named):
+    config = build(ClientConfig, {**named, "sasl_oauth_token_provider": "tokens_by_name:Nobody"})
+    with pytest.raises(SaslError, match="tokens_by_name:Nobody can't be made with audience"):
+        SaslLogin(config).steps("broker")
+
+
+def test_aws_msk_iam_signs_for_the_broker_and_a_refusal_names_the_identity(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    config = build(
+        ClientConfig,
+        {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "AWS_MSK_IAM",
+            "sasl_identity": {"region": "eu-west-1"},
+        },
+    )
+    login = SaslLogin(config)
+    payload = json.loads(next(login.steps("b-1.orders.example.org")))
+    assert payload["host"] == "b-1.orders.example.org"
+    assert "/eu-west-1/kafka-cluster/" in payload["x-amz-credential"]
+    said = str(login.error_of(SaslAuthenticationFailedError("b-1:9098: [1]: Access denied")))
+    assert (
+        "Access denied; signed as AWS's default identity, access key AKIDEXAMPLE: its policy has to" in said
+    )
+    assert "hush" not in said
+    assert payload["x-amz-signature"] not in said
+
+
+def test_aws_without_its_package_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "botocore.exceptions", None)
+    options = {
+        "sasl_mechanism": "AWS_MSK_IAM",
+        "sasl_identity": {"profile_name": "a package that is missing"},
+    }
+    login = SaslLogin(build(ClientConfig, {"security_protocol": "SASL_SSL", **options}))
+    with pytest.raises(SaslError, match=r'pip install "kafka-actors\[aws\]"'):
+        login.steps("b-1.kafka.eu-west-1.amazonaws.com")

@@ -62,3 +62,17 @@ def test_what_only_java_needs_is_noted() -> None:
     options = ClientOptions({**SECURE, **ignored})
     assert options.consumer().sasl_mechanism == "SCRAM-SHA-512"
     assert options.without_effect() == list(ignored)
+
+
+def test_a_cloud_s_identity_keeps_its_references_for_the_process_that_connects(monkeypatch):
+    monkeypatch.setenv("HUSH", "hush")
+    given = {
+        "kafka.bootstrap.servers": "kafka:9092",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.oauth.token.provider": "my_tokens:Tokens",
+        "kafka.sasl.identity": '{"audience": "kafka", "client_secret": "${env:HUSH}"}',
+    }
+    config = ClientOptions(given).consumer()
+    assert config.sasl_oauth_token_provider == "my_tokens:Tokens"
+    assert config.sasl_identity == {"audience": "kafka", "client_secret": "${env:HUSH}"}

@@ -22,13 +22,13 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 462,
-    "modules without a test file": 153,
+    "files": 473,
+    "modules without a test file": 152,
     "numbered tests": 0,
-    "short files": 28,
+    "short files": 31,
 }
 LONG_FILES = {
-    "kafka_actors/errors.py": 840,
+    "kafka_actors/errors.py": 844,
     "kafka_actors/group/machines/commits.py": 406,
 }
 """Files of more lines than `MOST_LINES`."""

@@ -26,8 +26,9 @@ PUBLIC = {
         RecordMetadata RunningJob TopicPartition __version__
     """,
     "kafka_actors.admin": """
-        Admin AsyncAdmin ClusterDescription EARLIEST GroupDescription GroupListing LATEST ListedOffset
-        MAX_TIMESTAMP MemberDescription NewTopic OffsetReset OffsetTarget PartitionDescription PartitionLag
+        AclBinding AclBindingFilter Admin AlterConfigOp AsyncAdmin ClusterDescription ConfigEntry ConfigResource
+        ConfigSynonym EARLIEST GroupDescription GroupListing LATEST ListedOffset
+        MAX_TIMESTAMP MemberDescription NewPartitions NewTopic OffsetReset OffsetTarget PartitionDescription PartitionLag
         TopicDescription TopicListing
     """,
     "kafka_actors.backfill": "Backfill HandoverPlan PlannedPartition PlannedTopic",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kafka_actors.base.arguments import offsets_of, partition_of
+from kafka_actors.base.other_clients import ADMIN, says_ours
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.config import ClientConfig, build, resolved
 from kafka_actors.errors import KafkaActorsError
@@ -42,6 +43,9 @@ from .results import (
 )
 from .topics import TopicRequests
 
+if TYPE_CHECKING:
+    from kafka_actors.config.typed_options import ConnectionOptions
+
 __all__ = ["AsyncAdmin"]
 
 K = TypeVar("K")
@@ -56,15 +60,15 @@ class AsyncAdmin:
         async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
             for group in await admin.list_groups(states=["Stable"]): ...
 
-    Options are those of any connection (`ClientConfig`), as keyword arguments with underscores or in `config={...}`
-    with dots or underscores. For one event loop.
+    Options are those of any connection (`ClientConfig`), as keyword arguments with underscores or in `config={...}`,
+    which may be the first argument, with dots or underscores. For one event loop.
 
     Every call retries temporary errors for at most `timeout_ms` (default `request_timeout_ms`), and raises the
     `KafkaError` that a broker answered, `KafkaTimeoutError`, or `NoBrokersAvailable`. A call for many groups or
     topics deals with all of them, then raises the first error with the others as its notes.
     """
 
-    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, **options: Unpack[ConnectionOptions]) -> None:
         self.config = resolved(build(ClientConfig, config, **options))
         self._client = KafkaClient(self.config)
         self._groups = GroupRequests(self._client)
@@ -81,6 +85,9 @@ class AsyncAdmin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_ours(ADMIN)
 
     def __repr__(self) -> str:
         return f"<AsyncAdmin of {','.join(self.config.bootstrap_servers)}>"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.io_thread import IoThread
+from kafka_actors.base.other_clients import ADMIN, says_ours
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import UsageError
 from kafka_actors.net import ListedOffset
@@ -35,6 +36,9 @@ from .results import (
     TopicListing,
 )
 
+if TYPE_CHECKING:
+    from kafka_actors.config.typed_options import ConnectionOptions
+
 __all__ = ["Admin"]
 
 T = TypeVar("T")
@@ -50,7 +54,7 @@ class Admin(ForkGuard):
     Connections live in a thread of their own, which ends with `close`. Not for use after a fork, nor pickled.
     """
 
-    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, **options: Unpack[ConnectionOptions]) -> None:
         super().__init__()
         self._admin = AsyncAdmin(config=config, **options)
         self._io = IoThread("kafka-admin")
@@ -62,6 +66,9 @@ class Admin(ForkGuard):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_ours(ADMIN)
 
     def __repr__(self) -> str:
         return f"<Admin of {','.join(self._admin.config.bootstrap_servers)}>"

@@ -99,7 +99,7 @@ async def _cancelled(starting: asyncio.Task[None]) -> None:
 
 
 def _start_detached(job_actor: ActorHandle, plan: JobPlan, each: Each) -> RunningJob:
-    control = ActorControl(job_actor)
+    control = ActorControl(job_actor, plan.name)
     start = job_actor.begin.remote(plan)
     try:
         while not ray.wait([start], timeout=EACH_S)[0]:
@@ -116,7 +116,7 @@ def _start_detached(job_actor: ActorHandle, plan: JobPlan, each: Each) -> Runnin
 def attach_job(name: str) -> RunningJob:
     """Attaches to a detached job; see `Job.attach`."""
     connect_to_ray(only_existing=True)
-    return RunningJob(ActorControl(find_detached(name)), stop_at_exit=False)
+    return RunningJob(ActorControl(find_detached(name), name), stop_at_exit=False)
 
 
 def job_to_watch(name: str | None) -> RunningJob | str:
@@ -129,7 +129,7 @@ def job_to_watch(name: str | None) -> RunningJob | str:
     found = name_among(name, names_of_jobs())
     job_actor, page = find_job(found)
     if page is None:
-        return RunningJob(ActorControl(job_actor), stop_at_exit=False)
+        return RunningJob(ActorControl(job_actor, found), stop_at_exit=False)
     return page_from(page, found, ray.util.get_node_ip_address())
 
 

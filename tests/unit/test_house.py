@@ -22,8 +22,8 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 473,
-    "modules without a test file": 152,
+    "files": 474,
+    "modules without a test file": 149,
     "numbered tests": 0,
     "short files": 31,
 }

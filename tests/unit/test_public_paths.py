@@ -21,9 +21,9 @@ from pages.blocks import ROOT, blocks_of
 
 PUBLIC = {
     "kafka_actors": """
-        Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer Job JobFailed JobStatus
-        KafkaActorsError KafkaSink Message OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
-        RecordMetadata RunningJob TopicPartition __version__
+        Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer ConsumerRebalanceListener Job JobFailed
+        JobStatus KafkaActorsError KafkaError KafkaSink Message NewTopic OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
+        RecordMetadata RunningJob TopicPartition __version__ errors
     """,
     "kafka_actors.admin": """
         AclBinding AclBindingFilter Admin AlterConfigOp AsyncAdmin ClusterDescription ConfigEntry ConfigResource

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -125,9 +126,17 @@ class Node:
                 raise NodeFailed(f"node {self.node_id} did not start in time:\n{self.log_tail()}")
             time.sleep(0.05)
 
-    def send_signal(self, number: signal.Signals) -> None:
-        """Sends a signal. Raises `NodeFailed` if the node does not run."""
-        os.kill(self.pid, number)
+    def pause(self) -> None:
+        """Sends SIGSTOP and waits until the process has stopped: on a busy machine it runs on for a while, and still answers.
+        Raises `NodeFailed` if the node does not run."""
+        pid = self.pid
+        os.kill(pid, signal.SIGSTOP)
+        if sys.platform != "darwin" or sys.version_info >= (3, 13):  # where Python has it
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Sends SIGCONT. Raises `NodeFailed` if the node does not run."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def end(self, number: signal.Signals, timeout: float = 60.0) -> None:
         """Ends the process with the signal `number`, or with SIGKILL if that takes longer than `timeout` seconds, and waits for it."""

@@ -140,6 +140,34 @@ def test_acls_are_created_listed_and_deleted_and_count_for_the_principal(kafka: 
         assert "User:bob" in {acl.principal for acl in admin.describe_acls()}
 
 
+def test_acls_are_added_listed_and_removed_from_the_command_line(
+    kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        capsys.readouterr()
+        code = run_command_line(["acls", *arguments, "-b", kafka.bootstrap_servers])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return out
+
+    choice = ["--allow-principal", "User:carol", "--operation", "read", "--topic", "refunds"]
+    added = run("add", *choice).splitlines()
+    assert added[1].split() == ["TOPIC", "refunds", "LITERAL", "User:carol", "*", "READ", "ALLOW"]
+    until(lambda: run("list", "--topic", "refunds").splitlines() == added, 20, "the ACL to be known")
+    kafkas = kafka.tool(
+        "org.apache.kafka.tools.AclCommand",
+        "--bootstrap-server",
+        kafka.bootstrap_servers,
+        "--list",
+        "--topic",
+        "refunds",
+    ).stdout
+    assert "principal=User:carol, host=*, operation=READ, permissionType=ALLOW" in kafkas
+    [document] = json.loads(run("remove", "--allow-principal", "User:carol", "-o", "json"))
+    assert (document["resource_name"], document["operation"]) == ("refunds", "READ")
+    until(lambda: len(run("list", "--topic", "refunds").splitlines()) == 1, 20, "the ACL to be gone")
+
+
 def test_who_may_not_change_the_cluster_is_told_the_right_for_each_call(kafka: KafkaCluster) -> None:
     acl = AclBinding("TOPIC", "orders", "User:bob", "WRITE")
     change = {ConfigResource("TOPIC", "orders"): [AlterConfigOp("retention.ms", "1")]}

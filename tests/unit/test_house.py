@@ -22,7 +22,7 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 474,
+    "files": 477,
     "modules without a test file": 149,
     "numbered tests": 0,
     "short files": 31,

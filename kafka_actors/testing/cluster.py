@@ -15,8 +15,7 @@ from types import TracebackType
 
 from .admin import ClusterAdmin
 from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
-from .node import Node, NodeFailed, PortTaken, kafka_uuid
-from .ports import free_ports
+from .node import Node, NodeFailed, PortTaken, free_ports, kafka_uuid
 from .watchdog import Watchdog
 
 TEST_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")

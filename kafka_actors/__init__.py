@@ -19,9 +19,10 @@ from kafka_actors.lazy import lazily
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kafka_actors.admin import Admin, AsyncAdmin
-    from kafka_actors.consumer import AsyncConsumer, Consumer, Message
-    from kafka_actors.errors import JobFailed, KafkaActorsError, ProcessError
+    from kafka_actors import errors
+    from kafka_actors.admin import Admin, AsyncAdmin, NewTopic
+    from kafka_actors.consumer import AsyncConsumer, Consumer, ConsumerRebalanceListener, Message
+    from kafka_actors.errors import JobFailed, KafkaActorsError, KafkaError, ProcessError
     from kafka_actors.job import Autoscale, JobStatus
     from kafka_actors.pipeline import Pipeline
     from kafka_actors.producer import AsyncProducer, Producer, RecordMetadata
@@ -37,12 +38,15 @@ _HOMES = {
     "AsyncProducer": "producer",
     "Autoscale": "job",
     "Consumer": "consumer",
+    "ConsumerRebalanceListener": "consumer",
     "Job": "ray",
     "JobFailed": "errors",
     "JobStatus": "job",
     "KafkaActorsError": "errors",
+    "KafkaError": "errors",
     "KafkaSink": "sinks",
     "Message": "consumer",
+    "NewTopic": "admin",
     "OffsetAndMetadata": "types",
     "ParquetSink": "sinks",
     "Pipeline": "pipeline",
@@ -51,6 +55,7 @@ _HOMES = {
     "RecordMetadata": "producer",
     "RunningJob": "ray",
     "TopicPartition": "types",
+    "errors": "errors",
 }
 
 __all__ = [
@@ -60,12 +65,15 @@ __all__ = [
     "AsyncProducer",
     "Autoscale",
     "Consumer",
+    "ConsumerRebalanceListener",
     "Job",
     "JobFailed",
     "JobStatus",
     "KafkaActorsError",
+    "KafkaError",
     "KafkaSink",
     "Message",
+    "NewTopic",
     "OffsetAndMetadata",
     "ParquetSink",
     "Pipeline",
@@ -75,6 +83,7 @@ __all__ = [
     "RunningJob",
     "TopicPartition",
     "__version__",
+    "errors",
 ]
 
 

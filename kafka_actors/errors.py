@@ -280,7 +280,6 @@ _RIGHTS: dict[str, dict[str, str]] = {
         "CreateTopics": "Create",
         "CreatePartitions": "Alter",
         "DescribeConfigs": "DescribeConfigs",
-        "AlterConfigs": "AlterConfigs",
         "IncrementalAlterConfigs": "AlterConfigs",
         "Metadata": "Describe (Read to consume it, Write to write to it)",
         "": "Describe",
@@ -288,13 +287,18 @@ _RIGHTS: dict[str, dict[str, str]] = {
     "group": {
         **dict.fromkeys(("DeleteGroups", "OffsetDelete"), "Delete"),
         **dict.fromkeys(("OffsetFetch", "DescribeGroups", "ConsumerGroupDescribe"), "Describe"),
+        "DescribeConfigs": "DescribeConfigs",
+        "IncrementalAlterConfigs": "AlterConfigs",
         "FindCoordinator": "Describe (Read to join it)",
         "": "Read",
     },
     "cluster": {
         **dict.fromkeys(("InitProducerId", "Produce"), "IdempotentWrite"),
-        **dict.fromkeys(("ListGroups", "DescribeCluster"), "Describe"),
+        **dict.fromkeys(("ListGroups", "DescribeCluster", "DescribeAcls"), "Describe"),
+        **dict.fromkeys(("CreateAcls", "DeleteAcls"), "Alter"),
         "CreateTopics": "Create",
+        "DescribeConfigs": "DescribeConfigs",
+        "IncrementalAlterConfigs": "AlterConfigs",
     },
     "transactional-id": {"FindCoordinator": "Describe", "": "Write"},
 }

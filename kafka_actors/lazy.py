@@ -34,7 +34,7 @@ os.register_at_fork(after_in_child=_renew)
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Returns the `__getattr__` of a package whose names are imported lazily.
 
-    homes: name → module, relative to the package or beginning with `kafka_actors.`. Several threads may use names for the
+    homes: name → module, relative to the package or beginning with `kafka_actors.`; a module of the name is offered itself. Several threads may use names for the
     first time at once.
     """
 
@@ -45,10 +45,10 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         lock = _lock
         held = lock.acquire(timeout=LOCK_TIMEOUT_S if _importing(sys._getframe(1)) else -1)
         try:
-            found = getattr(
-                importlib.import_module(home if home.startswith("kafka_actors.") else f".{home}", package),
-                name,
+            module = importlib.import_module(
+                home if home.startswith("kafka_actors.") else f".{home}", package
             )
+            found = module if home == name else getattr(module, name)
         finally:
             if held:
                 lock.release()

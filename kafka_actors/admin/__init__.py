@@ -1,4 +1,4 @@
-"""Administration of groups, offsets and topics: `Admin`, and `AsyncAdmin` for asyncio."""
+"""Administration of groups, offsets, topics, settings and ACLs: `Admin`, and `AsyncAdmin` for asyncio."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ if TYPE_CHECKING:
     from .async_admin import AsyncAdmin
     from .machines.offsets import OffsetTarget
     from .results import (
+        AclBinding,
+        AclBindingFilter,
+        AlterConfigOp,
         ClusterDescription,
+        ConfigEntry,
+        ConfigResource,
+        ConfigSynonym,
         GroupDescription,
         GroupListing,
         MemberDescription,
+        NewPartitions,
         NewTopic,
         OffsetReset,
         PartitionDescription,
@@ -29,16 +36,23 @@ if TYPE_CHECKING:
 
 # Loaded when first used: Spark's planner uses the admin at each query, and needs no consumer for that.
 _HOMES = {
-    "EARLIEST": "kafka_actors.types",
-    "LATEST": "kafka_actors.types",
-    "MAX_TIMESTAMP": "kafka_actors.net.offsets",
+    "AclBinding": "results",
+    "AclBindingFilter": "results",
     "Admin": "sync_admin",
+    "AlterConfigOp": "results",
     "AsyncAdmin": "async_admin",
     "ClusterDescription": "results",
+    "ConfigEntry": "results",
+    "ConfigResource": "results",
+    "ConfigSynonym": "results",
+    "EARLIEST": "kafka_actors.types",
     "GroupDescription": "results",
     "GroupListing": "results",
+    "LATEST": "kafka_actors.types",
     "ListedOffset": "kafka_actors.net",
+    "MAX_TIMESTAMP": "kafka_actors.net.offsets",
     "MemberDescription": "results",
+    "NewPartitions": "results",
     "NewTopic": "results",
     "OffsetReset": "results",
     "OffsetTarget": "machines.offsets",
@@ -52,13 +66,20 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "AclBinding",
+    "AclBindingFilter",
     "Admin",
+    "AlterConfigOp",
     "AsyncAdmin",
     "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSynonym",
     "GroupDescription",
     "GroupListing",
     "ListedOffset",
     "MemberDescription",
+    "NewPartitions",
     "NewTopic",
     "OffsetReset",
     "OffsetTarget",

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kafka_actors.base.arguments import offsets_of, partition_of
+from kafka_actors.base.other_clients import ADMIN, says_ours
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.config import ClientConfig, build, resolved
-from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
+from kafka_actors.errors import KafkaActorsError
 from kafka_actors.net import KafkaClient, ListedOffset
 from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
+from .acls import AclRequests
+from .arguments import bounds_of, check_reset, new_topics, text, texts, totals_of
 from .cluster import describe_cluster
+from .configs import ConfigRequests
 from .groups import GroupRequests
+from .machines.acls import creations_of, filters_of
+from .machines.configs import alterations_of, resources_of
 from .machines.offsets import OffsetTarget
 from .offsets import OffsetRequests, Scope
 from .requests import CallDeadline, raise_first
 from .results import (
+    AclBinding,
+    AclBindingFilter,
+    AlterConfigOp,
     ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
     GroupDescription,
     GroupListing,
+    NewPartitions,
     NewTopic,
     OffsetReset,
     PartitionLag,
@@ -32,8 +43,12 @@ from .results import (
 )
 from .topics import TopicRequests
 
+if TYPE_CHECKING:
+    from kafka_actors.config.typed_options import ConnectionOptions
+
 __all__ = ["AsyncAdmin"]
 
+K = TypeVar("K")
 T = TypeVar("T")
 Offset = OffsetAndMetadata | int
 
@@ -45,19 +60,21 @@ class AsyncAdmin:
         async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
             for group in await admin.list_groups(states=["Stable"]): ...
 
-    Options are those of any connection (`ClientConfig`), as keyword arguments with underscores or in `config={...}`
-    with dots or underscores. For one event loop.
+    Options are those of any connection (`ClientConfig`), as keyword arguments with underscores or in `config={...}`,
+    which may be the first argument, with dots or underscores. For one event loop.
 
     Every call retries temporary errors for at most `timeout_ms` (default `request_timeout_ms`), and raises the
     `KafkaError` that a broker answered, `KafkaTimeoutError`, or `NoBrokersAvailable`. A call for many groups or
     topics deals with all of them, then raises the first error with the others as its notes.
     """
 
-    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, **options: Unpack[ConnectionOptions]) -> None:
         self.config = resolved(build(ClientConfig, config, **options))
         self._client = KafkaClient(self.config)
         self._groups = GroupRequests(self._client)
         self._topics = TopicRequests(self._client)
+        self._configs = ConfigRequests(self._client)
+        self._acls = AclRequests(self._client)
         self._offsets = OffsetRequests(self._client, self._groups, self._topics)
 
     async def __aenter__(self) -> Self:
@@ -68,6 +85,9 @@ class AsyncAdmin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_ours(ADMIN)
 
     def __repr__(self) -> str:
         return f"<AsyncAdmin of {','.join(self.config.bootstrap_servers)}>"
@@ -110,7 +130,7 @@ class AsyncAdmin:
         Raises `UnsupportedVersionError` for `states` where brokers don't report them (before Kafka 2.6), and the error
         of any broker that didn't answer, because its groups would be missing.
         """
-        wanted = _texts(states, "states"), _texts(types, "types")
+        wanted = texts(states, "states"), texts(types, "types")
         return await self._groups.listed(*wanted, await self._connected(timeout_ms))
 
     async def describe_consumer_groups(
@@ -120,7 +140,7 @@ class AsyncAdmin:
 
         Raises `GroupIdNotFoundError` for a group that doesn't exist.
         """
-        wanted = _texts(group_ids, "group_ids")
+        wanted = texts(group_ids, "group_ids")
         return _all(await self._groups.describe(wanted, await self._connected(timeout_ms)))
 
     async def delete_consumer_groups(
@@ -128,7 +148,7 @@ class AsyncAdmin:
     ) -> None:
         """Deletes groups with all their committed offsets. Raises `NonEmptyGroupError` for one that has members,
         `GroupIdNotFoundError` for one that doesn't exist."""
-        wanted = _texts(group_ids, "group_ids")
+        wanted = texts(group_ids, "group_ids")
         _all(await self._groups.delete(wanted, await self._connected(timeout_ms)))
 
     # ------------------------------------------------------------ a group's offsets
@@ -137,7 +157,7 @@ class AsyncAdmin:
         self, group_id: str, *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Lists the offsets that a group has committed; none for a group that doesn't exist."""
-        _text(group_id, "group_id")
+        text(group_id, "group_id")
         return await self._groups.committed(group_id, await self._connected(timeout_ms))
 
     async def alter_consumer_group_offsets(
@@ -148,7 +168,7 @@ class AsyncAdmin:
         timeout_ms: float | None = None,
     ) -> None:
         """Commits offsets for a group without members, which need not exist. Raises `NonEmptyGroupError` if it has members."""
-        _text(group_id, "group_id")
+        text(group_id, "group_id")
         made = offsets_of(offsets)
         deadline = await self._connected(timeout_ms)
         if made:
@@ -170,15 +190,8 @@ class AsyncAdmin:
         `topics` is None for all that the group has committed for. Raises `NonEmptyGroupError` if it has members,
         `UnknownTopicOrPartitionError`, and `UsageError` where there is nothing to reset or to shift.
         """
-        _text(group_id, "group_id")
-        if not isinstance(target, OffsetTarget):
-            raise TypeError(
-                f"target is {target!r}, {kind_of(target)}: give OffsetTarget.earliest() or another"
-            )
-        if topics is not None and not isinstance(topics, Mapping):
-            raise TypeError(
-                f"topics is {topics!r}, {kind_of(topics)}: give a dict of topics, each with partitions or None for all"
-            )
+        text(group_id, "group_id")
+        check_reset(target, topics)
         deadline = await self._connected(timeout_ms)
         return await self._offsets.reset(group_id, target, topics, execute, deadline)
 
@@ -193,7 +206,7 @@ class AsyncAdmin:
 
         Under read_committed a log ends at its last stable offset. Raises `GroupIdNotFoundError`.
         """
-        _text(group_id, "group_id")
+        text(group_id, "group_id")
         deadline = await self._connected(timeout_ms)
         group = _all(await self._groups.describe([group_id], deadline))[group_id]
         return await self._offsets.lag(group, isolation_level, deadline)
@@ -211,15 +224,19 @@ class AsyncAdmin:
         self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, TopicDescription]:
         """Describes topics with their partitions, by name; all of them by default. Raises `UnknownTopicOrPartitionError`."""
-        wanted = None if names is None else _texts(names, "names")
+        wanted = None if names is None else texts(names, "names")
         return _all(await self._topics.describe(wanted, await self._connected(timeout_ms)))
 
     async def topic_configs(
         self, names: Iterable[str], *, timeout_ms: float | None = None
     ) -> dict[str, dict[str, str | None]]:
         """Lists the settings of each topic that are not Kafka's defaults: its own and the brokers'. Secrets are None."""
-        wanted = _texts(names, "names")
-        return await self._topics.configs(wanted, await self._connected(timeout_ms))
+        codes = resources_of(ConfigResource("TOPIC", name) for name in texts(names, "names"))
+        found = _all(await self._configs.describe(codes, False, await self._connected(timeout_ms)))
+        return {
+            topic.name: {entry.name: entry.value for entry in entries.values() if not entry.is_default}
+            for topic, entries in found.items()
+        }
 
     async def create_topics(
         self,
@@ -233,13 +250,36 @@ class AsyncAdmin:
 
         It may take a moment until all brokers know a new topic.
         """
-        made = list(topics)
-        for topic in made:
-            if not isinstance(topic, NewTopic):
-                raise TypeError(f"topics has {topic!r}, {kind_of(topic)}: give NewTopic(name, …)")
-        if twice := [name for name, times in Counter(topic.name for topic in made).items() if times > 1]:
-            raise UsageError(f"topics has {twice[0]!r} more than once")
+        made = new_topics(topics)
         _all(await self._topics.create(made, validate_only, await self._connected(timeout_ms)))
+
+    async def delete_topics(self, names: Iterable[str], *, timeout_ms: float | None = None) -> None:
+        """Deletes topics with all their records. Raises `UnknownTopicOrPartitionError`, and `TopicDeletionDisabledError`
+        where brokers don't allow it. It may take a moment until all brokers have forgotten a topic."""
+        wanted = texts(names, "names")
+        _all(await self._topics.delete(wanted, await self._connected(timeout_ms)))
+
+    async def create_partitions(
+        self,
+        partitions: Mapping[str, int | NewPartitions],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Adds partitions to topics until each has as many as given: `{"orders": 12}`. Records stay where they are, so those
+        of a key may be in another partition from then on. Raises `InvalidPartitionsError` where it would be no increase."""
+        totals = totals_of(partitions)
+        deadline = await self._connected(timeout_ms)
+        _all(await self._topics.create_partitions(totals, validate_only, deadline))
+
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Deletes the records before an offset in each partition, `LATEST` for all that are committed to the log (its high
+        watermark). Returns the first offset that each log then has. Raises `OffsetOutOfRangeError` for one beyond the
+        high watermark, `UnknownTopicOrPartitionError`, and `PolicyViolationError` for a compacted topic."""
+        bounds = bounds_of(offsets)
+        return _all(await self._offsets.delete_records(bounds, await self._connected(timeout_ms)))
 
     async def list_offsets(
         self,
@@ -257,20 +297,63 @@ class AsyncAdmin:
         deadline = await self._connected(timeout_ms)
         return await self._offsets.listed(wanted, isolation_level, deadline)
 
+    # ------------------------------------------------------------ settings
 
-def _all(answers: Mapping[str, T | KafkaActorsError]) -> dict[str, T]:
+    async def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        include_synonyms: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Describes all settings of resources, by name; with `include_synonyms` also the values that others override.
+
+        Raises `UnknownTopicOrPartitionError`, and `UsageError` for a broker that isn't there.
+        """
+        codes = resources_of(resources)
+        deadline = await self._connected(timeout_ms)
+        return _all(await self._configs.describe(codes, include_synonyms, deadline))
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[AlterConfigOp]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Changes settings of resources; those that aren't named stay (KIP-339, Kafka 2.3).
+
+            orders = ConfigResource("TOPIC", "orders")
+            await admin.incremental_alter_configs({orders: [AlterConfigOp("retention.ms", "86400000")]})
+
+        Raises `InvalidConfigError` for a name or value that brokers don't take, `UnknownTopicOrPartitionError`.
+        """
+        made = alterations_of(changes)
+        _all(await self._configs.alter(made, validate_only, await self._connected(timeout_ms)))
+
+    # ------------------------------------------------------------ ACLs
+
+    async def describe_acls(
+        self, acl_filter: AclBindingFilter | None = None, *, timeout_ms: float | None = None
+    ) -> list[AclBinding]:
+        """Lists the ACLs that a filter takes, all of them by default. Raises `SecurityDisabledError` where brokers have no authorizer."""
+        [wanted] = filters_of([AclBindingFilter() if acl_filter is None else acl_filter]).values()
+        return await self._acls.describe(wanted, await self._connected(timeout_ms))
+
+    async def create_acls(self, acls: Iterable[AclBinding], *, timeout_ms: float | None = None) -> None:
+        """Creates ACLs. One that is there already stays. Raises `SecurityDisabledError` where brokers have no authorizer."""
+        made = creations_of(acls)
+        _all(await self._acls.create(made, await self._connected(timeout_ms)))
+
+    async def delete_acls(
+        self, filters: Iterable[AclBindingFilter], *, timeout_ms: float | None = None
+    ) -> list[AclBinding]:
+        """Deletes the ACLs that any of the filters takes, and returns them. A filter without a field takes all."""
+        wanted = filters_of(filters)
+        deleted = _all(await self._acls.delete(wanted, await self._connected(timeout_ms)))
+        return sorted({acl for acls in deleted.values() for acl in acls})
+
+
+def _all(answers: Mapping[K, T | KafkaActorsError]) -> dict[K, T]:
     raise_first(answer for answer in answers.values() if isinstance(answer, KafkaActorsError))
-    return {name: answer for name, answer in answers.items() if not isinstance(answer, KafkaActorsError)}
-
-
-def _texts(names: Iterable[str], argument: str) -> list[str]:
-    """Names as a list without repetitions. Raises `TypeError` for a single str, which is an iterable of letters."""
-    if isinstance(names, str):
-        raise TypeError(f"{argument} is a str: give a list of them")
-    return [_text(name, argument) for name in dict.fromkeys(names)]
-
-
-def _text(name: str, argument: str) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"{argument} has {name!r}, {kind_of(name)}: names are str")
-    return name
+    return {key: answer for key, answer in answers.items() if not isinstance(answer, KafkaActorsError)}

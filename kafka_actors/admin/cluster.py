@@ -7,27 +7,12 @@ from kafka_actors.errors import UnsupportedVersionError, raise_for_code
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import DescribeClusterRequest
 
+from .machines.codes import OPERATIONS
 from .requests import CallDeadline, ask_any, fresh_snapshot, persist
 from .results import ClusterDescription
 
 __all__ = ["describe_cluster", "operations_of"]
 
-OPERATIONS = {
-    3: "READ",
-    4: "WRITE",
-    5: "CREATE",
-    6: "DELETE",
-    7: "ALTER",
-    8: "DESCRIBE",
-    9: "CLUSTER_ACTION",
-    10: "DESCRIBE_CONFIGS",
-    11: "ALTER_CONFIGS",
-    12: "IDEMPOTENT_WRITE",
-    13: "CREATE_TOKENS",
-    14: "DESCRIBE_TOKENS",
-    15: "TWO_PHASE_COMMIT",
-}
-"""Codes of Java's `AclOperation`; each is the number of its bit in a response (KIP-430)."""
 UNKNOWN_OPERATIONS = -0x80000000
 
 
@@ -61,4 +46,4 @@ def operations_of(bits: int) -> frozenset[str] | None:
     """Names of the operations in the bits of a response; None where the request didn't ask for them."""
     if bits == UNKNOWN_OPERATIONS:
         return None
-    return frozenset(name for code, name in OPERATIONS.items() if bits >> code & 1)
+    return frozenset(name for name, code in OPERATIONS.items() if bits >> code & 1)

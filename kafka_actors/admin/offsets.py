@@ -7,15 +7,19 @@ from collections.abc import Iterable, Mapping
 from kafka_actors.errors import (
     GroupIdNotFoundError,
     KafkaActorsError,
+    KafkaError,
     NonEmptyGroupError,
     UnknownTopicOrPartitionError,
     UsageError,
 )
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
-from kafka_actors.net.offsets import IsolationLevel
+from kafka_actors.net.offsets import Answers, IsolationLevel, LeaderCall, by_topic
+from kafka_actors.protocol import DeleteRecordsRequest
+from kafka_actors.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsTopic
 from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 from .groups import GroupRequests
+from .machines.advice import advised
 from .machines.offsets import OffsetTarget, lag_rows, plan_reset
 from .requests import CallDeadline, raise_first
 from .results import GroupDescription, OffsetReset, PartitionLag
@@ -33,6 +37,7 @@ class OffsetRequests:
     """Requests behind the calls of `AsyncAdmin` about offsets; the calls there say what each does."""
 
     def __init__(self, client: KafkaClient, groups: GroupRequests, topics: TopicRequests) -> None:
+        self._client = client
         self._lookups = OffsetLookups(client)
         self._groups = groups
         self._topics = topics
@@ -75,6 +80,34 @@ class OffsetRequests:
             if not isinstance(topic, KafkaActorsError)
             for p in topic.partitions
         }
+
+    # ------------------------------------------------------------ deletion
+
+    async def delete_records(
+        self, bounds: Mapping[TopicPartition, int], deadline: CallDeadline
+    ) -> dict[TopicPartition, int | KafkaActorsError]:
+        """First offset of each log after the deletion, or the error of its leader."""
+        leaders = await self._leaders({tp.topic for tp in bounds}, deadline)
+        raise_first(_unknown(tp) for tp in sorted(bounds) if tp not in leaders)
+
+        async def ask(leader: int, tps: list[TopicPartition], limit_ms: float) -> Answers[int]:
+            topics = [
+                DeleteRecordsTopic(
+                    topic, [DeleteRecordsPartition(tp.partition, bounds[tp]) for tp in members]
+                )
+                for topic, members in by_topic(tps).items()
+            ]
+            request = DeleteRecordsRequest(topics, int(limit_ms))
+            response = await self._client.send(leader, request, timeout_ms=limit_ms)
+            return {
+                TopicPartition(t.name, p.partition_index): (p.error_code, p.low_watermark)
+                for t in response.topics
+                for p in t.partitions
+            }
+
+        call = LeaderCall(self._client, bounds, "DeleteRecords", ask, deadline.left_ms())
+        answers = await call.run()
+        return {tp: advised(a) if isinstance(a, KafkaError) else a for tp, a in answers.items()}
 
     # ------------------------------------------------------------ lag
 

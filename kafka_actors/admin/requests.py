@@ -14,6 +14,7 @@ from kafka_actors.errors import (
     KafkaActorsError,
     KafkaTimeoutError,
     NodeNotReadyError,
+    NotControllerError,
     ProtocolError,
     UnknownTopicOrPartitionError,
     error_for_code,
@@ -23,13 +24,28 @@ from kafka_actors.protocol import FindCoordinatorRequest, FindCoordinatorRespons
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
 from kafka_actors.protocol.schema import Request, Response
 
-__all__ = ["CallDeadline", "Coordinators", "ask_any", "ask_node", "fresh_snapshot", "persist", "raise_first"]
+__all__ = [
+    "CallDeadline",
+    "Coordinators",
+    "ask_any",
+    "ask_controller",
+    "ask_node",
+    "fresh_snapshot",
+    "persist",
+    "persist_each",
+    "raise_first",
+]
 
 A = TypeVar("A")
+K = TypeVar("K")
 R = TypeVar("R", bound=Response)
 
 AskGroups = Callable[[BrokerMetadata, list[str], float], Awaitable[Mapping[str, A | KafkaActorsError]]]
 """Function of a coordinator, its groups and the milliseconds left, which returns the answer or error of each group."""
+
+
+AttemptEach = Callable[[list[K], float], Awaitable[Mapping[K, A | KafkaActorsError]]]
+"""Function of the keys without an answer and the milliseconds left, which returns the answer or error of each."""
 
 
 class CallDeadline:
@@ -66,6 +82,36 @@ async def persist(client: KafkaClient, attempt: Callable[[float], Awaitable[A]],
         await asyncio.sleep(pause)
 
 
+async def persist_each(
+    client: KafkaClient, keys: Iterable[K], attempt: AttemptEach[K, A], deadline: CallDeadline
+) -> dict[K, A | KafkaActorsError]:
+    """Answer of each key, or its error: one that does not pass, or the last one before the deadline.
+
+    `attempt(keys without an answer, milliseconds left)` returns answers and errors by key, or raises an error of all.
+    """
+    open_ = dict.fromkeys(keys)
+    answers: dict[K, A | KafkaActorsError] = {}
+
+    async def attempt_open(limit_ms: float) -> None:
+        said = await attempt(list(open_), limit_ms) if open_ else {}
+        passing = None
+        for key in list(open_):
+            answer = said.get(key, ProtocolError(f"the broker left {key} out of its response"))
+            if isinstance(answer, KafkaActorsError) and _may_pass(answer):
+                passing = answer
+                continue
+            answers[key] = answer
+            del open_[key]
+        if passing is not None:
+            raise passing
+
+    try:
+        await persist(client, attempt_open, deadline)
+    except KafkaActorsError as error:
+        answers.update(dict.fromkeys(open_, error))
+    return answers
+
+
 def _may_pass(error: KafkaActorsError) -> bool:
     """Whether to try again after this error. Not for a topic that doesn't exist, though a consumer would wait for it."""
     return error.retriable and not isinstance(error, UnknownTopicOrPartitionError)
@@ -84,6 +130,15 @@ async def ask_node(client: KafkaClient, node_id: int, request: Request[R], limit
     return await client.send(node_id, request, timeout_ms=min(limit_ms, client.config.request_timeout_ms))
 
 
+async def ask_controller(client: KafkaClient, request: Request[R], deadline: CallDeadline) -> R:
+    """Sends a request to the controller; under KRaft that is any broker, which passes the request on. Raises as `KafkaClient.send`."""
+    snapshot = await fresh_snapshot(client, deadline.left_ms())
+    if snapshot.controller_id not in snapshot.brokers:
+        raise NotControllerError("no broker is the controller now", request="Metadata")
+    assert snapshot.controller_id is not None
+    return await ask_node(client, snapshot.controller_id, request, deadline.left_ms())
+
+
 async def fresh_snapshot(client: KafkaClient, limit_ms: float) -> ClusterSnapshot:
     """Metadata of the cluster, requested anew. Raises as `KafkaClient.update_metadata`, and `KafkaTimeoutError`."""
     try:
@@ -99,7 +154,8 @@ def raise_first(errors: Iterable[KafkaActorsError]) -> None:
     if not found:
         return
     for other in found[1:]:
-        found[0].add_note(f"and {other}")
+        if other is not found[0]:  # one error may be that of all
+            found[0].add_note(f"and {other}")
     raise found[0]
 
 
@@ -113,25 +169,11 @@ class Coordinators:
         self, group_ids: Iterable[str], ask: AskGroups[A], deadline: CallDeadline
     ) -> dict[str, A | KafkaActorsError]:
         """Answer of each group, or its error: one that does not pass, or the last one before the deadline."""
-        open_ = dict.fromkeys(group_ids)
-        answers: dict[str, A | KafkaActorsError] = {}
 
-        async def attempt(_: float) -> None:
-            passing = None
-            for group_id, answer in (await self._round(list(open_), ask, deadline)).items():
-                if isinstance(answer, KafkaActorsError) and _may_pass(answer):
-                    passing = answer
-                    continue
-                answers[group_id] = answer
-                del open_[group_id]
-            if passing is not None:
-                raise passing
+        async def attempt(its_groups: list[str], _: float) -> dict[str, A | KafkaActorsError]:
+            return await self._round(its_groups, ask, deadline)
 
-        try:
-            await persist(self._client, attempt, deadline)
-        except KafkaActorsError as error:
-            answers.update(dict.fromkeys(open_, error))
-        return answers
+        return await persist_each(self._client, group_ids, attempt, deadline)
 
     async def _round(
         self, group_ids: list[str], ask: AskGroups[A], deadline: CallDeadline

@@ -10,11 +10,18 @@ from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.types import TopicPartition
 
 __all__ = [
+    "AclBinding",
+    "AclBindingFilter",
+    "AlterConfigOp",
     "BrokerMetadata",
     "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSynonym",
     "GroupDescription",
     "GroupListing",
     "MemberDescription",
+    "NewPartitions",
     "NewTopic",
     "OffsetReset",
     "PartitionDescription",
@@ -160,3 +167,99 @@ class NewTopic(Struct, frozen=True):
     replication_factor: int | None = None
     replica_assignment: Sequence[Sequence[int]] | None = None
     configs: Mapping[str, str] = {}
+
+
+class NewPartitions(Struct, frozen=True):
+    """Number of partitions that a topic is to have. `new_assignments` lists the broker ids of each added partition, the
+    preferred leader first; without it brokers are chosen."""
+
+    total_count: int
+    new_assignments: Sequence[Sequence[int]] | None = None
+
+
+class ConfigResource(Struct, frozen=True):
+    """A resource with settings. `type` is TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS or GROUP; the name of a broker is its
+    id, and "" stands for the defaults of all brokers."""
+
+    type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.name}" if self.name else f"{self.type} default"
+
+
+class ConfigSynonym(Struct, frozen=True):
+    """A place that gives a setting a value. `source` as in `ConfigEntry`."""
+
+    name: str
+    value: str | None
+    source: str
+
+
+class ConfigEntry(Struct, frozen=True):
+    """A setting of a resource. `value` is None for secrets (`is_sensitive`).
+
+    `source` says who gives the value: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG,
+    STATIC_BROKER_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG, DYNAMIC_CLIENT_METRICS_CONFIG, DYNAMIC_GROUP_CONFIG, DEFAULT_CONFIG
+    or UNKNOWN; `type` is BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD, or UNKNOWN for brokers before
+    2.6. `synonyms` lists, if it was asked for, all places that give a value, the one that counts first.
+    """
+
+    name: str
+    value: str | None
+    source: str
+    type: str
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the value is Kafka's own default."""
+        return self.source == "DEFAULT_CONFIG"
+
+
+class AlterConfigOp(Struct, frozen=True):
+    """A change of a setting. `op` is SET, DELETE (to the default again, without a value), or for settings that are lists
+    APPEND and SUBTRACT."""
+
+    name: str
+    value: str | None = None
+    op: str = "SET"
+
+
+class AclBinding(Struct, frozen=True, order=True):
+    """An ACL: what a principal may do with a resource, or may not. The names are Java's.
+
+    `resource_type` is TOPIC, GROUP, CLUSTER (whose name is "kafka-cluster"), TRANSACTIONAL_ID, DELEGATION_TOKEN or USER;
+    `operation` READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, ALL and others; `permission_type` ALLOW or DENY; `pattern_type`
+    LITERAL, or PREFIXED for all resources whose names begin so. A resource name "*" is every resource, `host` "*" every host.
+    """
+
+    resource_type: str
+    resource_name: str
+    principal: str
+    operation: str
+    permission_type: str = "ALLOW"
+    pattern_type: str = "LITERAL"
+    host: str = "*"
+
+    def __str__(self) -> str:
+        names = " prefix" if self.pattern_type == "PREFIXED" else ""
+        return (
+            f"{self.permission_type} {self.operation} on {self.resource_type}{names} {self.resource_name} "
+            f"to {self.principal} from {self.host}"
+        )
+
+
+class AclBindingFilter(Struct, frozen=True):
+    """A choice of ACLs, with the fields of `AclBinding`; None takes every value. The `pattern_type` MATCH takes, beside ACLs of
+    that very name, those of prefixes and of "*" that concern it."""
+
+    resource_type: str | None = None
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: str | None = None
+    permission_type: str | None = None
+    pattern_type: str | None = None
+    host: str | None = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.io_thread import IoThread
+from kafka_actors.base.other_clients import ADMIN, says_ours
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import UsageError
 from kafka_actors.net import ListedOffset
@@ -19,15 +20,24 @@ from .async_admin import AsyncAdmin, Offset
 from .machines.offsets import OffsetTarget
 from .offsets import Scope
 from .results import (
+    AclBinding,
+    AclBindingFilter,
+    AlterConfigOp,
     ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
     GroupDescription,
     GroupListing,
+    NewPartitions,
     NewTopic,
     OffsetReset,
     PartitionLag,
     TopicDescription,
     TopicListing,
 )
+
+if TYPE_CHECKING:
+    from kafka_actors.config.typed_options import ConnectionOptions
 
 __all__ = ["Admin"]
 
@@ -44,7 +54,7 @@ class Admin(ForkGuard):
     Connections live in a thread of their own, which ends with `close`. Not for use after a fork, nor pickled.
     """
 
-    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, **options: Unpack[ConnectionOptions]) -> None:
         super().__init__()
         self._admin = AsyncAdmin(config=config, **options)
         self._io = IoThread("kafka-admin")
@@ -56,6 +66,9 @@ class Admin(ForkGuard):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_ours(ADMIN)
 
     def __repr__(self) -> str:
         return f"<Admin of {','.join(self._admin.config.bootstrap_servers)}>"
@@ -172,6 +185,28 @@ class Admin(ForkGuard):
         """Blocking form of `AsyncAdmin.create_topics`."""
         self._call(self._admin.create_topics(topics, validate_only=validate_only, timeout_ms=timeout_ms))
 
+    def delete_topics(self, names: Iterable[str], *, timeout_ms: float | None = None) -> None:
+        """Blocking form of `AsyncAdmin.delete_topics`."""
+        self._call(self._admin.delete_topics(names, timeout_ms=timeout_ms))
+
+    def create_partitions(
+        self,
+        partitions: Mapping[str, int | NewPartitions],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Blocking form of `AsyncAdmin.create_partitions`."""
+        self._call(
+            self._admin.create_partitions(partitions, validate_only=validate_only, timeout_ms=timeout_ms)
+        )
+
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int], *, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Blocking form of `AsyncAdmin.delete_records`."""
+        return self._call(self._admin.delete_records(offsets, timeout_ms=timeout_ms))
+
     def list_offsets(
         self,
         partitions: Mapping[TopicPartition, int],
@@ -183,6 +218,46 @@ class Admin(ForkGuard):
         return self._call(
             self._admin.list_offsets(partitions, isolation_level=isolation_level, timeout_ms=timeout_ms)
         )
+
+    def describe_configs(
+        self,
+        resources: Iterable[ConfigResource],
+        *,
+        include_synonyms: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Blocking form of `AsyncAdmin.describe_configs`."""
+        return self._call(
+            self._admin.describe_configs(resources, include_synonyms=include_synonyms, timeout_ms=timeout_ms)
+        )
+
+    def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[AlterConfigOp]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Blocking form of `AsyncAdmin.incremental_alter_configs`."""
+        self._call(
+            self._admin.incremental_alter_configs(changes, validate_only=validate_only, timeout_ms=timeout_ms)
+        )
+
+    def describe_acls(
+        self, acl_filter: AclBindingFilter | None = None, *, timeout_ms: float | None = None
+    ) -> list[AclBinding]:
+        """Blocking form of `AsyncAdmin.describe_acls`."""
+        return self._call(self._admin.describe_acls(acl_filter, timeout_ms=timeout_ms))
+
+    def create_acls(self, acls: Iterable[AclBinding], *, timeout_ms: float | None = None) -> None:
+        """Blocking form of `AsyncAdmin.create_acls`."""
+        self._call(self._admin.create_acls(acls, timeout_ms=timeout_ms))
+
+    def delete_acls(
+        self, filters: Iterable[AclBindingFilter], *, timeout_ms: float | None = None
+    ) -> list[AclBinding]:
+        """Blocking form of `AsyncAdmin.delete_acls`."""
+        return self._call(self._admin.delete_acls(filters, timeout_ms=timeout_ms))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         try:

@@ -1,29 +1,31 @@
-"""Requests about topics: to list, describe and create them, and for their settings."""
+"""Requests about topics: to list, describe, create, delete and grow them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from kafka_actors.errors import KafkaActorsError, NotControllerError, error_for_code
+from kafka_actors.cluster.cluster import metadata_request
+from kafka_actors.errors import EncodeError, KafkaActorsError, error_for_code
 from kafka_actors.net import KafkaClient
-from kafka_actors.protocol import CreateTopicsRequest, DescribeConfigsRequest, MetadataRequest
+from kafka_actors.protocol import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from kafka_actors.protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsTopic
 from kafka_actors.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
 )
-from kafka_actors.protocol.messages.describe_configs import DescribeConfigsResource
-from kafka_actors.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
+from kafka_actors.protocol.messages.delete_topics import DeleteTopicsResponse, DeleteTopicState
+from kafka_actors.protocol.messages.metadata import MetadataResponseTopic
 
+from .machines.advice import refusal
 from .machines.answers import topic_description, topic_listing
-from .requests import CallDeadline, ask_any, ask_node, fresh_snapshot, persist, raise_first
-from .results import NewTopic, TopicDescription, TopicListing
+from .requests import CallDeadline, ask_any, ask_controller, persist, persist_each
+from .results import NewPartitions, NewTopic, TopicDescription, TopicListing
 
 __all__ = ["TopicRequests"]
 
-TOPIC_RESOURCE = 2
-DEFAULT_CONFIG = 5
-"""Code of `ConfigSource` for a value that is Kafka's own default."""
+Refusals = dict[str, KafkaActorsError | None]
+"""Topics that the controller has dealt with, by name; with the error of one that it refused."""
 
 
 class TopicRequests:
@@ -52,70 +54,61 @@ class TopicRequests:
         """Metadata of topics from a broker; the client's own may be minutes old."""
         if names == []:
             return []
-        asked = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        request = metadata_request(names)
 
         async def attempt(limit_ms: float) -> list[MetadataResponseTopic]:
             return (await ask_any(self._client, request, limit_ms)).topics
 
         return await persist(self._client, attempt, deadline)
 
-    async def configs(self, names: Iterable[str], deadline: CallDeadline) -> dict[str, dict[str, str | None]]:
-        resources = [DescribeConfigsResource(TOPIC_RESOURCE, name, None) for name in sorted(set(names))]
-        if not resources:
-            return {}
+    async def create(
+        self, topics: Iterable[NewTopic], validate_only: bool, deadline: CallDeadline
+    ) -> Refusals:
+        wanted = {topic.name: _creatable(topic) for topic in topics}
 
-        async def attempt(limit_ms: float) -> dict[str, dict[str, str | None]]:
-            response = await ask_any(self._client, DescribeConfigsRequest(resources), limit_ms)
-            errors = (
-                error_for_code(
-                    r.error_code, r.error_message, request="DescribeConfigs", topic=r.resource_name
-                )
-                for r in response.results
-            )
-            raise_first(error for error in errors if error is not None)
+        async def attempt(names: list[str], limit_ms: float) -> Refusals:
+            request = CreateTopicsRequest([wanted[name] for name in names], int(limit_ms), validate_only)
+            response = await ask_controller(self._client, request, deadline)
             return {
-                r.resource_name: {c.name: c.value for c in r.configs if c.config_source != DEFAULT_CONFIG}
+                r.name: refusal(r.error_code, r.error_message, request="CreateTopics", topic=r.name)
+                for r in response.topics
+            }
+
+        return await persist_each(self._client, wanted, attempt, deadline)
+
+    async def delete(self, topics: Iterable[str], deadline: CallDeadline) -> Refusals:
+        async def attempt(names: list[str], limit_ms: float) -> Refusals:
+            response = await self._delete(names, int(limit_ms), deadline)
+            return {
+                r.name: refusal(r.error_code, r.error_message, request="DeleteTopics", topic=r.name)
+                for r in response.responses
+                if r.name is not None
+            }
+
+        return await persist_each(self._client, topics, attempt, deadline)
+
+    async def _delete(self, names: list[str], limit_ms: int, deadline: CallDeadline) -> DeleteTopicsResponse:
+        try:
+            states = [DeleteTopicState(name) for name in names]
+            newer = DeleteTopicsRequest(topics=states, timeout_ms=limit_ms)
+            return await ask_controller(self._client, newer, deadline)
+        except EncodeError:  # before topics could be deleted by id (KIP-516, Kafka 2.8)
+            older = DeleteTopicsRequest(topic_names=names, timeout_ms=limit_ms)
+            return await ask_controller(self._client, older, deadline)
+
+    async def create_partitions(
+        self, totals: Mapping[str, NewPartitions], validate_only: bool, deadline: CallDeadline
+    ) -> Refusals:
+        async def attempt(names: list[str], limit_ms: float) -> Refusals:
+            topics = [_grown(name, totals[name]) for name in names]
+            request = CreatePartitionsRequest(topics, int(limit_ms), validate_only)
+            response = await ask_controller(self._client, request, deadline)
+            return {
+                r.name: refusal(r.error_code, r.error_message, request="CreatePartitions", topic=r.name)
                 for r in response.results
             }
 
-        return await persist(self._client, attempt, deadline)
-
-    async def create(
-        self, topics: Iterable[NewTopic], validate_only: bool, deadline: CallDeadline
-    ) -> dict[str, KafkaActorsError | None]:
-        wanted = {topic.name: _creatable(topic) for topic in topics}
-        answers: dict[str, KafkaActorsError | None] = {}
-
-        async def attempt(limit_ms: float) -> None:
-            left = [topic for name, topic in wanted.items() if name not in answers]
-            if not left:
-                return
-            request = CreateTopicsRequest(left, int(limit_ms), validate_only)
-            controller = await self._controller(limit_ms)
-            response = await ask_node(self._client, controller, request, deadline.left_ms())
-            passing = None
-            for result in response.topics:
-                error = error_for_code(
-                    result.error_code, result.error_message, request="CreateTopics", topic=result.name
-                )
-                if error is not None and error.retriable:
-                    passing = error
-                else:
-                    answers[result.name] = error
-            if passing is not None:
-                raise passing
-
-        await persist(self._client, attempt, deadline)
-        return answers
-
-    async def _controller(self, limit_ms: float) -> int:
-        """Broker to send CreateTopics to: the controller, or under KRaft any broker, which passes the request on."""
-        snapshot = await fresh_snapshot(self._client, limit_ms)
-        if snapshot.controller_id not in snapshot.brokers:
-            raise NotControllerError("no broker is the controller now", request="Metadata")
-        assert snapshot.controller_id is not None
-        return snapshot.controller_id
+        return await persist_each(self._client, totals, attempt, deadline)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -130,4 +123,13 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
             for partition, replicas in enumerate(assignment or ())
         ],
         configs=[CreatableTopicConfig(name, value) for name, value in topic.configs.items()],
+    )
+
+
+def _grown(name: str, partitions: NewPartitions) -> CreatePartitionsTopic:
+    assigned = partitions.new_assignments
+    return CreatePartitionsTopic(
+        name,
+        partitions.total_count,
+        None if assigned is None else [CreatePartitionsAssignment(list(replicas)) for replicas in assigned],
     )

@@ -9,10 +9,13 @@ import click
 
 from kafka_actors import __version__
 
+from .acls import acls
 from .command import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
 from .config import config
+from .configs import configs
 from .demo.command import demo
 from .groups import groups
+from .job import job
 from .lag import lag
 from .offsets import offsets
 from .run import run
@@ -35,7 +38,7 @@ def commands() -> None:
     """
 
 
-for each in (run, top, config, demo, groups, topics, offsets, lag, spark_checkpoint):
+for each in (run, top, job, config, demo, groups, topics, configs, acls, offsets, lag, spark_checkpoint):
     commands.add_command(each)
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "moment",
     "names",
     "offsets_of_file",
+    "setting",
     "time_of",
     "topic_scope",
     "topics_option",
@@ -49,6 +50,14 @@ def names(values: Iterable[str], option: str) -> list[str]:
     if "" in found:
         raise UsageError(f"{option}: has an empty name")
     return found
+
+
+def setting(text: str, option: str) -> tuple[str, str]:
+    """Name and value of an option NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"{option} {text!r}: give NAME=VALUE")
+    return name.strip(), value
 
 
 def topics_option(more: str = "") -> Callable[[Any], Any]:

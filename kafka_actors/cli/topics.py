@@ -1,4 +1,4 @@
-"""`kafka-actors topics`: lists, describes and creates topics, with the names and lines of `kafka-topics.sh`."""
+"""`kafka-actors topics`: lists, describes, creates, grows and deletes topics, with the names and lines of `kafka-topics.sh`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafka_actors.errors import TopicAlreadyExistsError, UsageError
+from kafka_actors.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError, UsageError
 
 from .command import EXIT_DONE
 from .connection import admin_command
 from .output import Output, note
 from .results import plain, show
-from .scopes import exclude_internal_option, names
+from .scopes import exclude_internal_option, names, setting
 
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, PartitionDescription, TopicDescription
@@ -24,7 +24,7 @@ __all__ = ["topics"]
 
 @click.group()
 def topics() -> None:
-    """Topics: list, describe, create."""
+    """Topics: list, describe, create, alter, delete."""
 
 
 @topics.command("list")
@@ -154,7 +154,7 @@ async def create(
         partitions,
         replication_factor,
         None if replica_assignment is None else _assignment(replica_assignment),
-        dict(_setting(text) for text in configs),
+        dict(setting(text, "--config") for text in configs),
     )
     created = not validate_only
     try:
@@ -172,6 +172,58 @@ async def create(
     return EXIT_DONE
 
 
+@topics.command()
+@click.option(
+    "-t", "--topic", "wanted", metavar="TOPIC", multiple=True, required=True, help="May be repeated."
+)
+@click.option(
+    "--partitions", type=click.IntRange(min=1), required=True, help="Number of partitions afterwards."
+)
+@click.option("--validate-only", is_flag=True, help="Only check whether partitions could be added.")
+@admin_command
+async def alter(
+    output: Output,
+    admin: AsyncAdmin,
+    form: str,
+    wanted: tuple[str, ...],
+    partitions: int,
+    validate_only: bool,
+) -> int:
+    """Add partitions to topics. Records stay where they are, and later ones of a key may go to another partition."""
+    named = names(wanted, "--topic")
+    await admin.create_partitions(dict.fromkeys(named, partitions), validate_only=validate_only)
+    done = "could have" if validate_only else "has"
+    lines = [f"Topic {name} {done} {partitions} partitions." for name in named]
+    document = [{"name": name, "partitions": partitions, "altered": not validate_only} for name in named]
+    show(output, form, lines, document)
+    return EXIT_DONE
+
+
+@topics.command()
+@click.option(
+    "-t", "--topic", "wanted", metavar="TOPIC", multiple=True, required=True, help="May be repeated."
+)
+@click.option("--if-exists", is_flag=True, help="Do nothing for a topic that doesn't exist.")
+@admin_command
+async def delete(
+    output: Output, admin: AsyncAdmin, form: str, wanted: tuple[str, ...], if_exists: bool
+) -> int:
+    """Delete topics with all their records."""
+    named = names(wanted, "--topic")
+    gone = set()
+    for name in named:
+        try:
+            await admin.delete_topics([name])
+        except UnknownTopicOrPartitionError:
+            if not if_exists:
+                raise
+            gone.add(name)
+            note(f"Topic {name} does not exist.")
+    lines = [f"Deleted topic {name}." for name in named if name not in gone]
+    show(output, form, lines, [{"name": name, "deleted": name not in gone} for name in named])
+    return EXIT_DONE
+
+
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
@@ -186,10 +238,3 @@ def _assignment(text: str) -> list[list[int]]:
         raise UsageError(
             f"--replica-assignment {text!r}: give broker ids such as 1:2,2:3, a group for each partition"
         ) from None
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise UsageError(f"--config {text!r}: give NAME=VALUE")
-    return name.strip(), value

@@ -7,13 +7,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.fork_guard import another_loop
+from kafka_actors.base.other_clients import not_an_iterator
 from kafka_actors.base.timeouts import timeouts_by_name
+from kafka_actors.config.typed_options import ConsumerOptions
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.net import ListedOffset
@@ -23,7 +25,6 @@ from .consumer_session import ConsumerSession, Pattern, Topics
 from .delivery import Cursor
 from .message import Message, messages_of
 from .operations import BaseConsumer
-from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener, awaited
 from .waiting import Block, Call, CallLimit, Done, LoopWakeup, Step, Steps
 
@@ -82,6 +83,9 @@ class AsyncConsumer(BaseConsumer):
             return None
         session.reader.settle()
         return await self._wait_for(session, session.reader.next_batch, deadline)
+
+    if not TYPE_CHECKING:
+        __anext__ = not_an_iterator("messages = aiter(consumer), then await anext(messages)")
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Yields the records as messages: see `Consumer.__iter__`."""

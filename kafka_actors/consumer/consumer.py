@@ -6,13 +6,15 @@ import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.io_thread import ended_within
+from kafka_actors.base.other_clients import not_an_iterator
 from kafka_actors.base.timeouts import timeouts_by_name
+from kafka_actors.config.typed_options import ConsumerOptions
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.events import EventSink
 from kafka_actors.net import ListedOffset
@@ -22,7 +24,6 @@ from .consumer_session import ConsumerSession, Pattern, Topics
 from .delivery import Cursor
 from .message import Message, messages_of
 from .operations import BaseConsumer
-from .options import ConsumerOptions
 from .rebalance import ConsumerRebalanceListener
 from .waiting import Call, CallLimit, Done, Step, Steps, ThreadWakeup
 
@@ -38,7 +39,7 @@ class Consumer(BaseConsumer):
             for message in consumer: ...                   # one message at a time, a view on the same batches
 
     Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores;
-    see `ConsumerConfig`. A wrong one is a `ConfigError` before anything connects. `events` is called, in another
+    see `ConsumerConfig`. A dict in place of `topics` is `config`. A wrong one is a `ConfigError` before anything connects. `events` is called, in another
     thread, with each event (`kafka_actors.events`); by default events are logged. The first call that needs a broker
     begins to connect, which goes on when the call's time is over: then `poll_batch` returns None, any other call raises
     `NoBrokersAvailable`, and the next one waits on. If no broker answers for `request_timeout_ms`, `poll_batch` raises it,
@@ -115,6 +116,9 @@ class Consumer(BaseConsumer):
                 session.core.observer.polled(began, None)
                 return None
             self._wake.wait(left)
+
+    if not TYPE_CHECKING:
+        __next__ = not_an_iterator("messages = iter(consumer), then next(messages)")
 
     def __iter__(self) -> Iterator[Message]:
         """Yields the records as messages, without end; each counts as done when the next is asked for."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kafka_actors.base import other_clients
 from kafka_actors.base.arguments import listed, offset_of, offsets_of, partition_of, partitions_of, times_of
-from kafka_actors.errors import IllegalGenerationError, KafkaTimeoutError, UsageError
+from kafka_actors.errors import ConfigError, IllegalGenerationError, KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.group.commit_metadata import pack
 from kafka_actors.net import ListedOffset
@@ -249,6 +250,10 @@ class BaseConsumer:
         config: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> None:
+        if isinstance(topics, Mapping):  # options come first elsewhere: Consumer({"group.id": …})
+            if config is not None:
+                raise ConfigError("config", "is given twice: as the first argument and by name")
+            topics, config = None, topics
         self._session = ConsumerSession(topics, pattern, listener, events, on_wake, config, options)
         self._operations = ConsumerOperations(self._session)
 
@@ -261,6 +266,9 @@ class BaseConsumer:
         config = self._session.config
         servers = ",".join(config.bootstrap_servers)
         return f"<{type(self).__name__} group={config.group_id!r} of {servers}>"
+
+    if not TYPE_CHECKING:
+        __getattr__ = other_clients.says_ours(other_clients.CONSUMER)
 
     def subscription(self) -> set[str]:
         """The topics subscribed to by name."""

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 
 from kafka_actors.cluster import SubscriptionState
+from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import KafkaTimeoutError, UnknownTopicOrPartitionError, error_for_code
 from kafka_actors.net import KafkaClient
-from kafka_actors.protocol import MetadataRequest
 from kafka_actors.types import TopicPartition
 
 from .rebalance import Offsets
@@ -50,7 +50,7 @@ class ConsumerTopics:
             node = self._client.least_loaded_node()
         if node is None:
             raise KafkaTimeoutError("no broker can be asked for its topics")
-        response = await self._client.send(node, MetadataRequest(topics=None))
+        response = await self._client.send(node, metadata_request(None))
         skip = self._config.exclude_internal_topics
         return {
             t.name for t in response.topics if t.name and not t.error_code and not (skip and t.is_internal)

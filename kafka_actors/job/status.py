@@ -163,6 +163,16 @@ class JobStatus(Struct, frozen=True):
     session_timeout_s: float = 0.0
     totals: JobTotals = JobTotals()
 
+    def __repr__(self) -> str:
+        totals = self.totals
+        pace = "" if totals.records_per_s is None else f", {totals.records_per_s:,.0f} records/s"
+        lag = "" if totals.lag is None else f", lag {totals.lag:,}"
+        name = "" if self.name is None else f"{self.name!r} "
+        return (
+            f"<JobStatus {name}of group {self.group_id!r}: {self.state}, "
+            f"{totals.workers_ready} of {len(self.workers)} workers ready, {self.records:,} records{pace}{lag}>"
+        )
+
     @property
     def lag(self) -> int:
         """Records of this job's partitions that are not processed yet, as far as their ends are known."""

@@ -117,7 +117,7 @@ class OffsetLookups:
                         for tp in members
                     ],
                 )
-                for topic, members in _by_topic(tps).items()
+                for topic, members in by_topic(tps).items()
             ]
             request = ListOffsetsRequest(
                 _CONSUMER, int(isolation_level == "read_committed"), topics, timeout_ms=int(limit_ms)
@@ -133,7 +133,7 @@ class OffsetLookups:
                 for p in t.partitions
             }
 
-        return await _LeaderCall(self._client, partitions, "ListOffsets", ask, timeout_ms).run()
+        return await LeaderCall(self._client, partitions, "ListOffsets", ask, timeout_ms).run()
 
     async def offsets_for_leader_epoch(
         self,
@@ -153,7 +153,7 @@ class OffsetLookups:
                         for tp in members
                     ],
                 )
-                for topic, members in _by_topic(tps).items()
+                for topic, members in by_topic(tps).items()
             ]
             request = OffsetForLeaderEpochRequest(_CONSUMER, topics)
             response = await self._client.send(leader, request, timeout_ms=limit_ms)
@@ -163,13 +163,13 @@ class OffsetLookups:
                 for p in t.partitions
             }
 
-        return await _LeaderCall(self._client, partitions, "OffsetForLeaderEpoch", ask, timeout_ms).run()
+        return await LeaderCall(self._client, partitions, "OffsetForLeaderEpoch", ask, timeout_ms).run()
 
     def _epoch(self, tp: TopicPartition, known: Mapping[TopicPartition, int]) -> int:
         return max(known.get(tp, -1), self._client.snapshot.leader_epoch(tp))
 
 
-class _LeaderCall(Generic[A]):
+class LeaderCall(Generic[A]):
     """Drives the queries of one call: a task for each request to a leader."""
 
     def __init__(
@@ -270,7 +270,7 @@ class _LeaderCall(Generic[A]):
         self._driver.wake()
 
 
-def _by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     grouped: dict[str, list[TopicPartition]] = {}
     for tp in tps:
         grouped.setdefault(tp.topic, []).append(tp)

@@ -19,7 +19,10 @@ from .schemas import as_schema, is_struct
 from .source import producer_options, read_kafka
 
 if TYPE_CHECKING:
+    from kafka_actors.backfill import Backfill
     from kafka_actors.job import Autoscale
+    from kafka_actors.ray import OnRay
+    from kafka_actors.spark import OnSpark
 
 OnError = s.OnError
 
@@ -319,22 +322,25 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
 
     # ------------------------------------------------------------ engines
 
-    def on_ray(self, workers: int | Autoscale = 1, **options: Any) -> Any:
+    def on_ray(self, workers: int | Autoscale = 1, **options: Any) -> OnRay:
         """Binds this pipeline to Ray, as a job, a member of its consumer group: see `kafka_actors.ray.OnRay`.
 
         Options are those of `Job`: `until`, `name`, `detached`, `resources_per_worker`, `batch_rows`,
         `batch_linger_ms`, `worker_assignor`, `partition_assignment_strategy`, `config`. Raises `ConfigError` as `check`.
         """
-        return engine("ray")(self, workers=workers, **options)
+        bound: OnRay = engine("ray")(self, workers=workers, **options)
+        return bound
 
-    def on_spark(self, spark: Any, **options: Any) -> Any:
+    def on_spark(self, spark: Any, **options: Any) -> OnSpark:
         """Binds this pipeline to a Spark session: see `kafka_actors.spark.OnSpark`. Raises `ConfigError` as `check`."""
-        return engine("spark")(self, spark, **options)
+        bound: OnSpark = engine("spark")(self, spark, **options)
+        return bound
 
-    def backfill(self, spark: Any, *, checkpoint: str, **options: Any) -> Any:
+    def backfill(self, spark: Any, *, checkpoint: str, **options: Any) -> Backfill:
         """Binds this pipeline to a backfill: history on Spark, then `.then_live(workers=8)` on Ray, from exactly the next
         offset. See `kafka_actors.backfill.Backfill`. Raises `ConfigError` as `check`."""
-        return engine("backfill")(self, spark, checkpoint=checkpoint, **options)
+        bound: Backfill = engine("backfill")(self, spark, checkpoint=checkpoint, **options)
+        return bound
 
     # ------------------------------------------------------------ before it starts
 

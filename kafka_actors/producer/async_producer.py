@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -29,6 +29,9 @@ from .send_steps import (
     not_acknowledged,
 )
 
+if TYPE_CHECKING:
+    from kafka_actors.config.typed_options import ProducerOptions
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -45,7 +48,7 @@ class AsyncProducer(BaseProducer):
 
     _name = "AsyncProducer"
 
-    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, **options: Unpack[ProducerOptions]) -> None:
         super().__init__(config=config, **options)
         self._beginning: asyncio.Task[None] | None = None
         self._room: asyncio.Event | None = None

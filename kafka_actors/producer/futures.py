@@ -214,6 +214,18 @@ class RecordFuture(SendFuture[RecordMetadata]):
     def _when_done(self, callback: Callable[[], object]) -> None:
         self._result.when_done(callback)
 
+    def __repr__(self) -> str:
+        topic, partition = self._result.partition
+        if not self._result.done:
+            return f"<RecordFuture {topic}-{partition}, not acknowledged yet>"
+        segment = self._result.of(self._index)  # without counting its error as seen
+        if segment.error is not None:
+            return f"<RecordFuture {topic}-{partition}, failed: {segment.error}>"
+        offset = segment.base_offset + self._index - segment.first
+        return f"<RecordFuture {topic}-{partition}, " + (
+            "acknowledged>" if segment.base_offset < 0 else f"offset {offset}>"
+        )
+
     def _value(self) -> RecordMetadata:
         segment = self._result.of(self._index)
         if segment.error is not None:
@@ -250,6 +262,9 @@ class BatchFuture(SendFuture[BatchMetadata]):
         self._done = False
         self._seen = False
         self._callbacks: list[Callable[[], object]] = []
+
+    def __repr__(self) -> str:
+        return f"<BatchFuture of {self.rows} rows, {'done' if self.done() else 'not acknowledged yet'}>"
 
     def add(self, result: BatchResult, first: int, rows: Numbers, base: int = 0) -> None:
         """Adds rows that are in a batch, as its records from `first` on."""

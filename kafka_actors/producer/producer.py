@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -32,6 +32,9 @@ from .send_steps import (
     not_acknowledged,
 )
 
+if TYPE_CHECKING:
+    from kafka_actors.config.typed_options import ProducerOptions
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -48,9 +51,10 @@ class Producer(BaseProducer):
             producer.send_batch(batch, topic="orders")       # a pyarrow.RecordBatch or Table
             producer.send("orders", b"value", key=b"key")    # one record
 
-    Options are Kafka's, as keyword arguments with underscores or in `config={...}` with dots or underscores; see
-    `ProducerConfig`. A wrong one is a `ConfigError` before anything connects. The first record connects; where no broker
-    answers within `max_block_ms` or `request_timeout_ms` it raises `NoBrokersAvailable`, and the next one tries again.
+    Options are Kafka's, as keyword arguments with underscores or in `config={...}`, which may be the first argument, with
+    dots or underscores; see `ProducerConfig`. A wrong one is a `ConfigError` before anything connects. The first record
+    connects; where no broker answers within `max_block_ms` or `request_timeout_ms` it raises `NoBrokersAvailable`, and the
+    next one tries again.
 
     Sending returns a future as soon as the records are in memory; it waits for room (`buffer_memory`) and for metadata
     up to `max_block_ms`. Each future gets the place in the log or the error. Errors of futures that nobody asked for a
@@ -58,7 +62,7 @@ class Producer(BaseProducer):
     within its partition, whatever is retried (`enable_idempotence`, KIP-98, KIP-360).
     """
 
-    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, **options: Unpack[ProducerOptions]) -> None:
         self._io: IoThread | None = None
         self._beginning: Future[None] | None = None
         self._starting = threading.Lock()

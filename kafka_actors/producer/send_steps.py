@@ -11,10 +11,11 @@ import random
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from operator import index
-from typing import Any, NamedTuple, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from kafka_actors.base import other_clients
 from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.topics import check_topic
 from kafka_actors.cluster.snapshot import ClusterSnapshot
@@ -279,7 +280,7 @@ class BaseProducer(ForkGuard):
     _missing_s: float | None = None
     """See `ProducerIO`."""
 
-    def __init__(self, *, config: Mapping[str, Any] | None = None, **options: Any) -> None:
+    def __init__(self, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
         self.config = resolved(build(ProducerConfig, config, **options))
         self._ready = False
@@ -289,6 +290,9 @@ class BaseProducer(ForkGuard):
     def _make(self) -> None:
         self._core = ProducerIO(self.config, missing_s=self._missing_s)
         self._sending = Sending(self._core, random.random)
+
+    if not TYPE_CHECKING:
+        __getattr__ = other_clients.says_ours(other_clients.PRODUCER)
 
     def __repr__(self) -> str:
         return f"<{self._name} to {','.join(self.config.bootstrap_servers)}>"

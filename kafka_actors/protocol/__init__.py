@@ -43,11 +43,14 @@ if TYPE_CHECKING:
     )
     from .messages.consumer_protocol_assignment import ConsumerProtocolAssignment
     from .messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+    from .messages.create_acls import CreateAclsRequest, CreateAclsResponse
     from .messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
     from .messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from .messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
     from .messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
     from .messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
     from .messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+    from .messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
     from .messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
     from .messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
     from .messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -56,6 +59,10 @@ if TYPE_CHECKING:
     from .messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
     from .messages.headers import RequestHeader, ResponseHeader
     from .messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+    from .messages.incremental_alter_configs import (
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+    )
     from .messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
     from .messages.join_group import JoinGroupRequest, JoinGroupResponse
     from .messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -88,16 +95,22 @@ _HOMES = {
     "ConsumerGroupHeartbeatResponse": "messages.consumer_group_heartbeat",
     "ConsumerProtocolAssignment": "messages.consumer_protocol_assignment",
     "ConsumerProtocolSubscription": "messages.consumer_protocol_subscription",
+    "CreateAclsRequest": "messages.create_acls",
+    "CreateAclsResponse": "messages.create_acls",
     "CreatePartitionsRequest": "messages.create_partitions",
     "CreatePartitionsResponse": "messages.create_partitions",
     "CreateTopicsRequest": "messages.create_topics",
     "CreateTopicsResponse": "messages.create_topics",
+    "DeleteAclsRequest": "messages.delete_acls",
+    "DeleteAclsResponse": "messages.delete_acls",
     "DeleteGroupsRequest": "messages.delete_groups",
     "DeleteGroupsResponse": "messages.delete_groups",
     "DeleteRecordsRequest": "messages.delete_records",
     "DeleteRecordsResponse": "messages.delete_records",
     "DeleteTopicsRequest": "messages.delete_topics",
     "DeleteTopicsResponse": "messages.delete_topics",
+    "DescribeAclsRequest": "messages.describe_acls",
+    "DescribeAclsResponse": "messages.describe_acls",
     "DescribeClusterRequest": "messages.describe_cluster",
     "DescribeClusterResponse": "messages.describe_cluster",
     "DescribeConfigsRequest": "messages.describe_configs",
@@ -112,6 +125,8 @@ _HOMES = {
     "FindCoordinatorResponse": "messages.find_coordinator",
     "HeartbeatRequest": "messages.heartbeat",
     "HeartbeatResponse": "messages.heartbeat",
+    "IncrementalAlterConfigsRequest": "messages.incremental_alter_configs",
+    "IncrementalAlterConfigsResponse": "messages.incremental_alter_configs",
     "InitProducerIdRequest": "messages.init_producer_id",
     "InitProducerIdResponse": "messages.init_producer_id",
     "JoinGroupRequest": "messages.join_group",
@@ -182,16 +197,22 @@ __all__ = [
     "ConsumerGroupHeartbeatResponse",
     "ConsumerProtocolAssignment",
     "ConsumerProtocolSubscription",
+    "CreateAclsRequest",
+    "CreateAclsResponse",
     "CreatePartitionsRequest",
     "CreatePartitionsResponse",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
+    "DeleteAclsRequest",
+    "DeleteAclsResponse",
     "DeleteGroupsRequest",
     "DeleteGroupsResponse",
     "DeleteRecordsRequest",
     "DeleteRecordsResponse",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
+    "DescribeAclsRequest",
+    "DescribeAclsResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
     "DescribeConfigsRequest",
@@ -206,6 +227,8 @@ __all__ = [
     "FindCoordinatorResponse",
     "HeartbeatRequest",
     "HeartbeatResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
     "InitProducerIdRequest",
     "InitProducerIdResponse",
     "JoinGroupRequest",

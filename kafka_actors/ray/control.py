@@ -96,14 +96,16 @@ class LocalControl:
         raise UsageError("only a detached job goes on without its driver")
 
     def __repr__(self) -> str:
-        return repr(self._supervisor)
+        group = self._supervisor.plan.config.group_id
+        return f"of group {group!r}, {self._supervisor.report.state}"
 
 
 class ActorControl:
-    """Controls a supervisor in a job actor."""
+    """Controls a supervisor in a job actor. `name` is the job's."""
 
-    def __init__(self, job_actor: ActorHandle) -> None:
+    def __init__(self, job_actor: ActorHandle, name: str | None) -> None:
         self._job_actor = job_actor
+        self._name = name
         self._confirmed = False
 
     def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
@@ -155,4 +157,4 @@ class ActorControl:
         """Leaves the job running."""
 
     def __repr__(self) -> str:
-        return "detached"
+        return f"{self._name!r}, detached"

@@ -35,6 +35,8 @@ from .job_options import (
 from .log_settings import quiet_lines
 
 if TYPE_CHECKING:
+    from kafka_actors.config.typed_options import JobOptions
+
     from .running_job import RunningJob
 
 __all__ = ["Job"]
@@ -103,7 +105,7 @@ class Job:
         detached: bool = False,
         status_address: str | None = None,
         resources_per_worker: Mapping[str, Any] | None = None,
-        config: Mapping[str, Any] | None = None,
+        config: JobOptions | Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> None:
         check_names(_DEFAULTS, unknown, config)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import ray
@@ -16,7 +16,7 @@ from ray.actor import ActorHandle
 from kafka_actors.base.callables import unpicklable
 from kafka_actors.base.io_thread import IoThread
 from kafka_actors.config import JobConfig, resolved
-from kafka_actors.errors import ConfigError, KafkaTimeoutError
+from kafka_actors.errors import ConfigError, KafkaTimeoutError, UsageError
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
 from kafka_actors.job.supervisor.supervisor import Each, log_waits
@@ -106,7 +106,7 @@ async def _cancelled(starting: asyncio.Task[None]) -> None:
 
 
 def _start_detached(job_actor: ActorHandle, plan: JobPlan, each: Each) -> RunningJob:
-    control = ActorControl(job_actor)
+    control = ActorControl(job_actor, plan.name)
     start = job_actor.begin.remote(plan)
     try:
         while not ray.wait([start], timeout=EACH_S)[0]:
@@ -123,7 +123,7 @@ def _start_detached(job_actor: ActorHandle, plan: JobPlan, each: Each) -> Runnin
 def attach_job(name: str) -> RunningJob:
     """Attaches to a detached job; see `Job.attach`."""
     connect_to_ray(only_existing=True)
-    return RunningJob(ActorControl(find_detached(name)), stop_at_exit=False)
+    return RunningJob(ActorControl(find_detached(name), name), stop_at_exit=False)
 
 
 def job_to_watch(name: str | None) -> RunningJob | str:
@@ -136,8 +136,23 @@ def job_to_watch(name: str | None) -> RunningJob | str:
     found = name_among(name, names_of_jobs())
     job_actor, page = find_job(found)
     if page is None:
-        return RunningJob(ActorControl(job_actor), stop_at_exit=False)
+        return RunningJob(ActorControl(job_actor, found), stop_at_exit=False)
     return page_from(page, found, ray.util.get_node_ip_address())
+
+
+def named_jobs() -> Iterator[tuple[str, RunningJob | str]]:
+    """Yields the jobs of the Ray cluster that have a name: a detached one itself, or the URL of the status page of one that runs in
+    its driver, empty where it has none. One that ends meanwhile is left out. Raises `UsageError` without a Ray cluster."""
+    connect_to_ray(only_existing=True)
+    for name in names_of_jobs():
+        try:
+            job_actor, page = find_job(name)
+        except UsageError:
+            continue
+        if page is None:
+            yield name, RunningJob(ActorControl(job_actor, name), stop_at_exit=False)
+        else:
+            yield name, page.url or ""
 
 
 def _check_process(plan: JobPlan) -> None:

@@ -13,12 +13,28 @@ from pace import this_run
 from waiting import slow_s, until
 
 import kafka_actors as ka
-from kafka_actors.admin import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, AsyncAdmin, NewTopic, OffsetTarget
+from kafka_actors.admin import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    AclBinding,
+    Admin,
+    AlterConfigOp,
+    AsyncAdmin,
+    NewPartitions,
+    NewTopic,
+    OffsetTarget,
+)
+from kafka_actors.admin import ConfigResource as OurResource
 from kafka_actors.errors import (
     GroupIdNotFoundError,
+    InvalidConfigError,
+    InvalidPartitionsError,
     InvalidReplicationFactorError,
     NoBrokersAvailable,
     NonEmptyGroupError,
+    OffsetOutOfRangeError,
+    SecurityDisabledError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     UsageError,
@@ -317,6 +333,114 @@ def test_offsets_of_the_ends_of_a_time_and_of_the_youngest_record(
     assert (youngest.offset, youngest.timestamp) == (3, T0 + 9000)
     with pytest.raises(UnknownTopicOrPartitionError, match=f"for {topic}-2"):
         admin.list_offsets({tps[0]: LATEST, TopicPartition(topic, 2): LATEST})
+
+
+def test_a_topic_grows_and_is_deleted(admin: Admin, kafka_cluster: KafkaCluster, group_id: str) -> None:
+    name = f"made-{group_id}"
+    admin.create_topics([NewTopic(name, 1)])
+    kafka_cluster._wait(lambda: kafka_cluster._has_leaders(name, 1), f"topic {name}")
+    admin.create_partitions({name: 3}, validate_only=True)
+    assert len(admin.describe_topics([name])[name].partitions) == 1
+    admin.create_partitions({name: 3})
+    admin.create_partitions({name: NewPartitions(4, [[1]])})
+    kafka_cluster._wait(lambda: kafka_cluster._has_leaders(name, 4), f"topic {name} to have 4 leaders")
+    with pytest.raises(InvalidPartitionsError, match=rf"for {name}: The topic .*currently has 4 partition"):
+        admin.create_partitions({name: 2})
+    with pytest.raises(
+        UnknownTopicOrPartitionError, match=r"for no-such-topic: .*list_topics names the topics"
+    ):
+        admin.create_partitions({"no-such-topic": 2})
+
+    with pytest.raises(
+        UnknownTopicOrPartitionError, match=r"for no-such-topic: .*list_topics names the topics"
+    ):
+        admin.delete_topics([name, "no-such-topic"])
+    until(lambda: name not in {topic.name for topic in admin.list_topics()}, 20, "the topic to be gone")
+    assert name not in kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics
+
+
+def test_records_are_deleted_before_an_offset_and_all_of_them(
+    admin: Admin, kafka_cluster: KafkaCluster, topic: str
+) -> None:
+    tps = [TopicPartition(topic, p) for p in (0, 1)]
+    assert admin.delete_records({tps[0]: 2, tps[1]: LATEST}) == {tps[0]: 2, tps[1]: 4}
+    assert kafka_cluster.beginning_offsets(topic) == {(topic, 0): 2, (topic, 1): 4}
+    with pytest.raises(
+        OffsetOutOfRangeError, match=f"for {topic}-0: give an offset from the start of the log"
+    ):
+        admin.delete_records({tps[0]: 7})
+    with pytest.raises(UnknownTopicOrPartitionError, match=f"for {topic}-9"):
+        admin.delete_records({TopicPartition(topic, 9): 1})
+
+
+# ---------------------------------------------------------------- settings
+
+
+def test_settings_are_described_as_confluents_admin_sees_them(
+    admin: Admin, kafka_cluster: KafkaCluster, topic: str
+) -> None:
+    asked = {
+        OurResource("TOPIC", topic): ConfigResource(ConfigResource.Type.TOPIC, topic),
+        OurResource("BROKER", "1"): ConfigResource(ConfigResource.Type.BROKER, "1"),
+    }
+    found = admin.describe_configs(asked, include_synonyms=True)
+    for ours, theirs in asked.items():
+        their_config = kafka_cluster.admin.describe_configs([theirs])[theirs].result()
+        assert {
+            name: (entry.value, entry.is_read_only, entry.is_sensitive, entry.is_default)
+            for name, entry in found[ours].items()
+        } == {
+            name: (entry.value, entry.is_read_only, entry.is_sensitive, entry.is_default)
+            for name, entry in their_config.items()
+        }
+    lag = found[OurResource("TOPIC", topic)]["min.compaction.lag.ms"]
+    assert (lag.type, lag.source) == ("LONG", "DEFAULT_CONFIG")
+    logs = found[OurResource("BROKER", "1")]["log.dirs"]
+    assert logs.synonyms[0].name == "log.dirs"
+
+
+def test_settings_are_changed_one_by_one(admin: Admin, topic: str) -> None:
+    resource = OurResource("TOPIC", topic)
+    before = admin.topic_configs([topic])[topic]
+
+    def is_now(name: str, value: str | None) -> None:
+        until(lambda: admin.topic_configs([topic])[topic].get(name) == value, 20, f"{name} to be {value}")
+
+    lag, compact = (
+        AlterConfigOp("min.compaction.lag.ms", "1000"),
+        AlterConfigOp("cleanup.policy", "compact", "APPEND"),
+    )
+    admin.incremental_alter_configs({resource: [lag, compact]}, validate_only=True)
+    admin.incremental_alter_configs({resource: [lag, compact]})
+    is_now("min.compaction.lag.ms", "1000")
+    is_now("cleanup.policy", "delete,compact")
+    delete = AlterConfigOp("cleanup.policy", "delete", "SUBTRACT")
+    admin.incremental_alter_configs({resource: [AlterConfigOp("min.compaction.lag.ms", op="DELETE"), delete]})
+    is_now("min.compaction.lag.ms", None)
+    is_now("cleanup.policy", "compact")
+    admin.incremental_alter_configs({resource: [AlterConfigOp("cleanup.policy", op="DELETE")]})
+    is_now("cleanup.policy", None)
+    assert admin.topic_configs([topic])[topic] == before
+
+
+def test_a_setting_that_cannot_be_is_refused_by_name(admin: Admin, topic: str) -> None:
+    for change, says in (
+        (AlterConfigOp("retention.sm", "1"), "Unknown topic config name: retention.sm"),
+        (AlterConfigOp("retention.ms", "long"), "Invalid value long for configuration retention.ms"),
+    ):
+        with pytest.raises(InvalidConfigError, match=f"for {topic}: {says}"):
+            admin.incremental_alter_configs({OurResource("TOPIC", topic): [change]})
+    with pytest.raises(UnknownTopicOrPartitionError, match="for no-such-topic"):
+        admin.describe_configs([OurResource("TOPIC", "no-such-topic")])
+    with pytest.raises(UsageError, match="the cluster has no broker 99 now: give the id of one of 1"):
+        admin.describe_configs([OurResource("BROKER", "99")])
+
+
+def test_a_cluster_without_an_authorizer_says_what_it_lacks(admin: Admin) -> None:
+    with pytest.raises(SecurityDisabledError, match=r"set authorizer\.class\.name on the brokers"):
+        admin.describe_acls()
+    with pytest.raises(SecurityDisabledError, match="ALLOW READ on TOPIC t to User:a"):
+        admin.create_acls([AclBinding("TOPIC", "t", "User:a", "READ")])
 
 
 # ---------------------------------------------------------------- life

@@ -6,8 +6,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from waiting import until
 
 import kafka_actors as ka
+from kafka_actors import TopicPartition
+from kafka_actors.admin import AclBinding, AclBindingFilter, AlterConfigOp, ConfigResource, NewTopic
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.errors import GroupAuthorizationFailedError, KafkaActorsError, TopicAuthorizationFailedError
 from kafka_actors.testing import KafkaCluster
@@ -110,3 +113,75 @@ def test_all_groups_without_the_right_to_see_them_is_an_error_or_says_that_some_
         shown = capsys.readouterr()
         assert {row["group_id"] for row in json.loads(shown.out)} == {"others"}
         assert "groups that you may not describe are left out" in shown.err
+
+
+def test_acls_are_created_listed_and_deleted_and_count_for_the_principal(kafka: KafkaCluster) -> None:
+    read = AclBinding("TOPIC", "shipments-", "User:alice", "READ", pattern_type="PREFIXED")
+    describe = AclBinding("TOPIC", "shipments-1", "User:alice", "DESCRIBE")
+    of_alice = AclBindingFilter(principal="User:alice")
+    with ka.Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("shipments-1", 1)])
+        with ka.Admin(**login(kafka, "alice")) as alice:
+            admin.create_acls([read, describe])
+            admin.create_acls([read])  # one that is there stays
+            until(
+                lambda: "shipments-1" in {t.name for t in alice.list_topics()}, 20, "alice to see the topic"
+            )
+        assert admin.describe_acls(of_alice) == sorted([read, describe])
+        assert admin.describe_acls(AclBindingFilter("TOPIC", "shipments-1", pattern_type="LITERAL")) == [
+            describe
+        ]
+        concerned = AclBindingFilter("TOPIC", "shipments-1", "User:alice", pattern_type="MATCH")
+        assert admin.describe_acls(concerned) == sorted([read, describe])
+        assert admin.delete_acls([AclBindingFilter(pattern_type="PREFIXED"), of_alice]) == sorted(
+            [read, describe]
+        )
+        until(lambda: not admin.describe_acls(of_alice), 20, "the ACLs to be gone")
+        assert "User:bob" in {acl.principal for acl in admin.describe_acls()}
+
+
+def test_acls_are_added_listed_and_removed_from_the_command_line(
+    kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        capsys.readouterr()
+        code = run_command_line(["acls", *arguments, "-b", kafka.bootstrap_servers])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return out
+
+    choice = ["--allow-principal", "User:carol", "--operation", "read", "--topic", "refunds"]
+    added = run("add", *choice).splitlines()
+    assert added[1].split() == ["TOPIC", "refunds", "LITERAL", "User:carol", "*", "READ", "ALLOW"]
+    until(lambda: run("list", "--topic", "refunds").splitlines() == added, 20, "the ACL to be known")
+    kafkas = kafka.tool(
+        "org.apache.kafka.tools.AclCommand",
+        "--bootstrap-server",
+        kafka.bootstrap_servers,
+        "--list",
+        "--topic",
+        "refunds",
+    ).stdout
+    assert "principal=User:carol, host=*, operation=READ, permissionType=ALLOW" in kafkas
+    [document] = json.loads(run("remove", "--allow-principal", "User:carol", "-o", "json"))
+    assert (document["resource_name"], document["operation"]) == ("refunds", "READ")
+    until(lambda: len(run("list", "--topic", "refunds").splitlines()) == 1, 20, "the ACL to be gone")
+
+
+def test_who_may_not_change_the_cluster_is_told_the_right_for_each_call(kafka: KafkaCluster) -> None:
+    acl = AclBinding("TOPIC", "orders", "User:bob", "WRITE")
+    change = {ConfigResource("TOPIC", "orders"): [AlterConfigOp("retention.ms", "1")]}
+    with ka.Admin(**login(kafka, "bob")) as admin:
+        for call, right in (
+            (lambda: admin.delete_topics(["orders"]), "Delete on topic 'orders'"),
+            (lambda: admin.create_partitions({"orders": 2}), "Alter on topic 'orders'"),
+            (lambda: admin.delete_records({TopicPartition("orders", 0): 1}), "Delete on topic 'orders'"),
+            (lambda: admin.incremental_alter_configs(change), "AlterConfigs on topic 'orders'"),
+            (lambda: admin.describe_configs([ConfigResource("BROKER", "1")]), "DescribeConfigs on cluster"),
+            (lambda: admin.create_acls([acl]), "Alter on cluster"),
+            (lambda: admin.delete_acls([AclBindingFilter()]), "Alter on cluster"),
+            (admin.describe_acls, "Describe on cluster"),
+        ):
+            with pytest.raises(KafkaActorsError) as caught:
+                call()
+            assert str(caught.value).endswith(f"the principal needs the right {right}")

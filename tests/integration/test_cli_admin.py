@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 import yaml
 from fakes.secure import PASSWORD, USER, secure_kafka
-from waiting import slow_s
+from waiting import slow_s, until
 
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.testing import KafkaCluster
@@ -20,6 +20,7 @@ from kafka_actors.testing.produce import Produce
 pytestmark = pytest.mark.kafka
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 NOW = int(time.time() * 1000)
@@ -294,6 +295,53 @@ def test_a_topic_is_created_and_described_as_by_kafkas_tool(shell: Shell, group_
     code, out, err = shell.run(*create, "--if-not-exists", "-o", "yaml")
     assert (code, yaml.safe_load(out)) == (0, {"name": name, "created": False})
     assert shell.out("topics", "describe", "-t", name, "--under-replicated-partitions") == ""
+
+
+def test_a_topic_is_grown_and_deleted_and_its_settings_changed_as_by_kafkas_tools(
+    shell: Shell, group_id: str
+) -> None:
+    name = f"made-{group_id}"
+    shell.out("topics", "create", "-t", name, "--partitions", "1")
+    shell.kafka._wait(lambda: shell.kafka._has_leaders(name, 1), name)
+    grow = ["topics", "alter", "-t", name, "--partitions", "3"]
+    assert shell.out(*grow, "--validate-only") == f"Topic {name} could have 3 partitions.\n"
+    assert shell.out(*grow) == f"Topic {name} has 3 partitions.\n"
+    shell.kafka._wait(lambda: shell.kafka._has_leaders(name, 3), name)
+    code, _, err = shell.run(*grow)
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith(
+        f"kafka-actors: error: INVALID_PARTITIONS (37) in answer to CreatePartitions for {name}: Topic already has 3"
+    )
+
+    alter = ["configs", "alter", "-t", name, "--add-config", "min.compaction.lag.ms=1000"]
+    assert (
+        shell.out(*alter, "--append-config", "cleanup.policy=compact")
+        == f"Settings of TOPIC {name} changed.\n"
+    )
+
+    def described() -> dict[str, str]:
+        [found] = json.loads(shell.out("configs", "describe", "-t", name, "-o", "json"))
+        return {entry["name"]: entry["value"] for entry in found["configs"]}
+
+    until(lambda: described().get("cleanup.policy") == "delete,compact", 20, "the broker to know the change")
+    kafkas = shell.tool(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", name)
+    assert "min.compaction.lag.ms=1000" in kafkas
+    assert "cleanup.policy=delete,compact" in kafkas
+    brokers = rows(shell.out("configs", "describe", "--broker", "1"))
+    assert ["BROKER", "1", "broker.id", "1", "STATIC_BROKER_CONFIG"] in brokers or any(
+        row[2] == "node.id" for row in brokers
+    )
+
+    assert shell.out("topics", "delete", "-t", name) == f"Deleted topic {name}.\n"
+    until(lambda: name not in shell.out("topics", "list").split(), 20, "the topic to be gone")
+    code, _, err = shell.run("topics", "delete", "-t", name)
+    assert (code, "UNKNOWN_TOPIC_OR_PARTITION (3)" in err, name in err) == (1, True, True)
+    code, out, err = shell.run("topics", "delete", "-t", name, "--if-exists", "-o", "json")
+    assert (code, json.loads(out), err) == (
+        0,
+        [{"name": name, "deleted": False}],
+        f"Topic {name} does not exist.\n",
+    )
 
 
 def _described(text: str) -> list[dict[str, str]]:

@@ -16,7 +16,7 @@ from kafka_actors.testing.plugin import started
 pytestmark = pytest.mark.kafka
 
 # What has no API of its own among those that we speak is taken for the release before.
-TAKEN_FOR = {"3.3.2": (3, 2), "3.9.2": (3, 9), "4.1.1": (4, 1), "4.4.0": (4, 2)}
+TAKEN_FOR = {"3.3.2": (3, 3), "3.9.2": (3, 9), "4.1.1": (4, 1), "4.4.0": (4, 2)}
 
 
 @pytest.fixture(scope="module", params=TAKEN_FOR)

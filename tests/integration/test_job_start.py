@@ -1,5 +1,6 @@
 """Starts of jobs: what keeps one from starting is said in one clear line; a detached job goes on without its driver."""
 
+import json
 import signal
 import socket
 import threading
@@ -14,6 +15,7 @@ from pace import this_run
 from waiting import at_pace_s, slow_s, until
 
 import kafka_actors as ka
+from kafka_actors.cli.main import run_command_line
 from kafka_actors.errors import (
     ConfigError,
     JobNameInUseError,
@@ -174,7 +176,7 @@ def test_a_second_job_of_a_name_is_refused_and_the_first_goes_on(scene, monkeypa
     assert scene.settle().total() == 0
 
 
-def test_a_detached_job_goes_on_and_is_found_by_its_name(scene):
+def test_a_detached_job_goes_on_and_is_found_and_controlled_by_its_name(scene, capsys):
     job = scene.job(workers=2, name=scene.group, detached=True, process=recorder(scene.journal))
     scene.under_load()
     with job.start() as running:
@@ -186,6 +188,20 @@ def test_a_detached_job_goes_on_and_is_found_by_its_name(scene):
     scene.running = found
     assert found.status().actors == actors
     assert found.status().state == "running"
+    assert repr(found) == f"<RunningJob {scene.group!r}, detached>"
+
+    def command(*arguments):
+        assert run_command_line(["job", *arguments]) == 0
+        return capsys.readouterr().out
+
+    [row] = [row for row in json.loads(command("list", "-o", "json")) if row["name"] == scene.group]
+    assert (row["where"], row["state"], row["group_id"]) == ("detached", "running", scene.group)
+    command("pause", scene.group)
+    until(lambda: found.status().state == "paused", 10, "the job to be paused")
+    command("resume", scene.group)
+    scene.flowing()
+    command("scale", scene.group, "1")
+    until(lambda: len(found.status().workers) == 1, 30, "one worker to be left")
     scene.settle()
     with pytest.raises(UsageError, match=scene.group):
         ka.Job.attach(scene.group)

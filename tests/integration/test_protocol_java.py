@@ -33,7 +33,7 @@ API_NAMES = re.findall(
     SyncGroup DescribeGroups ListGroups SaslHandshake ApiVersions CreateTopics DeleteTopics DeleteRecords
     InitProducerId OffsetForLeaderEpoch AddPartitionsToTxn AddOffsetsToTxn EndTxn TxnOffsetCommit DescribeConfigs
     SaslAuthenticate CreatePartitions DeleteGroups OffsetDelete DescribeCluster ConsumerGroupHeartbeat
-    ConsumerGroupDescribe
+    ConsumerGroupDescribe IncrementalAlterConfigs DescribeAcls CreateAcls DeleteAcls
     """,
 )
 

@@ -22,13 +22,13 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 414,
-    "modules without a test file": 84,
+    "files": 429,
+    "modules without a test file": 80,
     "numbered tests": 0,
-    "short files": 24,
+    "short files": 27,
 }
 LONG_FILES = {
-    "kafka_actors/errors.py": 840,
+    "kafka_actors/errors.py": 844,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {}

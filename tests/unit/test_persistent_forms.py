@@ -785,15 +785,28 @@ def test_each_option_of_a_run_has_a_variable() -> None:
 
 COMMANDS = """
 kafka-actors
+kafka-actors acls
+kafka-actors acls add
+kafka-actors acls list
+kafka-actors acls remove
 kafka-actors config
 kafka-actors config options
 kafka-actors config show
+kafka-actors configs
+kafka-actors configs alter
+kafka-actors configs describe
 kafka-actors demo
 kafka-actors groups
 kafka-actors groups delete
 kafka-actors groups describe
 kafka-actors groups list
 kafka-actors groups reset-offsets
+kafka-actors job
+kafka-actors job list
+kafka-actors job pause
+kafka-actors job resume
+kafka-actors job scale
+kafka-actors job stop
 kafka-actors lag
 kafka-actors offsets
 kafka-actors run
@@ -802,7 +815,9 @@ kafka-actors spark-checkpoint convert
 kafka-actors spark-checkpoint show
 kafka-actors top
 kafka-actors topics
+kafka-actors topics alter
 kafka-actors topics create
+kafka-actors topics delete
 kafka-actors topics describe
 kafka-actors topics list
 """

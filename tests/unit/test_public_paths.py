@@ -21,13 +21,14 @@ from pages.blocks import ROOT, blocks_of
 
 PUBLIC = {
     "kafka_actors": """
-        Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer Job JobFailed JobStatus
-        KafkaActorsError KafkaSink Message OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
-        RecordMetadata RunningJob TopicPartition __version__
+        Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer ConsumerRebalanceListener Job JobFailed
+        JobStatus KafkaActorsError KafkaError KafkaSink Message NewTopic OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
+        RecordMetadata RunningJob TopicPartition __version__ errors
     """,
     "kafka_actors.admin": """
-        Admin AsyncAdmin ClusterDescription EARLIEST GroupDescription GroupListing LATEST ListedOffset
-        MAX_TIMESTAMP MemberDescription NewTopic OffsetReset OffsetTarget PartitionDescription PartitionLag
+        AclBinding AclBindingFilter Admin AlterConfigOp AsyncAdmin ClusterDescription ConfigEntry ConfigResource
+        ConfigSynonym EARLIEST GroupDescription GroupListing LATEST ListedOffset
+        MAX_TIMESTAMP MemberDescription NewPartitions NewTopic OffsetReset OffsetTarget PartitionDescription PartitionLag
         TopicDescription TopicListing
     """,
     "kafka_actors.backfill": "Backfill HandoverPlan PlannedPartition PlannedTopic",

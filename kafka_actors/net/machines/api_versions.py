@@ -43,6 +43,7 @@ _RELEASES: tuple[tuple[Release, ApiKey, int], ...] = (
     ((3, 7), ApiKey.FETCH, 16),
     ((3, 6), ApiKey.ADD_PARTITIONS_TO_TXN, 4),
     ((3, 5), ApiKey.FETCH, 15),
+    ((3, 3), ApiKey.DESCRIBE_ACLS, 3),
     ((3, 2), ApiKey.JOIN_GROUP, 9),
     ((3, 1), ApiKey.FETCH, 13),
     ((3, 0), ApiKey.FIND_COORDINATOR, 4),

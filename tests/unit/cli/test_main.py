@@ -73,9 +73,22 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(
     assert err == f"kafka-actors: error: {says}\n"
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_completion(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The README says how to turn it on."""
+    monkeypatch.setenv("_KAFKA_ACTORS_COMPLETE", f"{shell}_source")
+    monkeypatch.setattr("click.shell_completion.BashComplete._check_version", lambda *_: None, raising=False)
+    with pytest.raises(SystemExit) as ended:
+        run_command_line([])
+    assert ended.value.code == 0
+    assert f"_KAFKA_ACTORS_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
 def test_no_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line([]) == 2
-    assert "Commands:\n  config" in capsys.readouterr().err
+    assert "Commands:\n  acls" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -20,9 +18,6 @@ from kafka_actors.base.arguments import (
     seconds_of,
     times_of,
 )
-from kafka_actors.config import ConsumerConfig
-from kafka_actors.config.security import Secret
-from kafka_actors.consumer.options import ConsumerOptions
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
@@ -169,31 +164,3 @@ def test_times_are_milliseconds():
     assert times_of({A: 5}) == {A: 5}
     with pytest.raises(UsageError, match="the time for t-0 is 'now', a str"):
         times_of({A: "now"})
-
-
-WIDER = {
-    "bootstrap_servers",
-    "api_version",
-    "socket_options",
-    "partition_assignment_strategy",
-}
-"""Options of which a user may give more kinds than the config holds."""
-
-
-def test_editors_know_the_options_that_there_are():
-    config = {field.name: field.type for field in msgspec.structs.fields(ConsumerConfig)}
-    known = get_type_hints(ConsumerOptions)
-    assert list(known) == list(config)
-    assert not ConsumerOptions.__required_keys__
-    for name in config.keys() - WIDER:
-        assert plain(known[name]) == plain(config[name]), name
-
-
-def plain(hint: Any) -> frozenset[Any]:
-    """The kinds of values, without bounds: `Annotated[int, …] | None` → int, None."""
-    if hasattr(hint, "__metadata__"):
-        return plain(hint.__origin__)
-    if get_origin(hint) is Literal:
-        return frozenset(get_args(hint))
-    kinds = [plain(arg) for arg in get_args(hint)] or [frozenset({str if hint is Secret else hint})]
-    return frozenset().union(*kinds)

@@ -210,3 +210,14 @@ def test_a_result_may_be_waited_for_without_an_end(endless):
 def test_a_wrong_timeout_is_refused(wrong):
     with pytest.raises(UsageError, match="accepts seconds, at least 0"):
         RecordFuture(BatchResult(A), 0, 0).result(timeout=wrong)
+
+
+def test_a_future_says_how_far_its_record_is():
+    waiting, written, failed = BatchResult(A), BatchResult(A), BatchResult(B)
+    settled(written, 10, base=40)
+    settled(failed, 10, error=LOST)
+    assert repr(RecordFuture(waiting, 3, 0)) == "<RecordFuture orders-0, not acknowledged yet>"
+    assert repr(RecordFuture(written, 3, 0)) == "<RecordFuture orders-0, offset 43>"
+    assert repr(RecordFuture(failed, 3, 0)) == "<RecordFuture orders-1, failed: lost>"
+    assert failed.seen == 0  # nobody asked for the error yet
+    assert repr(BatchFuture(100)) == "<BatchFuture of 100 rows, not acknowledged yet>"

@@ -25,7 +25,7 @@ def test_a_job_actor_that_is_gone_has_confirmed_what_it_said_before(monkeypatch,
 
     left = list(answers)
     monkeypatch.setattr(control_module, "ray", SimpleNamespace(get=get, kill=lambda holder: None))
-    control = ActorControl(SimpleNamespace(stop=SimpleNamespace(remote=lambda *args: None)))
+    control = ActorControl(SimpleNamespace(stop=SimpleNamespace(remote=lambda *args: None)), "nightly")
     for _ in range(3):
         assert control.stop(1.0, leave=True) is (answers == [True])
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
+from types import SimpleNamespace
 
 from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.ray.control import ActorControl, LocalControl
 from kafka_actors.ray.running_job import RunningJob
 
 
@@ -34,3 +36,14 @@ def test_who_waits_in_another_thread_too_leaves_the_signals_to_the_main_thread()
     running.wait()
     assert signal.getsignal(signal.SIGTERM) is before
     assert [type(error) for error in raised] == [KafkaTimeoutError]
+
+
+def test_a_running_job_is_shown_in_one_line_without_asking_it() -> None:
+    control = LocalControl.__new__(LocalControl)
+    control._supervisor = SimpleNamespace(  # type: ignore[assignment]
+        plan=SimpleNamespace(config=SimpleNamespace(group_id="scorer")),
+        report=SimpleNamespace(state="running"),
+    )
+    assert repr(RunningJob(control)) == "<RunningJob of group 'scorer', running>"
+    detached = ActorControl(None, "nightly")  # type: ignore[arg-type]
+    assert repr(RunningJob(detached)) == "<RunningJob 'nightly', detached>"

@@ -1,4 +1,7 @@
-"""The options of a consumer, for editors and type checkers."""
+"""Options as typed names, for editors and type checkers.
+
+They are only types: the declarations in `kafka_actors.options` decide which options are accepted, and a test compares the two.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,9 @@ from typing import Any, Literal, TypedDict
 from assignors import Assignor
 
 
-class ConsumerOptions(TypedDict, total=False):
-    """The keyword arguments of `Consumer` and `AsyncConsumer`; meanings and defaults: see `ConsumerConfig`.
+class ConnectionOptions(TypedDict, total=False):
+    """Options of every connection, the keyword arguments of `Admin` and `AsyncAdmin`: see `ClientConfig`."""
 
-    Only for types: `ConsumerConfig` decides which options are accepted; a test compares the two.
-    """
-
-    # connections
     bootstrap_servers: str | Sequence[str]
     client_id: str
     client_rack: str
@@ -69,7 +68,10 @@ class ConsumerOptions(TypedDict, total=False):
     sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_oauthbearer_assertion_template_file: str | None
 
-    # fetching, positions and the group
+
+class ConsumerOptions(ConnectionOptions, total=False):
+    """Options of fetching, positions and the group, the keyword arguments of `Consumer` and `AsyncConsumer`: see `ConsumerConfig`."""
+
     fetch_min_bytes: int
     fetch_max_wait_ms: int
     fetch_max_bytes: int
@@ -92,3 +94,32 @@ class ConsumerOptions(TypedDict, total=False):
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     exclude_internal_topics: bool
+
+
+class JobOptions(ConsumerOptions, total=False):
+    """Options of a `Job`, for its `config`: see `JobConfig`."""
+
+    rebalance_timeout_ms: int
+    drain_timeout_ms: int
+    worker_assignor: str | Assignor | type[Assignor]
+    worker_capacity: Mapping[int, float]
+    start_timeout_s: float
+    ping_interval_ms: int
+    ping_timeout_ms: int
+    batch_linger_ms: int
+    on_error: Literal["fail", "skip", "dead_letter"]
+    retries: int
+
+
+class ProducerOptions(ConnectionOptions, total=False):
+    """Options of sending, the keyword arguments of `Producer` and `AsyncProducer`: see `ProducerConfig`."""
+
+    acks: Literal["all", "1", 1, -1]
+    enable_idempotence: bool
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    linger_ms: int
+    batch_size: int
+    max_request_size: int
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int

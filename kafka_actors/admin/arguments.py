@@ -1,0 +1,81 @@
+"""Checks of the arguments of the admin's calls, before anything connects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafka_actors.base.arguments import offset_of, partition_of
+from kafka_actors.errors import UsageError, kind_of
+from kafka_actors.types import LATEST, TopicPartition
+
+from .machines.offsets import OffsetTarget
+from .results import NewPartitions, NewTopic
+
+__all__ = ["bounds_of", "check_reset", "new_topics", "text", "texts", "totals_of"]
+
+
+def texts(names: Iterable[str], argument: str) -> list[str]:
+    """Names as a list without repetitions. Raises `TypeError` for a single str, which is an iterable of letters."""
+    if isinstance(names, str):
+        raise TypeError(f"{argument} is a str: give a list of them")
+    return [text(name, argument) for name in dict.fromkeys(names)]
+
+
+def text(name: str, argument: str) -> str:
+    """Name that has to be a str. Raises `TypeError`."""
+    if not isinstance(name, str):
+        raise TypeError(f"{argument} has {name!r}, {kind_of(name)}: names are str")
+    return name
+
+
+def new_topics(topics: Iterable[NewTopic]) -> list[NewTopic]:
+    """Topics to be created. Raises `TypeError` for what isn't a `NewTopic`, and `UsageError` for a name that is there twice."""
+    made = list(topics)
+    for topic in made:
+        if not isinstance(topic, NewTopic):
+            raise TypeError(f"topics has {topic!r}, {kind_of(topic)}: give NewTopic(name, …)")
+    if twice := [name for name, times in Counter(topic.name for topic in made).items() if times > 1]:
+        raise UsageError(f"topics has {twice[0]!r} more than once")
+    return made
+
+
+def totals_of(partitions: Mapping[str, int | NewPartitions]) -> dict[str, NewPartitions]:
+    """Numbers of partitions by topic. Raises `TypeError` and `UsageError` for what can't be one."""
+    if not isinstance(partitions, Mapping):
+        raise TypeError(
+            f"partitions is {partitions!r}, {kind_of(partitions)}: give a dict such as {{'orders': 12}}"
+        )
+    return {text(name, "partitions"): _total(name, given) for name, given in partitions.items()}
+
+
+def _total(name: str, given: int | NewPartitions) -> NewPartitions:
+    found = given if isinstance(given, NewPartitions) else NewPartitions(given)
+    count: Any = found.total_count
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(
+            f"{name!r} is to have {count!r} partitions, {kind_of(count)}: give a number from 1 on"
+        )
+    return found
+
+
+def bounds_of(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Offsets before which records are to be deleted, by partition; `LATEST` is the high watermark. Raises `UsageError`."""
+    if not isinstance(offsets, Mapping):
+        raise UsageError(f"offsets is {offsets!r}, {kind_of(offsets)}: accepts a dict by TopicPartition")
+    checked = {}
+    for key, offset in offsets.items():
+        tp = partition_of(key)
+        checked[tp] = LATEST if offset == LATEST else offset_of(offset, tp, "delete the records of")
+    return checked
+
+
+def check_reset(target: Any, topics: Any) -> None:
+    """Raises `TypeError` for a target or topics of `reset_offsets` of the wrong type."""
+    if not isinstance(target, OffsetTarget):
+        raise TypeError(f"target is {target!r}, {kind_of(target)}: give OffsetTarget.earliest() or another")
+    if topics is not None and not isinstance(topics, Mapping):
+        raise TypeError(
+            f"topics is {topics!r}, {kind_of(topics)}: give a dict of topics, each with partitions or None for all"
+        )

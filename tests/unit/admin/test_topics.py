@@ -1,0 +1,92 @@
+"""Topics that are created, deleted and grown, with a client whose answers are written down."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fakes.answering import AnsweringClient
+
+from kafka_actors.admin import NewPartitions, NewTopic
+from kafka_actors.admin.requests import CallDeadline
+from kafka_actors.admin.topics import TopicRequests
+from kafka_actors.errors import (
+    EncodeError,
+    InvalidPartitionsError,
+    KafkaTimeoutError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from kafka_actors.protocol import (
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    MetadataResponse,
+)
+from kafka_actors.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from kafka_actors.protocol.messages.create_topics import CreatableTopicResult
+from kafka_actors.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicState
+from kafka_actors.protocol.messages.metadata import MetadataResponseTopic
+
+
+def _run(client: Any, call: str, *arguments: Any) -> dict[str, Any]:
+    return asyncio.run(getattr(TopicRequests(client), call)(*arguments, CallDeadline(client)))
+
+
+def test_a_description_creates_no_topic() -> None:
+    client = AnsweringClient(MetadataResponse(topics=[MetadataResponseTopic(3, "gone")]))
+    assert isinstance(_run(client, "describe", ["gone"])["gone"], UnknownTopicOrPartitionError)
+    assert not client.asked[0].allow_auto_topic_creation
+
+
+def test_the_controller_is_asked_again_about_those_topics_that_it_could_not_create_yet() -> None:
+    moved, exists = CreatableTopicResult("a", error_code=41), CreatableTopicResult("b", error_code=36)
+    client = AnsweringClient(
+        CreateTopicsResponse(topics=[moved, exists]), CreateTopicsResponse(topics=[CreatableTopicResult("a")])
+    )
+    answers = _run(client, "create", [NewTopic("a"), NewTopic("b")], False)
+    assert answers["a"] is None
+    assert isinstance(answers["b"], TopicAlreadyExistsError)
+    assert client.nodes == [1, 1]
+    assert [[topic.name for topic in request.topics] for request in client.asked] == [["a", "b"], ["a"]]
+
+
+def test_topics_are_deleted_by_name_at_brokers_of_any_age() -> None:
+    results = [DeletableTopicResult("a"), DeletableTopicResult("b", error_code=29)]
+    client = AnsweringClient(EncodeError("no topics in version 5"), DeleteTopicsResponse(responses=results))
+    answers = _run(client, "delete", ["a", "b"])
+    newer, older = client.asked
+    assert newer.topics == [DeleteTopicState("a"), DeleteTopicState("b")]
+    assert older.topic_names == ["a", "b"]
+    assert answers["a"] is None
+    assert isinstance(answers["b"], TopicAuthorizationFailedError)
+    assert answers["b"].right == "Delete on topic 'b'"
+
+
+def test_partitions_are_added_up_to_a_total() -> None:
+    refused = CreatePartitionsTopicResult("b", 37, "The topic currently has 3 partition(s).")
+    client = AnsweringClient(CreatePartitionsResponse(results=[CreatePartitionsTopicResult("a"), refused]))
+    totals = {"a": NewPartitions(3, [[1], [2]]), "b": NewPartitions(2)}
+    answers = _run(client, "create_partitions", totals, True)
+    assert client.asked[0].topics == [
+        CreatePartitionsTopic("a", 3, [CreatePartitionsAssignment([1]), CreatePartitionsAssignment([2])]),
+        CreatePartitionsTopic("b", 2, None),
+    ]
+    assert client.asked[0].validate_only
+    assert answers["a"] is None
+    assert isinstance(answers["b"], InvalidPartitionsError)
+
+
+def test_without_a_controller_the_call_ends_with_its_time() -> None:
+    client = AnsweringClient()
+    client.snapshot = type(client.snapshot)(brokers=client.snapshot.brokers)
+    ticks = iter(range(1000))
+    client.now = lambda: next(ticks) / 10  # type: ignore[method-assign]
+    answers = _run(client, "delete", ["a"])
+    assert isinstance(answers["a"], KafkaTimeoutError)
+    assert "no broker is the controller now" in str(answers["a"])

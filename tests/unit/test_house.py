@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
     "files": 439,
-    "modules without a test file": 126,
+    "modules without a test file": 121,
     "numbered tests": 0,
     "short files": 26,
 }

@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
     "files": 439,
-    "modules without a test file": 118,
+    "modules without a test file": 117,
     "numbered tests": 0,
     "short files": 26,
 }

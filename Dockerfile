@@ -8,7 +8,7 @@
 #
 #   docker build --tag kafka-actors:0.1.0 .
 #   docker build --build-arg EXTRAS=ray,telemetry,gssapi --tag kafka-actors:0.1.0-gssapi .
-ARG PYTHON_VERSION=3.12
+ARG PYTHON_VERSION=3.11
 
 FROM python:${PYTHON_VERSION}-slim-bookworm AS build
 # For the record kernel; gssapi is built from source, too.

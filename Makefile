@@ -5,11 +5,15 @@ VENV   ?= .venv
 KAFKA  ?=
 BENCH  ?=
 FUZZ   ?=
+# With LOCKED=1 an environment is made of the versions in requirements-dev.lock, on which the suite passed.
+LOCKED ?=
+# With RELEASE=1, make dist refuses what nobody has filled in yet.
+RELEASE ?=
 # Another PySpark than the installed one: by default the oldest that works. MARK chooses tests.
 SPARK  ?=
 MARK   ?= spark and not slow
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install$(if $(LOCKED), --constraint requirements-dev.lock)
 
 # gssapi is built from source, with what libkrb5-dev brings; without it the tests of Kerberos are skipped.
 COMMA  := ,
@@ -22,7 +26,7 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 GROUPS := -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz docs-options docs-values docs-dashboard java-answers clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -101,6 +105,16 @@ docs-values: $(VENV)/.installed-dev  ## the table of values in the chart's READM
 docs-dashboard: $(VENV)/.installed-dev  ## the chart's dashboard for Grafana anew, from its panels
 	$(BIN)/python tests/helm/dashboard.py
 
+docs-pictures: $(VENV)/.installed-dev  ## the pictures of the status page, of run and of top anew, from a real run; needs Chromium
+	$(BIN)/python tests/pictures.py
+
+dist: $(VENV)/.installed-dist  ## sdist, wheel and SBOM into dist/, checked and tried in new environments; RELEASE=1 before publishing
+	$(BIN)/python -u tests/release.py $(if $(RELEASE),--release)
+
+lock: $(VENV)/.installed-dist  ## requirements-dev.lock anew: the newest versions of all that development needs
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra dist --universal --python-version 3.11 --upgrade --quiet \
+	  --no-annotate --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-dev.lock
+
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -127,6 +141,10 @@ $(VENV)/.installed-dev: $(SOURCES_OF_INSTALL) | $(BIN)/python
 $(VENV)/.installed-docs: $(SOURCES_OF_INSTALL) | $(BIN)/python
 	@echo "installing what makes the documentation into $(VENV) …"
 	$(PIP) --editable '.[docs]'
+	@touch $@
+
+$(VENV)/.installed-dist: $(SOURCES_OF_INSTALL) | $(BIN)/python
+	$(PIP) --editable '.[dist]'
 	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-dev

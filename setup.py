@@ -1,6 +1,12 @@
-"""Builds the record kernel with Cython; without a compiler the package installs and runs on its Python twin."""
+"""Builds the record kernel with Cython; without a compiler the package installs and runs on its Python twin.
 
+Also makes the description that a package index shows: the README, whose links are relative, with addresses of the release.
+"""
+
+import re
 import sys
+import tomllib
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -29,7 +35,24 @@ class BuildKernelIfPossible(build_ext):
         )
 
 
+def description(readme: str, source: str, version: str) -> str:
+    """Returns the README with addresses for its links into the repository, as they are at the tag of `version`."""
+
+    def address(found: re.Match[str]) -> str:
+        kind = "raw" if found["picture"] else "blob"
+        return f"{found['picture']}[{found['text']}]({source}/{kind}/v{version}/{found['path']})"
+
+    return re.sub(r"(?P<picture>!?)\[(?P<text>[^\]]*)\]\((?!https?:|#)(?P<path>[^)\s]+)\)", address, readme)
+
+
+ROOT = Path(__file__).parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
 setup(
+    long_description=description(
+        (ROOT / "README.md").read_text(encoding="utf-8"), PROJECT["urls"]["Source"], PROJECT["version"]
+    ),
+    long_description_content_type="text/markdown",
     ext_modules=[
         Extension(
             "kafka_actors.records._kernel",

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from benchmarks import chart, readme
+from benchmarks import chart, history, readme
 from benchmarks.common import RESULTS, Options, Results
 from benchmarks.figures import fallen, figures_of
 from benchmarks.report import markdown
@@ -14,6 +14,7 @@ from benchmarks.targets import TARGETS
 
 LATEST, QUICK, BASELINE = "latest", "quick", "baseline"
 README = RESULTS.parents[1] / "README.md"
+PAGES = RESULTS.parents[1] / "docs" / "benchmarks"
 
 
 def save(results: Results, options: Options) -> None:
@@ -44,8 +45,8 @@ def figures(name: str) -> dict[str, float]:
 
 
 def accept() -> None:
-    """The latest results take the place of the same sections in the baseline, which is committed with its report, its chart
-    and the README's table. Refuses what was measured less than the defaults say."""
+    """The latest results take the place of the same sections in the baseline, which is committed with its report, its chart,
+    the history and its page, and the README's table. Refuses what was measured less than the defaults say."""
     sections = load(LATEST)
     if not sections:
         sys.exit("there are no results to accept: make bench")
@@ -56,6 +57,16 @@ def accept() -> None:
     write(BASELINE, accepted)
     made = readme.table(TARGETS, figures_of(TARGETS, accepted))
     README.write_text(readme.with_table(README.read_text(), made))
+    file = RESULTS / "history.jsonl"
+    grown = history.with_new(history.read(file), history.entries_of(accepted))
+    history.write(file, grown)
+    show(grown)
+
+
+def show(entries: list[history.Entry]) -> None:
+    """Writes the page of the history and its plots."""
+    (PAGES / "history.md").write_text(history.page(entries))
+    (PAGES / "history.svg").write_text(history.svg(entries))
 
 
 def counts(section: dict[str, Any]) -> bool:

@@ -23,6 +23,7 @@ __all__ = ["JsonView", "LineView", "ScreenView", "View", "count", "fields", "lin
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 3.0
+LATENCY = "latency"
 PATIENCE_S = 1.5
 """Seconds of a start that are not shown: a job that starts within them is first shown when it runs."""
 STARTING_S = 10.0
@@ -47,19 +48,25 @@ class View(Protocol):
         """Shows a line about something that happened, which stays in view."""
 
 
-def view_for(output: Output, title: str = "", every_s: float = INTERVAL_S) -> View:
-    """View that fits the place where the output goes."""
+def view_for(
+    output: Output, title: str = "", every_s: float = INTERVAL_S, latency_label: str = LATENCY
+) -> View:
+    """View that fits the place where the output goes. `latency_label` for the time from a record's timestamp to the end of its
+    processing: of a job that works off records of before its start it is their age, and no latency."""
     if output.log_format == "json":
         return JsonView(every_s)
-    return ScreenView(output, title) if output.live else LineView(output, every_s)
+    if output.live:
+        return ScreenView(output, title, latency_label)
+    return LineView(output, every_s, latency_label)
 
 
 class ScreenView:
     """Draws a headline and tables, again and again in place."""
 
-    def __init__(self, output: Output, title: str) -> None:
+    def __init__(self, output: Output, title: str, latency_label: str) -> None:
         self._output = output
         self._title = title
+        self._latency_label = latency_label
         # Log lines and notes are printed above by `Output`; the rest of the process doesn't print.
         self._live = Live(
             console=output.console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
@@ -77,7 +84,8 @@ class ScreenView:
         self._live.stop()
 
     def show(self, status: JobStatus, elapsed_s: float) -> None:
-        self._live.update(screen(status, elapsed_s, self._output.console.height, self._title), refresh=True)
+        height = self._output.console.height
+        self._live.update(screen(status, elapsed_s, height, self._title, self._latency_label), refresh=True)
 
     def note(self, text: str) -> None:
         self._output.print(text)
@@ -115,13 +123,14 @@ class PacedView:
 class LineView(PacedView):
     """Prints a line on stdout every few seconds."""
 
-    def __init__(self, output: Output, every_s: float) -> None:
+    def __init__(self, output: Output, every_s: float, latency_label: str) -> None:
         super().__init__(every_s)
         self._output = output
+        self._latency_label = latency_label
 
     def show(self, status: JobStatus, elapsed_s: float) -> None:
         if self._due(status, elapsed_s):
-            self.note(line(status, elapsed_s))
+            self.note(line(status, elapsed_s, self._latency_label))
 
     def note(self, text: str) -> None:
         put_line(self._output.console.file, text)
@@ -146,7 +155,7 @@ class JsonView(PacedView):
 # ------------------------------------------------------------ a status as text
 
 
-def line(status: JobStatus, elapsed_s: float) -> str:
+def line(status: JobStatus, elapsed_s: float, latency_label: str = LATENCY) -> str:
     """Status of a job in one line."""
     if status.state == "starting":
         ready = status.totals.workers_ready
@@ -160,7 +169,7 @@ def line(status: JobStatus, elapsed_s: float) -> str:
             f"{count(len(status.partitions), 'partition')}",
             f"{status.records:,} records",
             f"{status.totals.records_per_s or 0:,.0f}/s",
-            *_behind(status),
+            *_behind(status, latency_label),
             f"restarts {status.totals.restarts}",
         )
     )
@@ -188,10 +197,16 @@ def fields(status: JobStatus, elapsed_s: float) -> dict[str, Any]:
     }
 
 
-def screen(status: JobStatus, elapsed_s: float, height: int, title: str = "") -> RenderableType:
+def screen(
+    status: JobStatus, elapsed_s: float, height: int, title: str = "", latency_label: str = LATENCY
+) -> RenderableType:
     """Status of a job as a headline and two tables that together fit into `height` lines."""
     room = max(3, height - FIXED_LINES - len(status.workers))
-    parts: list[RenderableType] = [_headline(status, elapsed_s, title), Text(), _workers(status)]
+    parts: list[RenderableType] = [
+        _headline(status, elapsed_s, title, latency_label),
+        Text(),
+        _workers(status),
+    ]
     if status.partitions:
         parts += [Text(), *_partitions(status.partitions, room)]
     return Group(*parts)
@@ -202,7 +217,7 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _headline(status: JobStatus, elapsed_s: float, title: str) -> Text:
+def _headline(status: JobStatus, elapsed_s: float, title: str, latency_label: str) -> Text:
     group = status.group
     generation = str(group.generation) if group is not None and group.generation >= 0 else NOT_KNOWN
     return Text.assemble(
@@ -211,7 +226,7 @@ def _headline(status: JobStatus, elapsed_s: float, title: str) -> Text:
         (f"{status.records:,}", "bold"),
         " records  ",
         (f"{status.totals.records_per_s or 0:,.0f}", "bold"),
-        "/s  " + "  ".join((*_behind(status), f"restarts {status.totals.restarts}")),
+        "/s  " + "  ".join((*_behind(status, latency_label), f"restarts {status.totals.restarts}")),
         *_scaling(status),
         *(f"\n{text}" for text in _waits(status)),
     )
@@ -221,14 +236,14 @@ def _waits(status: JobStatus) -> list[str]:
     return [f"waits for {text}" for text in status.waits_for]
 
 
-def _behind(status: JobStatus) -> list[str]:
-    """Lag in records and in time, and latency from a record's timestamp to the end of its processing."""
+def _behind(status: JobStatus, latency_label: str) -> list[str]:
+    """Lag in records and in time, and the time from a record's timestamp to the end of its processing."""
     totals = status.totals
     age = "" if totals.lag_s is None else f" ({_time(totals.lag_s)})"
     parts = [f"lag {_number(totals.lag)}{age}"]
     if totals.latency_p50_ms is not None and totals.latency_p99_ms is not None:
         p50, p99 = _time(totals.latency_p50_ms / 1e3), _time(totals.latency_p99_ms / 1e3)
-        parts.append(f"latency {p50}, p99 {p99}")
+        parts.append(f"{latency_label} {p50}, p99 {p99}")
     return parts
 
 

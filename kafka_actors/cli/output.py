@@ -215,7 +215,10 @@ class _Lines(io.TextIOBase):
             self._take(rest)
 
     def flush(self) -> None:
-        self._real.flush()
+        if (
+            not self._real.closed
+        ):  # from Python 3.13 on an object that goes tells of what its last flush raised
+            self._real.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)

@@ -19,9 +19,8 @@ from kafka_actors.records.batch import (
     Places,
     RecordRows,
 )
-from kafka_actors.records.columns import row_columns
 from kafka_actors.records.compression import CODECS
-from kafka_actors.records.encode import Codec, compress
+from kafka_actors.records.encode import Codec, compress, row_columns
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import TopicPartition
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kafka_actors.errors import MessageTooLargeError, UsageError
 from kafka_actors.records.batch import HEADER_SIZE, MAX_MILLIS, Kernel, Places, RecordRows
-from kafka_actors.records.columns import row_columns
+from kafka_actors.records.encode import row_columns
 
 
 class StickyPartitioner:

@@ -20,7 +20,7 @@ from kafka_actors.job.status import JobStatus
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
 from kafka_actors.sinks import KafkaSink, as_sink
-from kafka_actors.telemetry.settings import Settings
+from kafka_actors.telemetry.sdk import Settings
 
 from .job_options import (
     check_assignors,

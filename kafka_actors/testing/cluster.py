@@ -15,8 +15,7 @@ from types import TracebackType
 
 from .admin import ClusterAdmin
 from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
-from .node import Node, NodeFailed, PortTaken, kafka_uuid
-from .ports import free_ports
+from .node import Node, NodeFailed, PortTaken, free_ports, kafka_uuid
 from .watchdog import Watchdog
 
 TEST_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -371,6 +370,8 @@ _PROPERTIES = {
     "auto.create.topics.enable": "false",
     # Tests use shorter sessions than operators do, and no delay before the first rebalance.
     "group.initial.rebalance.delay.ms": "0",
+    # Each half second by default, which is a third of what an idle broker costs.
+    "metadata.max.idle.interval.ms": "5000",
     "group.min.session.timeout.ms": "1000",
     # A killed broker is replaced after 5 s instead of 9 s; shorter would fence live ones on a busy machine.
     "broker.heartbeat.interval.ms": "500",

@@ -13,6 +13,7 @@ from helm.chart import CHART, VERSIONS, Refused, Rendered
 from helm.image import Images, missing
 from helm.schemas import write_kubernetes, write_schemas
 from helm.tools import (
+    ACTIONLINT,
     HELM,
     KUBECONFORM,
     KUBERAY,
@@ -49,6 +50,11 @@ def helm() -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def actionlint() -> Path:
+    return _there(program(ACTIONLINT))
 
 
 @pytest.fixture(scope="session")

@@ -86,5 +86,11 @@ def test_what_the_image_is_made_of_is_what_the_wheel_needs() -> None:
     assert ignored[ignored.index("*") + 1] == "!pyproject.toml"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
-    assert allowed == {"pyproject.toml", "setup.py", project["project"]["readme"], *packages}
+    assert allowed == {
+        "pyproject.toml",
+        "setup.py",
+        "README.md",
+        *project["project"]["license-files"],
+        *packages,
+    }
     assert all(Path(ROOT, name).exists() for name in allowed)

@@ -60,7 +60,7 @@ def test_a_build_gets_what_git_has_of_the_packages_and_nothing_else(images: Imag
     )
     allowed = ("kafka_actors/", "assignors/", "pyspark_kafka_actors/")
     expected = {name for name in known.stdout.split() if name.startswith(allowed)}
-    assert images.context() == expected | {"pyproject.toml", "setup.py", "README.md"}
+    assert images.context() == expected | {"pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"}
 
 
 def test_it_has_no_compiler_no_sources_and_no_installers_leavings(files: Path, pod: Pod) -> None:

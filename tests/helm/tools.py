@@ -1,4 +1,4 @@
-"""Helm, kubeconform and the schemas of what the chart makes: `python tests/helm/tools.py` brings them into a cache.
+"""Helm, kubeconform, actionlint and the schemas of what the chart makes: `python tests/helm/tools.py` brings them into a cache.
 
 Programs are built with Go from their modules; definitions of KubeRay's and Prometheus' resources are in modules, too;
 those of Kubernetes' own come with the package kubernetes-validate.
@@ -17,6 +17,8 @@ from pathlib import Path
 from kafka_actors.testing.distribution import cache_root, locked
 
 HELM = ("helm.sh/helm/v3/cmd/helm", "v3.22.0")
+ACTIONLINT = ("github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12")
+"""Checks the workflows of the repository; built here, because here is what builds programs with Go."""
 KUBECONFORM = ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0")
 KUBERAY = ("github.com/ray-project/kuberay/ray-operator", "v1.4.2")
 """The oldest that the chart is for."""
@@ -53,7 +55,7 @@ def kubernetes_schemas() -> Path:
 
 def install() -> None:
     """Builds what isn't there yet: minutes at first. Raises `Missing`."""
-    for module in (KUBECONFORM, HELM):
+    for module in (ACTIONLINT, KUBECONFORM, HELM):
         made = program(module)
         made.parent.parent.mkdir(parents=True, exist_ok=True)
         with locked(made.parent.with_suffix(".lock")):
@@ -67,7 +69,7 @@ def install() -> None:
 def _go(*arguments: str, **more: str) -> str:
     go = shutil.which("go")
     if go is None:
-        raise Missing("Go isn't installed, which builds Helm and kubeconform")
+        raise Missing("Go isn't installed, which builds Helm, kubeconform and actionlint")
     done = subprocess.run(
         [go, *arguments], capture_output=True, text=True, env={**os.environ, **more}, check=False
     )
@@ -80,7 +82,7 @@ def main() -> int:
     try:
         install()
     except Missing as why:
-        print(f"the tests that render the Helm chart are skipped: {why}")
+        print(f"the tests of the Helm chart and of the workflows are skipped: {why}")
         # Where Go is, what can't be built is a failure of the run.
         return 1 if os.environ.get("CI") and shutil.which("go") else 0
     return 0

@@ -28,6 +28,8 @@ def _demo(*arguments: str) -> subprocess.CompletedProcess[str]:
 def _check_shown(out: str) -> None:
     """The summary has everything, and says the same as the exit code."""
     rows = [" ".join(row.split()) for row in out.splitlines()]
+    assert any("age of the backlog" in row for row in rows)
+    assert not any("latency" in row for row in rows)
     assert "orders produced 300,000" in rows
     assert any(re.match(r"orders processed 300,000 in ", row) for row in rows)
     assert any(

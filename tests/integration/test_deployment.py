@@ -24,7 +24,7 @@ import pytest
 from waiting import slow_s
 
 from kafka_actors.testing import KafkaCluster
-from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.node import free_ports
 from kafka_actors.testing.produce import Produce
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]
@@ -32,7 +32,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.kafka]
 Topic = Callable[..., str]
 
 REPOSITORY = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "setup.py", "README.md", "kafka_actors", "assignors", "pyspark_kafka_actors")
+SOURCES = (
+    *("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE"),
+    *("kafka_actors", "assignors", "pyspark_kafka_actors"),
+)
 COUNT = 100
 
 # Reads a topic in the executors, who tell where they have the package.

@@ -159,7 +159,7 @@ def test_without_the_extension_one_warning_and_the_same_answers():
 
 
 def test_the_build_survives_a_missing_compiler(tmp_path):
-    for name in ("setup.py", "pyproject.toml"):
+    for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
     leave = shutil.ignore_patterns("_kernel*.so", "_kernel.c", "__pycache__")
     shutil.copytree(ROOT / "kafka_actors", tmp_path / "kafka_actors", ignore=leave)

@@ -22,10 +22,10 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 439,
-    "modules without a test file": 117,
+    "files": 407,
+    "modules without a test file": 76,
     "numbered tests": 0,
-    "short files": 26,
+    "short files": 24,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,

@@ -23,6 +23,8 @@ WORKERS = 4
 BATCH_ROWS = 500
 SECONDS_PER_ORDER = 120e-6
 """With this, four workers take some ten seconds for 300,000 orders, and one can be killed half way."""
+LATENCY_LABEL = "age of the backlog"
+"""All orders were produced before the job starts, so the time since then is their age, and says nothing about latency."""
 KIB, MIB = 1024, 1024 * 1024
 SMALL = {"worker_buffer_bytes": 16 * MIB, "max_partition_fetch_bytes": 64 * KIB}
 """Buffers that fit any machine, and a thousand orders in a fetch, so that a worker changes partitions often."""
@@ -103,7 +105,8 @@ def _run(output: Output, cluster: DemoCluster, filled: Filled) -> DemoResult | N
     )
     output.print(f"starting a job of {WORKERS} workers on Ray, subscribed to {cluster.pattern!r}")
     began = time.monotonic()
-    with view_for(output, f"demo on {cluster.brokers}", every_s=1.0) as view:
+    title = f"demo on {cluster.brokers}"
+    with view_for(output, title, every_s=1.0, latency_label=LATENCY_LABEL) as view:
         running = start(job, view)
         if running is None:
             return None

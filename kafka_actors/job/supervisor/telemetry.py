@@ -37,7 +37,7 @@ from kafka_actors.telemetry.instruments import (
     Instrument,
 )
 from kafka_actors.telemetry.recorder import GroupRecorder, Recorder, metered
-from kafka_actors.telemetry.settings import has_meter_provider
+from kafka_actors.telemetry.sdk import has_meter_provider
 from kafka_actors.telemetry.tally import TallyPoint, TallyState, TallyTotals
 
 __all__ = ["JobTelemetry", "measure", "points_of"]

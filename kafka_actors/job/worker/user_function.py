@@ -18,7 +18,7 @@ from kafka_actors.base.callables import DroppedResults, constructed, is_async, m
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
-from kafka_actors.sinks.user import check_made
+from kafka_actors.sinks.sink import check_made
 
 from .outputs import Outputs, OutputsSpec
 

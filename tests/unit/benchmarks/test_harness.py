@@ -50,6 +50,7 @@ def consumer_none(ours: float) -> dict[str, Any]:
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(store, "RESULTS", tmp_path)
     monkeypatch.setattr(store, "README", tmp_path / "README.md")
+    monkeypatch.setattr(store, "PAGES", tmp_path)
     store.README.write_text(f"# A project\n\n{readme.BEGIN}{readme.END}")
     return tmp_path
 

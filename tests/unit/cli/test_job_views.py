@@ -5,7 +5,7 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
-from kafka_actors.cli.job_views import LineView, count, fields, line, screen
+from kafka_actors.cli.job_views import LATENCY, LineView, count, fields, line, screen
 from kafka_actors.cli.output import Output
 from kafka_actors.job import Autoscale
 from kafka_actors.job.messages import GroupState, PartitionStatus
@@ -89,7 +89,7 @@ def test_a_job_that_starts_is_shown_with_what_it_waits_for() -> None:
 def test_lines_of_a_start_come_when_something_changes_and_every_ten_seconds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    view = LineView(Output(), every_s=3.0)
+    view = LineView(Output(), 3.0, LATENCY)
     for elapsed, text in ((0.5, "x"), (2.0, "x"), (2.5, "x"), (3.0, "y"), (12.0, "y"), (13.0, "y")):
         view.show(_starting(text), elapsed)
     said = [each.split()[0] for each in capsys.readouterr().out.splitlines()]
@@ -121,6 +121,9 @@ def test_lag_in_time_and_latency_are_shown_where_they_are_known() -> None:
     known = _status([_partition(0, 42)], lag_s=3.14, latency_p50_ms=84.2, latency_p99_ms=1_310.0)
     assert "/s  lag 42 (3.1s)  latency 84ms, p99 1.3s  restarts 1" in line(known, ELAPSED_S)
     assert "/s  lag 42 (3.1s)  latency 84ms, p99 1.3s  restarts 1" in _drawn(screen(known, ELAPSED_S, 40))
+    aged = "/s  lag 42 (3.1s)  age of the backlog 84ms, p99 1.3s  restarts 1"
+    assert aged in line(known, ELAPSED_S, "age of the backlog")
+    assert aged in _drawn(screen(known, ELAPSED_S, 40, "demo", "age of the backlog"))
     assert {k: v for k, v in fields(known, ELAPSED_S).items() if k.startswith(("lag_", "latency"))} == {
         "lag_s": 3.1,
         "latency_p50_ms": 84.2,

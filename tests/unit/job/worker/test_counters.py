@@ -1,0 +1,118 @@
+"""Counters of a worker: time at work, calls in hand, ages of records, and why a partition waits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fakes.telemetry import Kept
+
+from kafka_actors.job.worker.counters import WorkerCounters
+from kafka_actors.job.worker.user_function import CallFailed
+from kafka_actors.telemetry.machines.latency import SAMPLES
+from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.types import TopicPartition
+
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def counters(recorder: Recorder | None = None) -> WorkerCounters:
+    return WorkerCounters("g", recorder or Recorder())
+
+
+def batch(*stamps_ms: int, value: bytes | None = b"abc") -> pa.RecordBatch:
+    columns = {
+        "timestamp": pa.array([stamp * 1000 for stamp in stamps_ms], pa.timestamp("us")),
+        "value": pa.array([value] * len(stamps_ms), pa.binary()),
+    }
+    return pa.record_batch(columns)
+
+
+def test_time_at_work_of_several_items_at_once_counts_once() -> None:
+    made = counters()
+    assert made.work_s(99.0) == 0.0
+    made.work_begins(10.0)
+    made.work_begins(12.0)
+    assert made.work_s(15.0) == 5.0
+    made.work_ends(16.0)
+    assert made.work_s(17.0) == 7.0, "one is still at work"
+    made.work_ends(18.0)
+    assert (made.work_s(18.0), made.work_s(99.0)) == (8.0, 8.0)
+    made.work_begins(100.0)
+    assert made.work_s(101.0) == 9.0
+
+
+def test_a_worker_is_busy_since_its_oldest_call() -> None:
+    made = counters()
+    assert made.busy_s(5.0) is None
+    made.call_began(P, 1.0)
+    made.call_began(Q, 3.0)
+    assert made.busy_s(5.0) == 4.0
+    made.call_ended(P, 5.0, None)
+    assert made.busy_s(5.0) == 2.0
+    made.call_ended(Q, 5.0, None)
+    assert made.busy_s(5.0) is None
+
+
+def test_a_partition_waits_for_a_call_or_is_retried_and_success_ends_both() -> None:
+    made = counters()
+    made.waiting(P, "waits for another call")
+    assert (made.blocked(P), made.blocked(Q)) == ("waits for another call", "")
+    made.call_began(P, 1.0)
+    assert made.blocked(P) == ""
+    failure = CallFailed(ValueError("no"), 7, 9)
+    made.call_ended(P, 2.0, failure)
+    made.retrying(P, failure)
+    assert made.blocked(P) == "retrying: offset 7, ValueError"
+    made.call_began(P, 3.0)
+    assert made.blocked(P).startswith("retrying"), "until it has succeeded"
+    made.call_ended(P, 4.0, None)
+    assert made.blocked(P) == ""
+
+
+def test_partitions_of_other_workers_wait_for_nothing_here() -> None:
+    made = counters()
+    made.waiting(P, "waits")
+    made.retrying(Q, CallFailed(ValueError("no"), 7, 9))
+    made.forget([P, Q])
+    assert (made.blocked(P), made.blocked(Q)) == ("", "")
+
+
+def test_records_and_bytes_of_their_values_are_counted_with_their_age() -> None:
+    made = counters()
+    made.processed(P, batch(9_000, 9_000, 4_000), now_s=10.0)
+    assert (made.records, made.value_bytes) == (3, 9)
+    assert sum(made.latency.counts.values()) == 3
+    made.processed(P, batch(), now_s=10.0)
+    assert made.records == 3
+
+
+def test_a_record_without_a_timestamp_has_no_age_but_counts() -> None:
+    made = counters()
+    made.processed(P, batch(-1, -1, value=None), now_s=10.0)
+    assert (made.records, made.value_bytes) == (2, 0)
+
+
+def test_ages_are_those_of_some_records_that_lie_evenly_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, taken = counters(), []
+    monkeypatch.setattr(made.latency, "take", lambda ages, rows: taken.append((list(ages), rows)))
+    rows = 10 * SAMPLES
+    made.processed(P, batch(*range(rows)), now_s=rows / 1000)
+    ((ages, counted),) = taken
+    assert counted == rows
+    assert len(ages) == SAMPLES
+    gaps = {round(older - younger) for older, younger in pairwise(ages)}
+    assert gaps == {10}, "each tenth record"
+
+
+def test_the_duration_of_a_call_and_its_error_are_recorded() -> None:
+    kept: Any = Kept()
+    made = counters(kept)
+    made.call_began(P, 1.0)
+    made.call_ended(P, 3.5, CallFailed(ValueError("no"), 0, 0))
+    made.call_began(P, 4.0)
+    made.call_ended(P, 4.5, None)
+    found = {dict(attributes).get("error.type"): values for (_, attributes), values in kept.values.items()}
+    assert found == {"ValueError": [2.5], None: [0.5]}

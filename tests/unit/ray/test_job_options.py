@@ -1,0 +1,132 @@
+"""Arguments of `Job`, one by one: what is accepted, and the error that names the option."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_actors.config import JobConfig
+from kafka_actors.errors import ConfigError
+from kafka_actors.ray import job_options
+
+DEFAULTS = {"topics": None, "group_id": None, "on_error": "fail", "workers": 1}
+
+
+@pytest.mark.parametrize(
+    ("unknown", "why"),
+    [
+        (
+            {"max_poll_interval_ms": 5},
+            r"is no argument of Job; give it as config=\{'max_poll_interval_ms': …\}",
+        ),
+        ({"topcs": "t"}, "is not an option; did you mean 'topics'"),
+        ({"zzz_qqq": 1}, "is not an option$"),
+        ({"enable_auto_commit": True}, "enable_auto_commit"),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_advice(unknown: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        job_options.check_names(DEFAULTS, unknown, None)
+
+
+def test_an_argument_of_job_in_config_is_sent_to_its_place_but_one_that_is_both_is_fine() -> None:
+    with pytest.raises(ConfigError, match="workers: is an argument of Job; give it there"):
+        job_options.check_names(DEFAULTS, {}, {"workers": 3})
+    assert "group_id" in JobConfig.__struct_fields__
+    job_options.check_names(DEFAULTS, {}, {"group_id": "g", "max_poll_interval_ms": 5})
+
+
+def test_config_wins_over_an_argument_that_nobody_gave_and_over_no_other() -> None:
+    given = {"group_id": None, "on_error": "skip", "workers": 1}
+    merged = job_options.explicit_arguments(DEFAULTS, {"group.id": "g", "on_error": "fail"}, **given)
+    assert merged == {"on_error": "skip", "workers": 1}
+    assert job_options.explicit_arguments(DEFAULTS, None, **given) == given
+
+
+@pytest.mark.parametrize(
+    ("topics", "pattern", "found"),
+    [
+        ("t", None, ["t"]),
+        (["b", "a"], None, ["a", "b"]),
+        ((t for t in "ba"), None, ["a", "b"]),
+        (None, "a.*", None),
+    ],
+)
+def test_topics_are_names_or_a_pattern(topics: Any, pattern: Any, found: Any) -> None:
+    assert job_options.checked_topics(topics, pattern) == found
+
+
+@pytest.mark.parametrize(
+    ("topics", "pattern", "why"),
+    [
+        (None, None, "topics: give exactly one"),
+        ("t", "t", "topics: give exactly one"),
+        ([], None, "topics: is empty"),
+        (["a b"], None, "topics: has 'a b'"),
+        (None, 5, "pattern: is 5"),
+        (None, "(", "pattern: .*not a regular expression"),
+    ],
+)
+def test_topics_that_cant_be(topics: Any, pattern: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        job_options.checked_topics(topics, pattern)
+
+
+def test_dead_letters_need_a_topic_and_a_topic_needs_dead_letters() -> None:
+    assert job_options.checked_dead_letter_topic("dead_letter", "d") == "d"
+    assert job_options.checked_dead_letter_topic("fail", None) is None
+    for on_error, topic, why in (
+        ("dead_letter", None, "is missing"),
+        ("skip", "d", "without on_error='dead_letter'"),
+        ("dead_letter", "a b", "has 'a b'"),
+    ):
+        with pytest.raises(ConfigError, match=f"dead_letter_topic: .*{why}"):
+            job_options.checked_dead_letter_topic(on_error, topic)
+
+
+def test_the_status_address_is_a_text() -> None:
+    assert job_options.parsed_status_address(None) is None
+    assert job_options.parsed_status_address(":8000") == ("localhost", 8000)
+    for broken in (8000, "localhost", ":http"):
+        with pytest.raises(ConfigError, match="status_address"):
+            job_options.parsed_status_address(broken)
+
+
+def test_a_name_isnt_empty() -> None:
+    assert [job_options.checked_name(name) for name in (None, "orders")] == [None, "orders"]
+    for broken in ("", "  ", 5):
+        with pytest.raises(ConfigError, match=r"name: is .*accepts a name that is not empty"):
+            job_options.checked_name(broken)
+
+
+def test_resources_are_rays_and_their_amounts_finite_numbers_from_0() -> None:
+    assert job_options.checked_resources(None) == {}
+    accepted = {"num_gpus": 0.5, "memory": 0, "resources": {"fpga": 1}}
+    assert job_options.checked_resources(accepted) == accepted
+
+
+@pytest.mark.parametrize(
+    ("resources", "why"),
+    [
+        ("gpu", "is 'gpu'.*accepts a dict"),
+        ({"gpus": 1}, "has 'gpus': accepts"),
+        ({"num_gpus": -1}, "num_gpus=-1"),
+        ({"num_gpus": True}, "num_gpus=True"),
+        ({"num_cpus": "2"}, "num_cpus='2'"),
+        ({"memory": float("inf")}, "memory=inf"),
+        ({"memory": float("nan")}, "memory=nan"),
+        ({"resources": {"fpga": -1}}, r"resources\['fpga'\]=-1"),
+    ],
+)
+def test_resources_that_ray_would_refuse_later(resources: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"resources_per_worker: .*{why}"):
+        job_options.checked_resources(resources)
+
+
+@pytest.mark.parametrize("option", ["partition_assignment_strategy", "worker_assignor"])
+def test_an_unknown_assignor_is_named_by_its_option(option: str) -> None:
+    job_options.check_assignors(JobConfig())
+    value = ["rnage"] if option == "partition_assignment_strategy" else "rnage"
+    with pytest.raises(ConfigError, match=f"{option}: .*rnage"):
+        job_options.check_assignors(JobConfig(**{option: value}))  # type: ignore[arg-type]

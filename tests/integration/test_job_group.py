@@ -95,13 +95,16 @@ def stop_does_not_wait_for_a_member_that_holds_up_a_rebalance(scene):
         30,
         "a rebalance that waits",
     )
+    until(lambda: scene.status().group.state == "joining", 30, "the job to wait in it, too")
     began = time.monotonic()
     scene.running.stop(timeout=20)
     took = this_run().quiet_s(began, time.monotonic())
     print(f"stopped in {took:.1f} s")
     assert took <= 5 + 5, "drain_timeout_ms, and to leave"
     assert scene.running.status().state == "stopped"
-    assert scene.cluster.describe_group(scene.group).state == "PreparingRebalance", "it still waits"
+    group = scene.cluster.describe_group(scene.group)
+    assert group.state == "PreparingRebalance", "it still waits"
+    assert len(group.members) == 2, "the job has left it, and not only given up"
     silent.close()
 
 
@@ -180,6 +183,7 @@ def test_a_second_job_comes_and_goes_and_a_named_job_that_is_deployed_anew_moves
     before = scene.cluster.generations(scene.group)[-1]
     second.send(signal.SIGTERM)
     assert second.wait(30) == 0
+    assert len(scene.cluster.describe_group(scene.group).members) == 1, "it has left: no session has to end"
     until(lambda: share(scene) == 12, 20, "all partitions after one job has stopped")
     scene.flowing()
     assert scene.cluster.generations(scene.group)[-1] == before + 1, "one rebalance"

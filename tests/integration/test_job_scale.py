@@ -9,12 +9,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 
 def test_one_job_grows_shrinks_and_pauses_and_repeats_nothing(scene):
-    """Workers 2 to 6 to 3, then a pause."""
+    """Workers 2 to 6 to 4, then a pause. From 6 to 3 also an assignor that knows no holders would move no more than has to."""
     scene.start(workers=2)
     scene.under_load()
     scene.spread(2)
     generation = scene.status().group.generation
-    for workers in (6, 3):
+    for workers, most in ((6, 8), (4, 4)):
         before = scene.owners()
         scene.running.scale(workers)
         scene.spread(workers, 60)
@@ -22,7 +22,7 @@ def test_one_job_grows_shrinks_and_pauses_and_repeats_nothing(scene):
         after = scene.owners()
         moved = [p for p in after if before[p] != after[p]]
         print(f"{len(moved)} of 12 partitions moved for {workers} workers")
-        assert len(moved) <= {6: 8, 3: 6}[workers], "more than had to"
+        assert len(moved) <= most, "more than had to"
         until(lambda n=workers: len(scene.pids("worker")) == n, 20, "the retired workers' ends")
     assert scene.status().group.generation == generation
     assert {e.pid for e in scene.journal.entries()} > scene.worker_pids()

@@ -1,5 +1,6 @@
 """Starts of jobs: what keeps one from starting is said in one clear line; a detached job goes on without its driver."""
 
+import asyncio
 import json
 import signal
 import socket
@@ -95,7 +96,8 @@ async def test_a_bootstrap_address_where_nobody_listens_is_named(looking):
     address = f"127.0.0.1:{refused_port()}"
     actor = looking(address, ["t"])
     with pytest.raises(NoBrokersAvailable) as failed:
-        await actor.begin(1.0)
+        async with asyncio.timeout(slow_s(3)):  # it has one second
+            await actor.begin(1.0)
     assert address in one_line(failed.value)
     assert address in await actor.waits_for()
 

@@ -389,6 +389,21 @@ def test_leaving_drains_first_and_then_says_so(dialogue, tp):
     assert d.poll(100.0) == []
 
 
+@pytest.mark.parametrize("state", [S.JOINING, S.SYNCING])
+def test_leaving_waits_for_no_rebalance(dialogue, state):
+    d = dialogue()
+    d.stable("t-0")
+    d.poll(3.0)
+    d.error(GroupApi.HEARTBEAT, 27)
+    if state is S.SYNCING:
+        d.joined(2)
+    assert d.member.state is state
+    d.member.leave(d.now, 10.0)
+    d.poll()
+    d.member.on_released(d.take(RevokePartitions)[0].token, d.now)
+    assert d.poll() == ["LeaveGroup"], "whatever other members still have to answer"
+
+
 def test_leaving_ends_by_its_deadline_even_with_no_coordinator(dialogue):
     d = dialogue()
     d.stable("t-0")

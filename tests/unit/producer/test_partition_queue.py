@@ -87,6 +87,21 @@ def test_nothing_is_sent_to_a_new_leader_before_the_old_one_answered():
     assert send(made, node=2) == [b]
 
 
+def test_without_idempotence_too_what_is_on_the_wire_is_answered_before_a_new_leader_or_another_attempt():
+    """No broker would put them in order."""
+    a, b, c = batch(), batch(), batch()
+    made = PartitionQueue(TP, idempotent=False, window=5)
+    made.waiting.extend([a, b])
+    assert send(made, node=1) == [a, b]
+    made.waiting.append(c)
+    assert made.sendable(0.0, 2) is None
+    made.answered(a)
+    made.again(a, 0.0, doubtful=True)
+    assert made.sendable(0.0, 1) is None
+    acknowledge(made, b)
+    assert send(made, node=2) == [a, c]
+
+
 def test_after_a_failure_all_is_sent_again_in_order_once_the_wire_is_empty():
     a, b, c = batch(), batch(), batch()
     made = queue_of(a, b, c)

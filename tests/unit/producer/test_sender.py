@@ -24,6 +24,7 @@ from kafka_actors.producer.machines.sender import (
     Sender,
     SenderOptions,
     SettledBatch,
+    produce_request,
 )
 from kafka_actors.types import TopicPartition
 
@@ -102,6 +103,20 @@ def test_a_request_stays_below_its_limit_but_takes_one_batch_of_any_size():
     assert [o.batches for o in drain(sender(a, c)).orders] == [[a], [c]]
     huge = batch(A, size=5000)
     assert [o.batches for o in drain(sender(huge)).orders] == [[huge]]
+
+
+def test_a_request_has_each_batch_under_its_producer_id_epoch_and_sequence():
+    class Sealing(Content):
+        def seal(self, producer_id, epoch, sequence):
+            return f"{producer_id} {epoch} {sequence}".encode()
+
+    batches = [batch(), batch(), batch(C)]
+    for one in batches:
+        one.content = Sealing(10, 100)
+    first, second = drain(sender(*batches, known=True)).orders
+    requests = [produce_request(order, acks=-1, timeout_ms=5000) for order in (first, second)]
+    sealed = [[p.records for t in r.topic_data for p in t.partition_data] for r in requests]
+    assert sealed == [[b"7 0 0", b"7 0 0"], [b"7 0 10"]]
 
 
 def test_a_node_has_no_more_requests_than_the_window():

@@ -61,7 +61,7 @@ class Member:
         return 3
 
     async def close(self, autocommit, leave, timeout_ms):
-        self.closed_within_ms = timeout_ms
+        self.closed_within_ms, self.left = timeout_ms, leave
 
 
 async def ends_of_nothing(partitions):
@@ -636,6 +636,16 @@ async def stopped(coordinator, member, processed):
     await coordinator.stop(leave=True)
     committing.cancel()
     return coordinator.status()
+
+
+@pytest.mark.parametrize("leave", [True, False])
+def test_a_stop_leaves_the_group_or_keeps_its_place_as_it_was_told(leave):
+    async def scenario():
+        coordinator, member = await made(None)
+        await coordinator.stop(leave)
+        assert member.left is leave
+
+    asyncio.run(scenario())
 
 
 def test_a_stop_names_the_partitions_whose_last_commits_no_broker_has_confirmed(monkeypatch):

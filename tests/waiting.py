@@ -1,4 +1,4 @@
-"""Waits of tests: until something is so, until a process has ended, and how long any other wait may last.
+"""Waits of tests: until something is so, until a process has ended or stopped, and how long any other wait may last.
 
 Seconds are those of a quiet machine everywhere here. A wait that only bounds a hang holds on a machine `SLOWEST` times as slow; a promise in
 seconds is held by the pace that was measured meanwhile (see `pace`).
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 
+import psutil
 from pace import this_run
 
 SLOWEST = 10
@@ -77,6 +80,21 @@ def until_ended(
     """Waits for the end of a process and returns its exit code; fails after `seconds` with its log."""
     until(lambda: process.poll() is not None, seconds, f"the end of process {process.pid}", shown=log)
     return process.wait()
+
+
+def suspend(*pids: int) -> float:
+    """Sends SIGSTOP to processes, and waits until all of them have stopped: on a busy machine they run on for a while, and may still answer.
+    Returns the `time.monotonic` of the first signal."""
+    at = time.monotonic()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for process in map(psutil.Process, pids):
+        until(
+            lambda process=process: process.status() == psutil.STATUS_STOPPED,
+            5,
+            f"process {process.pid} to stop",
+        )
+    return at
 
 
 @contextlib.contextmanager

@@ -67,13 +67,13 @@ def offsets_of(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
             raise UsageError(
                 f"can't commit {tp.topic}-{tp.partition} at {value!r}: give an offset, or OffsetAndMetadata"
             )
-        given = OffsetAndMetadata(offset_of(parts[0], tp, "commit"), *parts[1:])
-        epoch = _whole(given.leader_epoch)
-        if not isinstance(given.metadata, str) or epoch is None:
+        offset = OffsetAndMetadata(offset_of(parts[0], tp, "commit"), *parts[1:])
+        epoch = _whole(offset.leader_epoch)
+        if not isinstance(offset.metadata, str) or epoch is None:
             raise UsageError(
-                f"can't commit {tp.topic}-{tp.partition} with {given!r}: metadata is a str, leader_epoch an int"
+                f"can't commit {tp.topic}-{tp.partition} with {offset!r}: metadata is a str, leader_epoch an int"
             )
-        found[tp] = OffsetAndMetadata(given.offset, given.metadata, epoch)
+        found[tp] = OffsetAndMetadata(offset.offset, offset.metadata, epoch)
     return found
 
 

@@ -28,7 +28,7 @@ class Misfit(NamedTuple):
     """Signature of a callable, and Python's text about why the arguments don't fit it."""
 
     signature: inspect.Signature
-    said: str
+    reason: str
 
 
 def is_async(target: Any) -> bool:
@@ -120,8 +120,8 @@ def unpicklable(target: Any, dumps: Dumps) -> str | None:
         name, part, error = found
         path.append(name)
         above.append(part)
-    said = str(error).strip().partition("\n")[0] or type(error).__name__
-    return f"{' in '.join(reversed(path))}: {said}" if path else said
+    message = str(error).strip().partition("\n")[0] or type(error).__name__
+    return f"{' in '.join(reversed(path))}: {message}" if path else message
 
 
 def _failure(value: Any, dumps: Dumps) -> Exception | None:

@@ -129,7 +129,7 @@ def _attribute(module: ModuleType, name: str, target: str) -> Any:
 def _called(function: Any, target: str) -> Any:
     if (wrong := misfit(function)) is not None:
         raise UsageError(
-            f"{target}() can't be called: {wrong.said}; it has to be a function without arguments"
+            f"{target}() can't be called: {wrong.reason}; it has to be a function without arguments"
         )
     try:
         return function()

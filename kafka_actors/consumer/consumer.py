@@ -19,7 +19,7 @@ from kafka_actors.net import ListedOffset
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .consumer_session import ConsumerSession, Pattern, Topics
-from .cursor import Cursor
+from .delivery import Cursor
 from .message import Message, messages_of
 from .operations import BaseConsumer
 from .options import ConsumerOptions

@@ -165,19 +165,19 @@ class ConsumerIO:
         """Starts fetching, from the committed offsets if there are any."""
         if not partitions:
             return
-        origins: Mapping[TopicPartition, CommittedStart] = {}
+        committed_starts: Mapping[TopicPartition, CommittedStart] = {}
         if self.config.group_id is not None:
-            origins = await (await self._use_group()).fetch_origins(partitions)
+            committed_starts = await (await self._use_group()).fetch_committed_starts(partitions)
         self._epoch += 1
         starts = {}
         for tp in partitions:
-            origin = origins.get(tp, CommittedStart())
+            committed = committed_starts.get(tp, CommittedStart())
             starts[tp] = PartitionStart(
                 epoch=(0, self._epoch),
-                offset=origin.offset,
-                leader_epoch=origin.leader_epoch,
+                offset=committed.offset,
+                leader_epoch=committed.leader_epoch,
                 from_start=self._is_new(tp),
-                topic_id=origin.topic_id,
+                topic_id=committed.topic_id,
             )
         self.fetcher.assign(starts)
 

@@ -23,14 +23,12 @@ from kafka_actors.config import ConsumerConfig, build, resolved
 from kafka_actors.errors import ConfigError, KafkaActorsError, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.events import Event, EventSink, log_event
 from kafka_actors.fetch import Fetcher
-from kafka_actors.telemetry.events import counting
-from kafka_actors.telemetry.recorder import GroupRecorder, metered
+from kafka_actors.telemetry.recorder import GroupRecorder, counting, metered
 from kafka_actors.types import TopicPartition
 
 from .consumer_io import BEHIND_CONNECTING, ConsumerIO
 from .delivery import Delivery
-from .poll_tasks import PollTasks
-from .rebalance import ConsumerRebalanceListener, Partitions
+from .rebalance import ConsumerRebalanceListener, Partitions, PollTasks
 from .waiting import Block, CallLimit, Done, Notify, Steps
 
 log = logging.getLogger(__name__)

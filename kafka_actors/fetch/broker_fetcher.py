@@ -201,10 +201,10 @@ class BrokerFetcher:
         best = channel.versions.pick(FetchRequest)
         request, version = self._session.request(best, wait=wait_ms > 0)
         self._correlation_id += 1
-        out = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
+        request_bytes = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
         limit_ms = self._config.request_timeout_ms + wait_ms
         began = self._clock()
-        channel.send(out, timeout_ms=limit_ms)
+        channel.send(request_bytes, timeout_ms=limit_ms)
         self._hand_over()  # the response before, while the broker works on this request
         data = channel.receive(timeout_ms=limit_ms)
         self._used = self._clock()

@@ -15,9 +15,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
+from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, ClientError, KafkaActorsError, NodeNotReadyError
 from kafka_actors.events import Event, EventSink
+from kafka_actors.telemetry.attributes import Attributes, of_operation, of_server, with_error
+from kafka_actors.telemetry.instruments import FETCH_BYTES, FETCH_FAILURES, GROUP, OPERATION_DURATION
+from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
 from .lookups import LookupClient, carry_out
@@ -25,8 +29,7 @@ from .machines.fetch_machine import FetchAction, FetchMachine
 from .machines.positions import EpochValidation
 from .machines.pull_stream import PullToSend
 from .machines.resets import OffsetLookup
-from .messages import Outcome, Pull
-from .telemetry import FetchTelemetry
+from .messages import FetchReply, Outcome, Pull
 
 logger = logging.getLogger(__name__)
 
@@ -287,12 +290,12 @@ class FetchDriver:
         self.soon()
 
     async def _validate(self, validations: list[EpochValidation]) -> None:
-        asked = {tp: (current, epoch) for tp, _, current, epoch in validations}
+        epochs = {tp: (current, epoch) for tp, _, current, epoch in validations}
         answers: Mapping[TopicPartition, Any]
         try:
-            answers = await self._lookups.offsets_for_leader_epoch(asked)
+            answers = await self._lookups.offsets_for_leader_epoch(epochs)
         except KafkaActorsError as error:
-            answers = dict.fromkeys(asked, error)
+            answers = dict.fromkeys(epochs, error)
         with self._lock:
             for tp, version, _, _ in validations:
                 answer = answers[tp]
@@ -303,3 +306,28 @@ class FetchDriver:
                 )
                 self._machine.on_epoch_end(tp, version, found, self._clock())
         self.soon()
+
+
+class FetchTelemetry:
+    """Records the metrics of one fetcher. Brokers that it doesn't know yet are measured without their address."""
+
+    def __init__(self, recorder: Recorder, group_id: str | None) -> None:
+        self._recorder = recorder
+        self._group = ((GROUP, group_id or ""),)
+        self._operation = of_operation("fetch", group_id)
+        self._servers: dict[int, Attributes] = {}
+
+    def follow(self, snapshot: ClusterSnapshot) -> None:
+        """Takes over the addresses of the brokers."""
+        self._servers = {broker: of_server(b.host, b.port) for broker, b in snapshot.brokers.items()}
+
+    def fetched(self, broker: int, reply: FetchReply) -> None:
+        """Counts a response."""
+        server = self._servers.get(broker, ())
+        self._recorder.add(FETCH_BYTES, reply.size, (*self._group, *server))
+        self._recorder.record(OPERATION_DURATION, reply.seconds, (*self._operation, *server))
+
+    def failed(self, broker: int, error: Exception) -> None:
+        """Counts a pull that was not answered."""
+        of_failure = with_error((*self._group, *self._servers.get(broker, ())), error)
+        self._recorder.add(FETCH_FAILURES, 1, of_failure)

@@ -21,13 +21,12 @@ from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
 from .decoding import AHEAD, valid_chunks
-from .fetch_driver import FetchDriver, RecordSource
+from .fetch_driver import FetchDriver, FetchTelemetry, RecordSource
 from .lookups import LookupClient
 from .machines.buffer import FetchedBytes
 from .machines.fetch_machine import FetchMachine
 from .machines.partition_state import CommitPosition, FetchProgress, LookupPurpose, PartitionStart
 from .messages import Epoch
-from .telemetry import FetchTelemetry
 
 
 class Fetcher:

@@ -3,12 +3,12 @@
 from .base_coordinator import BaseCoordinator
 from .commit_sender import CommitCallback
 from .consumer_coordinator import AutoCommitTask, ConsumerCoordinator, default_offset_commit_callback
+from .coordinator_channels import GroupBroker, GroupClient
 from .heartbeat import Heartbeat, HeartbeatTask
-from .machines.member_states import MemberState
+from .machines.member_core import MemberState
 from .machines.topic_ids import CommittedStart
 from .metrics import ConsumerCoordinatorMetrics, GroupCoordinatorMetrics
 from .offset_fetcher import fetch_offsets_of_groups
-from .ports import GroupBroker, GroupClient
 from .rebalance_listener import IgnoreRebalances, RebalanceListener
 
 __all__ = [

@@ -16,17 +16,15 @@ from kafka_actors.metrics import Metrics
 from kafka_actors.protocol import DescribeGroupsRequest
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
+from .coordinator_channels import GroupClient
 from .heartbeat import Heartbeat, HeartbeatTask
-from .listener_calls import ListenerCall
-from .machines.embedded_protocol import EmbeddedProtocol, GroupConfig
+from .machines.embedded_protocol import EmbeddedProtocol, GroupConfig, OpaqueAssignment
 from .machines.member import ClassicMember
+from .machines.member_core import MemberState
 from .machines.member_events import LosePartitions, MemberAction, RevokePartitions, TakePartitions
-from .machines.member_states import MemberState
-from .machines.opaque_assignment import OpaqueAssignment
-from .member_driver import LEAVE_TIMEOUT, MemberDriver
+from .member_driver import LEAVE_TIMEOUT, ListenerCall, MemberDriver
 from .metrics import GroupCoordinatorMetrics
 from .options import FROM_CONFIG, GROUP_OPTIONS, defaults_of, group_config, read_options
-from .ports import GroupClient
 
 __all__ = ["BaseCoordinator"]
 

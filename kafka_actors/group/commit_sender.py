@@ -13,7 +13,7 @@ from kafka_actors.telemetry.attributes import Attributes
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .commit_metadata import pack, unpack
-from .coordinator_channels import LOST_CONNECTION
+from .coordinator_channels import LOST_CONNECTION, GroupClient
 from .machines.commits import CommitQueue
 from .machines.member_events import GroupRequest, Partitions
 from .machines.ownership import Ownership
@@ -28,7 +28,6 @@ from .machines.pending_commits import (
 )
 from .machines.topic_ids import TopicIds, without
 from .member_driver import MemberDriver
-from .ports import GroupClient
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,9 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .base_coordinator import BaseCoordinator
 from .commit_sender import CommitCallback, CommitSender, Offsets, default_offset_commit_callback
+from .coordinator_channels import GroupClient
 from .machines.embedded_protocol import GroupConfig
+from .machines.member_core import MemberState
 from .machines.member_events import (
     LosePartitions,
     MemberAction,
@@ -28,7 +30,6 @@ from .machines.member_events import (
     RevokePartitions,
     TakePartitions,
 )
-from .machines.member_states import MemberState
 from .machines.ownership import Ownership, has_mixed_protocols
 from .machines.pending_commits import Results
 from .machines.topic_ids import CommittedStart
@@ -36,7 +37,6 @@ from .machines.unread_partitions import PartitionUnread, UnreadWatch
 from .metrics import ConsumerCoordinatorMetrics
 from .offset_fetcher import GroupOffsets
 from .options import CONSUMER_OPTIONS, defaults_of, read_strategies
-from .ports import GroupClient
 from .rebalance_listener import IgnoreRebalances, RebalanceCalls, RebalanceListener
 from .subscribed_topics import SubscribedTopics
 
@@ -293,7 +293,7 @@ class ConsumerCoordinator(BaseCoordinator):
         """
         return await self._offsets.committed(partitions, timeout_ms)
 
-    async def fetch_origins(
+    async def fetch_committed_starts(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedStart]:
         """Returns where these partitions are to be taken on. Waits and raises as `fetch_committed_offsets`."""

@@ -1,20 +1,77 @@
-"""The connections of a member to its group's coordinator, and a task for each request over them."""
+"""Connections of a member to its group's coordinator, and a task for each request over them.
+
+`GroupClient` and `GroupBroker` are what a coordinator needs of connections and metadata: Protocols, so that it depends on no
+network and no actor.
+
+Some requests changed their shape over the versions. Machines make the newest shape. Which version applies shows when the request
+is encoded, which fails, with nothing sent, where a version lacks a field; then the next older shape is tried.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, NodeNotReadyError
+from msgspec.structs import replace
+
+from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot
+from kafka_actors.cluster.future import Future
+from kafka_actors.errors import DisconnectedError, EncodeError, KafkaTimeoutError, NodeNotReadyError
+from kafka_actors.protocol import FindCoordinatorRequest, LeaveGroupRequest, OffsetFetchRequest
+from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestTopic
 from kafka_actors.telemetry.attributes import Attributes, of_server
 
 from .machines.error_actions import GroupApi
 from .machines.member_events import CoordinatorNode, GroupChannel, GroupRequest
-from .ports import GroupBroker, GroupClient
-from .request_versions import send_in_some_shape
+
+
+class GroupBroker(Protocol):
+    """Connections of one member to one broker: a main channel, an offsets channel, and one for each further
+    `connection_id`. `net.BrokerChannels` is one."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    async def connect(self) -> None: ...
+
+    async def open_channel(self, connection_id: str) -> None: ...
+
+    def close_channel(self, connection_id: str) -> None: ...
+
+    async def request(
+        self,
+        message: Any,
+        *,
+        connection_id: str | None = None,
+        offsets_channel: bool = False,
+        timeout_ms: float | None = None,
+    ) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class GroupClient(Protocol):
+    """A client of the cluster, as `net.KafkaClient` is one."""
+
+    @property
+    def cluster(self) -> ClusterMetadata: ...
+
+    @property
+    def snapshot(self) -> ClusterSnapshot: ...
+
+    def least_loaded_node(self) -> int | None: ...
+
+    def tracks(self, topic: str) -> bool: ...
+
+    def add_topic(self, topic: str) -> Future[ClusterMetadata]: ...
+
+    async def send(self, node_id: int, request: Any, *, timeout_ms: float | None = None) -> Any: ...
+
+    async def open_broker(self, node_id: int, host: str, port: int) -> GroupBroker: ...
+
 
 Deliver = Callable[[GroupRequest, object], object]
 
@@ -126,3 +183,44 @@ class CoordinatorChannels:
 
 
 LOST_CONNECTION = DisconnectedError("the connection to the coordinator was given up")
+
+
+def shapes(request: Any) -> list[Any]:
+    """Returns the request and its older shapes, newest first.
+
+    A request about several groups has no older shape: those before are about one.
+    """
+    if isinstance(request, FindCoordinatorRequest) and len(request.coordinator_keys) == 1:
+        return [request, FindCoordinatorRequest(key=request.coordinator_keys[0], key_type=request.key_type)]
+    if isinstance(request, LeaveGroupRequest) and len(request.members) == 1:
+        old = LeaveGroupRequest(group_id=request.group_id, member_id=request.members[0].member_id)
+        return [request, old]
+    if isinstance(request, OffsetFetchRequest) and len(request.groups) == 1:
+        return [request, *_older_offset_fetch(request)]
+    return [request]
+
+
+def _older_offset_fetch(request: OffsetFetchRequest) -> list[OffsetFetchRequest]:
+    group = request.groups[0]
+    topics = None
+    if group.topics is not None:
+        topics = [
+            OffsetFetchRequestTopic(name=t.name, partition_indexes=t.partition_indexes) for t in group.topics
+        ]
+    before_8 = OffsetFetchRequest(
+        group_id=group.group_id, topics=topics, require_stable=request.require_stable
+    )
+    # A broker before 2.5 knows no pending transactions here; what it answers is stable or nothing.
+    before_7 = [replace(before_8, require_stable=False)] if request.require_stable else []
+    return [before_8, *before_7]
+
+
+async def send_in_some_shape(send: Callable[[Any], Awaitable[Any]], request: Any) -> Any:
+    """Returns the response to the newest shape that can be encoded. Raises what `send` raises for the last one tried."""
+    *newer, oldest = shapes(request)
+    for shape in newer:
+        try:
+            return await send(shape)
+        except EncodeError:
+            continue
+    return await send(oldest)

@@ -11,6 +11,7 @@ from kafka_actors.errors import EncodeError, KafkaActorsError, KafkaTimeoutError
 from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
+from .coordinator_channels import GroupClient, send_in_some_shape
 from .machines.error_actions import ErrorAction, GroupApi, judge
 from .machines.member_events import GroupChannel
 from .machines.offset_fetch import (
@@ -25,13 +26,11 @@ from .machines.topic_ids import (
     Ids,
     TopicIds,
     as_committed,
+    committed_starts,
     of_this_cluster,
-    origins,
     outdated,
 )
 from .member_driver import MemberDriver
-from .ports import GroupClient
-from .request_versions import send_in_some_shape
 
 Found = dict[TopicPartition, OffsetAndMetadata | None]
 
@@ -84,29 +83,29 @@ class OffsetFetcher:
         """Sends one request. Returns False where something is missing and worth another one."""
         request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
         broker = self._channels.broker
-        asked = self._driver.now()
+        sent_at = self._driver.now()
         try:
             committed = read_offset_fetch(
                 await self._channels.ask(request, self._patience.seconds * 1000, GroupChannel.OFFSET_FETCH),
                 self._config.group_id,
             )
-            self._patience.answered(self._driver.now() - asked)
+            self._patience.answered(self._driver.now() - sent_at)
             if committed.error is not None:
                 raise committed.error
         except Exception as error:
             if isinstance(error, KafkaTimeoutError):
                 self._patience.unanswered()
-            self._judge(error, broker, asked)
+            self._judge(error, broker, sent_at)
             return False
         for tp, offset in committed.offsets.items():
             found[tp] = offset
         for refused in committed.errors.values():
-            self._judge(refused, broker, asked)
+            self._judge(refused, broker, sent_at)
         return not committed.errors
 
-    def _judge(self, error: Exception, broker: object, asked: float) -> None:
+    def _judge(self, error: Exception, broker: object, sent_at: float) -> None:
         heard_at = self._driver.last_acknowledged
-        verdict = judge(GroupApi.OFFSET_FETCH, error, alive=heard_at is not None and heard_at >= asked)
+        verdict = judge(GroupApi.OFFSET_FETCH, error, alive=heard_at is not None and heard_at >= sent_at)
         if verdict is ErrorAction.REDISCOVER:
             if self._channels.broker is broker:  # else another one has been found meanwhile
                 self._driver.coordinator_lost(error)
@@ -145,10 +144,10 @@ class GroupOffsets:
     async def starts(
         self, partitions: Iterable[TopicPartition], *, loss_is_fatal: bool
     ) -> dict[TopicPartition, CommittedStart]:
-        """Does what `ConsumerCoordinator.fetch_origins` says."""
+        """Does what `ConsumerCoordinator.fetch_committed_starts` says."""
         wanted = [TopicPartition(*tp) for tp in partitions]
         found, ids = await self._fetch(wanted, None)
-        return origins(wanted, found, ids, self._topic_ids, loss_is_fatal=loss_is_fatal)
+        return committed_starts(wanted, found, ids, self._topic_ids, loss_is_fatal=loss_is_fatal)
 
     async def refresh(
         self, assigned: Callable[[], Collection[TopicPartition]], timeout_ms: float | None

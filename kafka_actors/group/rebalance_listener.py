@@ -8,10 +8,9 @@ from typing import Protocol
 from kafka_actors.events import EventSink, PartitionsAssigned, PartitionsLost, PartitionsRevoked
 from kafka_actors.types import TopicPartition
 
-from .listener_calls import ListenerCall
 from .machines.member_events import LosePartitions, Partitions, RevokePartitions
 from .machines.unread_partitions import UntakenPartitions
-from .member_driver import LEAVE_TIMEOUT, MemberDriver
+from .member_driver import LEAVE_TIMEOUT, ListenerCall, MemberDriver
 
 
 class RebalanceListener(Protocol):

@@ -13,12 +13,12 @@ from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import EventSink, PatternMatchesNothing
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
+from .coordinator_channels import GroupClient
 from .machines.assignment import TopicsView, choose, group_topics, perform_assignment
 from .machines.member_events import Partitions
 from .machines.ownership import Ownership
 from .machines.topic_ids import TopicIds
 from .member_driver import MemberDriver
-from .ports import GroupClient
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kafka_actors.telemetry.logs import LogOrigin
-from kafka_actors.telemetry.settings import Settings
+from kafka_actors.telemetry.sdk import Settings
 
 __all__ = ["ProcessSetup", "Wiring"]
 

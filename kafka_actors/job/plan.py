@@ -9,7 +9,7 @@ import msgspec
 
 from kafka_actors.config import JobConfig
 from kafka_actors.telemetry.logs import LogOrigin
-from kafka_actors.telemetry.settings import Settings
+from kafka_actors.telemetry.sdk import Settings
 
 from .actor_setup import ProcessSetup
 from .autoscale import Autoscale

@@ -8,8 +8,8 @@ from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
     from kafka_actors.base.io_thread import IoThread
-    from kafka_actors.reference.broker import Broker
-    from kafka_actors.reference.partition_requests import (
+    from kafka_actors.reference.broker import (
+        Broker,
         MemberAssignment,
         PartitionFetchRequest,
         PartitionOffsetCommitRequest,
@@ -39,13 +39,13 @@ _HOMES = {
     "KafkaClient": "client",
     "LATEST": "kafka_actors.types",
     "ListedOffset": "offsets",
-    "MemberAssignment": "kafka_actors.reference.partition_requests",
+    "MemberAssignment": "kafka_actors.reference.broker",
     "OFFSETS_CHANNEL": "broker_channels",
     "OffsetLookups": "offsets",
-    "PartitionFetchRequest": "kafka_actors.reference.partition_requests",
-    "PartitionOffsetCommitRequest": "kafka_actors.reference.partition_requests",
-    "PartitionOffsetFetchRequest": "kafka_actors.reference.partition_requests",
-    "PartitionOffsetRequest": "kafka_actors.reference.partition_requests",
+    "PartitionFetchRequest": "kafka_actors.reference.broker",
+    "PartitionOffsetCommitRequest": "kafka_actors.reference.broker",
+    "PartitionOffsetFetchRequest": "kafka_actors.reference.broker",
+    "PartitionOffsetRequest": "kafka_actors.reference.broker",
 }
 
 __all__ = [

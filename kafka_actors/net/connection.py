@@ -26,8 +26,7 @@ from kafka_actors.protocol.schema import Request, Response
 
 from .connect import SocketOptions, connect
 from .frame_protocol import FrameProtocol
-from .handshake import handshake
-from .machines.api_versions import ApiVersionTable
+from .machines.api_versions import ApiVersionTable, handshake
 from .machines.framing import MAX_RESPONSE_BYTES
 from .machines.releases import limit_of
 from .machines.sasl import renew_at

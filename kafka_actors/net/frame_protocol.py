@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
 
-from .handshake import advance
+from .machines.api_versions import advance
 from .machines.framing import MAX_HANDSHAKE_BYTES, FrameBuffer
 
 T = TypeVar("T")

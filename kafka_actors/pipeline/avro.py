@@ -36,16 +36,16 @@ _LOGICAL: dict[str, Any] = {
 _MAGIC = 0
 
 
-def parse_avro(stage: str, given: Any) -> tuple[dict[str, Any], pa.Schema]:
+def parse_avro(stage: str, schema: Any) -> tuple[dict[str, Any], pa.Schema]:
     """Parses an Avro schema: returns it as a dict, and its columns. Raises `ConfigError`, naming the stage."""
-    if isinstance(given, str):
+    if isinstance(schema, str):
         try:
-            given = json.loads(given)
+            schema = json.loads(schema)
         except ValueError as error:
             raise ConfigError(stage, f"schema: is no Avro schema in JSON: {error}") from None
-    if not isinstance(given, Mapping) or given.get("type") != "record":
-        raise ConfigError(stage, f"schema: is {kind_of(given)}: accepts an Avro schema of type record")
-    avro = _without_uuid(given)
+    if not isinstance(schema, Mapping) or schema.get("type") != "record":
+        raise ConfigError(stage, f"schema: is {kind_of(schema)}: accepts an Avro schema of type record")
+    avro = _without_uuid(schema)
     try:
         schema = pa.schema(_Named().fields(avro))
     except _Refused as refused:
@@ -56,11 +56,15 @@ def parse_avro(stage: str, given: Any) -> tuple[dict[str, Any], pa.Schema]:
     return avro, schema
 
 
-def checked_id(stage: str, given: Any) -> int | None:
+def checked_id(stage: str, schema_id: Any) -> int | None:
     """The id of a schema in a registry. Raises `ConfigError` for one that is no unsigned 32-bit number."""
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**32):
-        return given
-    raise ConfigError(stage, f"schema_id is {given!r}, {kind_of(given)}: accepts a number from 0 to 2^32 - 1")
+    if schema_id is None or (
+        isinstance(schema_id, int) and not isinstance(schema_id, bool) and 0 <= schema_id < 2**32
+    ):
+        return schema_id
+    raise ConfigError(
+        stage, f"schema_id is {schema_id!r}, {kind_of(schema_id)}: accepts a number from 0 to 2^32 - 1"
+    )
 
 
 class _Refused(Exception):

@@ -75,25 +75,25 @@ def entries(column: Any) -> tuple[Any, Any]:
 def check_cast(column: Array, made: Array) -> None:
     """Raises `ValueError` where a cast from `column` to `made` has changed a value: a timestamp to a date, 2 to true, a large
     number to infinity. Rounding of floats is allowed, and fields that a struct lacks are ignored."""
-    given, wanted = column.type, made.type
+    source, wanted = column.type, made.type
     types = pa.types
-    if types.is_timestamp(given) and types.is_time(wanted):
-        raise ValueError(f"{given} has a date, too")
-    if types.is_timestamp(given) and types.is_date(wanted):
+    if types.is_timestamp(source) and types.is_time(wanted):
+        raise ValueError(f"{source} has a date, too")
+    if types.is_timestamp(source) and types.is_date(wanted):
         _same(column, made, "has a time of day")
-    elif types.is_boolean(wanted) and (types.is_integer(given) or types.is_floating(given)):
+    elif types.is_boolean(wanted) and (types.is_integer(source) or types.is_floating(source)):
         _same(column, made, "is neither 0 nor 1")
-    elif types.is_floating(given) and types.is_floating(wanted) and wanted.bit_width < given.bit_width:
+    elif types.is_floating(source) and types.is_floating(wanted) and wanted.bit_width < source.bit_width:
         _check_finite(column, made)
-    elif types.is_struct(given) and types.is_struct(wanted):
+    elif types.is_struct(source) and types.is_struct(wanted):
         if column.null_count:  # the fields of a null struct may hold anything
             column, made = column.drop_null(), made.drop_null()
         for field in wanted:
-            if given.get_field_index(field.name) >= 0:
+            if source.get_field_index(field.name) >= 0:
                 check_cast(column.field(field.name), made.field(field.name))
-    elif is_list(given) and is_list(wanted):
+    elif is_list(source) and is_list(wanted):
         check_cast(column.flatten(), made.flatten())
-    elif types.is_map(given) and types.is_map(wanted):
+    elif types.is_map(source) and types.is_map(wanted):
         for ours, theirs in zip(entries(column), entries(made), strict=True):
             check_cast(ours, theirs)
 

@@ -105,12 +105,13 @@ def _hint(name: str, names: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"
 
 
-def checked_expression(stage: str, given: Any) -> Expression:
+def checked_expression(stage: str, argument: Any) -> Expression:
     """The argument, if it is a pyarrow expression. Raises `ConfigError` otherwise."""
-    if isinstance(given, pc.Expression):
-        return given
+    if isinstance(argument, pc.Expression):
+        return argument
     raise ConfigError(
-        stage, f"is given {given!r}, {kind_of(given)}: accepts expressions such as pc.field('amount') > 0"
+        stage,
+        f"is given {argument!r}, {kind_of(argument)}: accepts expressions such as pc.field('amount') > 0",
     )
 
 

@@ -1,21 +1,191 @@
-"""Fused stages: the Arrow stages that run in one process, one after the other on each batch that is read."""
+"""Fused stages: the Arrow stages that run in one process, one after the other on each batch that is read.
+
+A `StageGuard` keeps the errors of one stage: a user's function is called again, then the batch is bisected until the failing
+records are known, which become `FailedRecord`s, or the stage raises a `StageError`, as its `on_error` says.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from .check import CheckedStage
-from .failures import FailedRecord, once
+from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
+from kafka_actors.base.bisect import Bisection
+from kafka_actors.errors import StageError
+from kafka_actors.events import Event, RecordsDeadLettered, RecordsSkipped
+
+from .casts import CastError, one_line
+from .engines import CheckedStage
 from .rows import StageRows, rows_of
-from .stage_guard import StageGuard
 from .stage_steps import DecodeStep, RawTextStep, StageStep, make
+from .stages import OnError
+
+
+class FailedRecord(NamedTuple):
+    """Record that a stage could not process, by its number in the batch that was read, with the reason."""
+
+    record: int
+    stage: str
+    reason: str
+
+
+def once(failures: list[FailedRecord]) -> list[FailedRecord]:
+    """The first failure of each record, in the order of records: several rows of one record may fail."""
+    first: dict[int, FailedRecord] = {}
+    for failure in failures:
+        first.setdefault(failure.record, failure)
+    return [first[record] for record in sorted(first)]
+
+
+def of_policy(
+    failures: Sequence[FailedRecord], policies: Mapping[str, OnError], policy: OnError
+) -> list[FailedRecord]:
+    """Failures in stages with this policy; `policies` are by stage name."""
+    return [f for f in failures if policies[f.stage] == policy]
+
+
+def events_of(
+    failures: Sequence[FailedRecord], source: pa.RecordBatch, dead_letter_topic: str | None = None
+) -> Iterator[Event]:
+    """Events for records of `source` that failed, one for each stage and partition: dead-lettered to a topic, or skipped."""
+    where = _place(source)
+    for (stage, topic, partition), same in groupby(sorted(failures, key=where), key=where):
+        found = list(same)
+        first, last = (source.column("offset")[f.record].as_py() for f in (found[0], found[-1]))
+        message = f"stage {stage}: {len(found)} records, the first: {found[0].reason}"
+        if dead_letter_topic is None:
+            yield RecordsSkipped(topic, partition, first, last, message)
+        else:
+            yield RecordsDeadLettered(topic, partition, first, last, len(found), dead_letter_topic, message)
+
+
+def _place(source: pa.RecordBatch) -> Callable[[FailedRecord], tuple[str, str, int]]:
+    topics, partitions = source.column("topic"), source.column("partition")
+
+    def place(failure: FailedRecord) -> tuple[str, str, int]:
+        topic, partition = topics[failure.record].as_py(), partitions[failure.record].as_py()
+        return failure.stage, topic or "", -1 if partition is None else partition
+
+    return place
+
 
 logger = logging.getLogger(__name__)
+
+FAILURES = (Exception, SystemExit)
+"""Errors that count as ones of the user's code."""
+
+
+class StageGuard:
+    """One stage with its `on_error` policy. Under "skip" and "dead_letter" it adds records that fail to the list `failures`."""
+
+    def __init__(
+        self,
+        name: str,
+        policy: OnError,
+        retries: int,
+        made: StageStep | DecodeStep | RawTextStep,
+        sleep: Callable[[float], object],
+    ) -> None:
+        self.name = name
+        self.made = made
+        self._policy = policy
+        self._retries = retries
+        self._sleep = sleep
+
+    def run(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> list[StageRows]:
+        """Runs the stage on rows. Raises `StageError` under "fail"."""
+        if isinstance(self.made, (DecodeStep, RawTextStep)):
+            return [self._decoded(self.made, rows, source, failures)]
+        return self._guarded(self.made, rows, source, failures)
+
+    def _decoded(
+        self,
+        made: DecodeStep | RawTextStep,
+        rows: StageRows,
+        source: pa.RecordBatch,
+        failures: list[FailedRecord],
+    ) -> StageRows:
+        decoded, failed = made.run(rows)
+        if failed and self._policy == "fail":
+            record, reason = failed[0]
+            raise stage_error(self.name, source, record, record, 1, reason)
+        failures += (FailedRecord(record, self.name, reason) for record, reason in failed)
+        return decoded
+
+    def _guarded(
+        self, made: StageStep, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]
+    ) -> list[StageRows]:
+        attempt = 1
+        while True:
+            try:
+                return made.run(rows, source)
+            except FAILURES as error:
+                permanent = not made.retriable or isinstance(error, CastError)
+                if attempt <= self._retries and not permanent:
+                    self._log_retry(error, attempt)
+                    self._sleep(exponential_backoff(attempt, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S))
+                    attempt += 1
+                    continue
+                if self._policy == "fail":
+                    records = rows.records(source.num_rows)
+                    raise stage_error(
+                        self.name, source, int(records[0]), int(records[-1]), attempt, _text_of(error)
+                    ) from error
+                return self._bisected(made, rows, source, failures, error)
+
+    def _bisected(
+        self,
+        made: StageStep,
+        rows: StageRows,
+        source: pa.RecordBatch,
+        failures: list[FailedRecord],
+        error: BaseException,
+    ) -> list[StageRows]:
+        """Runs halves of the rows until single rows fail; in order, so that the output is in order."""
+        found: list[StageRows] = []
+        bisection = Bisection(rows.batch.num_rows)
+        if bisection.part is None:
+            failures += self._failed(rows, source, error)
+        while (part := bisection.part) is not None:
+            half = rows.slice(*part)
+            try:
+                found += made.run(half, source)
+                bisection.succeeded()
+            except FAILURES as again:
+                if bisection.failed():
+                    failures += self._failed(half, source, again)
+        return found
+
+    def _failed(
+        self, rows: StageRows, source: pa.RecordBatch, error: BaseException
+    ) -> Iterator[FailedRecord]:
+        return (FailedRecord(int(r), self.name, _text_of(error)) for r in rows.records(source.num_rows))
+
+    def _log_retry(self, error: BaseException, attempt: int) -> None:
+        logger.warning(
+            "stage %s failed (%s); retry %d of %d", self.name, _text_of(error), attempt, self._retries
+        )
+
+
+def _text_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
+def stage_error(
+    stage: str, source: pa.RecordBatch, first: int, last: int, attempts: int, reason: str
+) -> StageError:
+    """The error of a stage on the records with these numbers in the batch that was read."""
+    topic = source.column("topic")[first].as_py()
+    if topic is None:
+        return StageError(stage, "", -1, -1, -1, attempts, reason)
+    partition = source.column("partition")[first].as_py()
+    begin, end = (source.column("offset")[record].as_py() for record in (first, last))
+    return StageError(stage, topic, partition, begin, end, attempts, reason)
 
 
 class StageOutput(NamedTuple):

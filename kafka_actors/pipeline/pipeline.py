@@ -11,11 +11,9 @@ from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
 
 from . import stages as s
-from .arguments import bare, called, checked_function, checked_items, named
 from .avro import checked_id, parse_avro
-from .check import CheckedPipeline, check
-from .definition import Definition
-from .engines import engine, explain
+from .definition import Definition, bare, called, checked_function, checked_items, named
+from .engines import CheckedPipeline, check, engine, explain
 from .expressions import checked_expression
 from .schemas import as_schema, is_struct
 from .source import producer_options, read_kafka
@@ -66,8 +64,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
 
         Options are Kafka's, with underscores, or in `config={…}` with dots or underscores: see `JobConfig`.
         """
-        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        return cls(source=read_kafka(topics, pattern, config, given))
+        keywords = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
+        return cls(source=read_kafka(topics, pattern, config, keywords))
 
     # ------------------------------------------------------------ decoders
 
@@ -128,7 +126,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
             stage, {**dict(zip(columns, columns, strict=True)), **named_columns}, names=True
         )
         # An item without a name gets one when the columns are known: a dot may be part of a column's name.
-        items = tuple((None if name in columns else name, given) for name, given in checked)
+        items = tuple((None if name in columns else name, item) for name, item in checked)
         return self._with(s.Select, stage, on_error, items=items)
 
     def with_columns(
@@ -270,10 +268,10 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         stage = named(name, f"write_kafka({topic})" if topic else "write_kafka")
         if format not in ("json", "columns"):
             raise ConfigError(stage, f"format is {format!r}: accepts 'json' or 'columns'")
-        given = producer_options(stage, config, options)
+        checked = producer_options(stage, config, options)
         if topic is not None:
             check_topic(topic, stage)
-        return self._with(s.WriteKafka, stage, on_error, topic=topic, format=format, options=given)
+        return self._with(s.WriteKafka, stage, on_error, topic=topic, format=format, options=checked)
 
     def write_parquet(
         self,

@@ -49,12 +49,12 @@ def read_kafka(
         raise ConfigError("topics", f"is {topics!r}: accepts the name of a topic, or several")
     if names is not None:
         check_topics(names)
-    given = {name: value for name, value in options.items() if value is not None}
+    present = {name: value for name, value in options.items() if value is not None}
     for name in _SET_ON_PIPELINE:
-        if name in given or (isinstance(config, Mapping) and name in config):
+        if name in present or (isinstance(config, Mapping) and name in config):
             raise ConfigError(name, f"is no option of the source: give it to the pipeline, .{_SET_BY[name]}")
-    build(JobConfig, config, **given)
-    return ReadKafka(topics=names, pattern=pattern, options=convert(JobConfig, config, **given))
+    build(JobConfig, config, **present)
+    return ReadKafka(topics=names, pattern=pattern, options=convert(JobConfig, config, **present))
 
 
 _SET_BY = {"on_error": "on_error(…), or to a stage", "retries": "on_error(…, retries=…)"}

@@ -15,10 +15,9 @@ from kafka_actors.errors import kind_of
 
 from .avro import avro_reader, parse_avro
 from .casts import CastError, Failure, batch_of, cast_to
-from .check import CheckedStage
-from .decode import Decode, each_decoder, json_decoder
+from .decode import Decode, each_decoder, getters_of, json_decoder, row_getters, row_type
+from .engines import CheckedStage
 from .expressions import evaluate, uses_kafka
-from .json_types import getters_of, row_getters, row_type
 from .rows import KAFKA, NO_RECORD, Numbers, StageRows, with_kafka
 from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
 
@@ -135,8 +134,8 @@ class CallStep:
     def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
         if not rows.batch.num_rows:
             return []
-        given = rows.with_kafka(source) if self._kafka else rows.batch
-        result = self._made(given)
+        argument = rows.with_kafka(source) if self._kafka else rows.batch
+        result = self._made(argument)
         self._nothing.returned(result is not None)
         batches = list(batches_of(result, "it"))
         if self._kafka:
@@ -186,13 +185,13 @@ class CallRowsStep(CallStep):
         return [StageRows(batch_of(found, self._schema), np.repeat(rows.origin, counts))]
 
 
-def _rows_in(given: Any) -> Iterable[Any]:
+def _rows_in(result: Any) -> Iterable[Any]:
     """The rows that a function returned for a row. Raises `TypeError` for a dict alone, whose iteration would give its keys."""
-    if given is None:
+    if result is None:
         return ()
-    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)):
-        return given
-    raise TypeError(f"it returned {kind_of(given)}: give several rows, [row], or None")
+    if isinstance(result, Iterable) and not isinstance(result, (str, bytes, Mapping)):
+        return result
+    raise TypeError(f"it returned {kind_of(result)}: give several rows, [row], or None")
 
 
 def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[StageRows]:
@@ -235,8 +234,8 @@ def make(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:
     if isinstance(stage, Filter):
         return FilterStep(stage, before)
     if isinstance(stage, Select):
-        if all(isinstance(given, str) and given in before.names for _, given in stage.items):
-            return SelectColumnsStep([given for _, given in stage.items], behind)
+        if all(isinstance(column, str) and column in before.names for _, column in stage.items):
+            return SelectColumnsStep([column for _, column in stage.items], behind)
         return ComputeStep(stage.expressions(before), before, behind)
     if isinstance(stage, WithColumns):
         return ComputeStep(dict(stage.items), before, behind)

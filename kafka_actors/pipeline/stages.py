@@ -16,8 +16,8 @@ import pyarrow as pa
 from kafka_actors.errors import ConfigError
 
 from .avro import avro_reader, parse_avro
+from .decode import row_type
 from .expressions import readable, reference, types_of
-from .json_types import row_type
 from .rows import KAFKA
 from .schemas import as_schema
 
@@ -121,21 +121,23 @@ class Select(Stage, frozen=True, kw_only=True, eq=False):
         types = types_of(self.name, list(expressions.values()), columns)
         return pa.schema(
             [
-                _selected_field(columns, given, name, kind)
-                for name, (_, given), kind in zip(expressions, self.items, types, strict=True)
+                _selected_field(columns, expression, name, kind)
+                for name, (_, expression), kind in zip(expressions, self.items, types, strict=True)
             ]
         )
 
     def expressions(self, columns: pa.Schema) -> dict[str, Any]:
         """Expressions by the names of the columns that they make. Raises `ConfigError` for a duplicate name and for `_kafka`."""
         found: dict[str, Any] = {}
-        for item_name, given in self.items:
-            name = _last_part(given, columns) if item_name is None else item_name
+        for item_name, expression in self.items:
+            name = _last_part(expression, columns) if item_name is None else item_name
             if name in found:
                 raise ConfigError(self.name, f"names the column {name!r} twice")
             if name == KAFKA:
                 raise ConfigError(self.name, f"{name!r} can't be a column's name")
-            found[name] = reference(self.name, given, columns) if isinstance(given, str) else given
+            found[name] = (
+                reference(self.name, expression, columns) if isinstance(expression, str) else expression
+            )
         return found
 
 
@@ -144,10 +146,10 @@ def _last_part(path: str, columns: pa.Schema) -> str:
     return path if path in columns.names else path.rpartition(".")[2]
 
 
-def _selected_field(columns: pa.Schema, given: Any, name: str, kind: Any) -> Any:
+def _selected_field(columns: pa.Schema, expression: Any, name: str, kind: Any) -> Any:
     """The field of a selected column: a column that is only chosen, not computed, stays NOT NULL."""
-    chosen = isinstance(given, str) and given in columns.names
-    return pa.field(name, kind, columns.field(given).nullable if chosen else True)
+    chosen = isinstance(expression, str) and expression in columns.names
+    return pa.field(name, kind, columns.field(expression).nullable if chosen else True)
 
 
 class WithColumns(Stage, frozen=True, kw_only=True, eq=False):

@@ -129,11 +129,11 @@ class ProducerIO:
         Raises the topic's error, `KafkaTimeoutError`."""
         cluster = self.client.cluster
         known = cluster.partitions_for_topic(topic)
-        asked, began = False, self._clock()
+        refreshed, began = False, self._clock()
         if began < self._missing.get(topic, began):
             raise _missing(topic)
-        while not known or (partition not in known and not asked):
-            asked = True
+        while not known or (partition not in known and not refreshed):
+            refreshed = True
             if self.intake.refusal is not None:
                 raise UsageError(self.intake.refusal)
             update = cluster.request_update() if self.client.tracks(topic) else self.client.add_topic(topic)

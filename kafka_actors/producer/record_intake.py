@@ -19,15 +19,13 @@ from kafka_actors.records.batch import (
     Places,
     RecordRows,
 )
-from kafka_actors.records.columns import row_columns
 from kafka_actors.records.compression import CODECS
-from kafka_actors.records.encode import Codec, compress
+from kafka_actors.records.encode import Codec, compress, row_columns
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import TopicPartition
 
 from .futures import BatchResult
-from .machines.accumulator import Accumulator
-from .machines.batch import ProducerBatch
+from .machines.batch import Accumulator, ProducerBatch
 
 FIRST_BYTES = 1024
 """Bytes reserved for a batch that is begun by a single record."""

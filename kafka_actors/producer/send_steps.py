@@ -24,9 +24,9 @@ from kafka_actors.records.batch import MAX_MILLIS
 from kafka_actors.types import TopicPartition
 
 from .futures import BatchFuture, RecordFuture
-from .machines.sticky_partitioner import StickyPartitioner
 from .producer_io import ProducerIO
 from .routing import (
+    StickyPartitioner,
     by_topic,
     highest_partition,
     malformed_timestamp,

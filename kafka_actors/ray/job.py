@@ -20,7 +20,7 @@ from kafka_actors.job.status import JobStatus
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
 from kafka_actors.sinks import KafkaSink, as_sink
-from kafka_actors.telemetry.settings import Settings
+from kafka_actors.telemetry.sdk import Settings
 
 from .job_options import (
     check_assignors,
@@ -139,16 +139,16 @@ class Job:
         """Checks the options together, and makes the parts of the plan that depend on several. Raises `ConfigError`."""
         config = self.config
         self._page_at = parsed_status_address(self.status_address)
-        letters = checked_dead_letter_topic(config.on_error, self.dead_letter_topic)
-        if letters is not None:
-            check_dlq_topic(letters, "dead_letter_topic", self.topics, self.pattern)
+        dead_letter_topic = checked_dead_letter_topic(config.on_error, self.dead_letter_topic)
+        if dead_letter_topic is not None:
+            check_dlq_topic(dead_letter_topic, "dead_letter_topic", self.topics, self.pattern)
         if (
             isinstance(sink := self._sink, KafkaSink)
             and sink.topic
             and "bootstrap_servers" not in sink.options
         ):
             check_results(sink.topic, "sink", self.topics, self.pattern)
-        outputs = OutputsSpec(self._sink, letters)
+        outputs = OutputsSpec(self._sink, dead_letter_topic)
         self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
         if self.until not in (None, "latest"):
             raise ConfigError("until", f"is {self.until!r}: accepts None or 'latest'")
@@ -157,8 +157,8 @@ class Job:
         if config.group_id is None:
             raise ConfigError("group_id", "is required")
         if config.batch_linger_ms and config.batch_rows is None:
-            said = f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full"
-            raise ConfigError("batch_linger_ms", said)
+            reason = f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full"
+            raise ConfigError("batch_linger_ms", reason)
         check_assignors(config)
 
     def changed(

@@ -51,8 +51,10 @@ def explicit_arguments(defaults: Mapping[str, Any], config: Any, **arguments: An
     """Returns the arguments, without those that have their default value and are options in `config`."""
     if not isinstance(config, Mapping):
         return arguments
-    there = {str(name).replace(".", "_") for name in config}
-    return {name: value for name, value in arguments.items() if name not in there or value != defaults[name]}
+    configured = {str(name).replace(".", "_") for name in config}
+    return {
+        name: value for name, value in arguments.items() if name not in configured or value != defaults[name]
+    }
 
 
 def checked_topics(topics: str | Iterable[str] | None, pattern: Any) -> list[str] | None:

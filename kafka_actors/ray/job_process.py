@@ -49,7 +49,7 @@ class StatusPage:
         """Starts to serve. Raises `ConfigError` if its address can't be listened on."""
         listening = listen("status_address", *self._address)
         self._thread = IoThread("kafka-actors-status")
-        await self._there(self._server.start(listening))
+        await self._in_page_thread(self._server.start(listening))
         self._report.page = _url_of(listening)
         self._report.page_node = ray.util.get_node_ip_address()
         self._tasks.create_task(self._look())
@@ -58,11 +58,11 @@ class StatusPage:
         """Ends the page. Safe to call at any time, and twice."""
         await self._tasks.ended()
         if (thread := self._thread) is not None:
-            await self._there(self._server.close())
+            await self._in_page_thread(self._server.close())
             self._thread = None
             await asyncio.to_thread(thread.stop)
 
-    async def _there(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _in_page_thread(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine on the page's own thread."""
         assert self._thread is not None  # open() has made it
         await asyncio.wrap_future(self._thread.submit(work))
@@ -70,20 +70,20 @@ class StatusPage:
     async def _look(self) -> None:
         """Feeds the page once a second. While the coordinator doesn't answer one request stays pending, and the rest is shown."""
         loop = asyncio.get_running_loop()
-        asking: asyncio.Task[None] | None = None
+        request: asyncio.Task[None] | None = None
         try:
             while True:
                 began = loop.time()
-                if asking is None or asking.done():
-                    asking = asyncio.ensure_future(self._ask())
-                await asyncio.wait({asking}, timeout=INTERVAL_S / 2)
+                if request is None or request.done():
+                    request = asyncio.ensure_future(self._request_status())
+                await asyncio.wait({request}, timeout=INTERVAL_S / 2)
                 self._site.look(self._report.shown(), self._report.seen())
                 await asyncio.sleep(max(0.0, INTERVAL_S - (loop.time() - began)))
         finally:
-            if asking is not None:
-                asking.cancel()
+            if request is not None:
+                request.cancel()
 
-    async def _ask(self) -> None:
+    async def _request_status(self) -> None:
         try:
             await self._report.status()
         except Exception as error:

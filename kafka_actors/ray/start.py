@@ -1,8 +1,12 @@
-"""Start of a job: connects to Ray, claims the name, and runs the supervisor in this process or in a job actor."""
+"""Start of a job: looks for a broker, connects to Ray, claims the name, and runs the supervisor in this process or in a job actor.
+
+Ray takes seconds to start, so brokers are looked for before it (`check_cluster`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -11,24 +15,27 @@ from ray.actor import ActorHandle
 
 from kafka_actors.base.callables import unpicklable
 from kafka_actors.base.io_thread import IoThread
+from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import ConfigError, KafkaTimeoutError
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
-from kafka_actors.job.supervisor.start_progress import Each, log_waits
+from kafka_actors.job.supervisor.supervisor import Each, log_waits
 from kafka_actors.job.supervisor.telemetry import measure
+from kafka_actors.net import KafkaClient
 from kafka_actors.ray.actors.actor import resource_of
 
 from .actors.job_actor import claim_name, find_detached, find_job, names_of_jobs
-from .broker_check import check_cluster
 from .cluster import connect_to_ray, known_cluster, use_ray
 from .control import ActorControl, LocalControl
 from .job import Job
-from .job_lookup import DriverPage, name_among, page_from
 from .job_process import JobProcess
-from .running_job import RunningJob
+from .running_job import DriverPage, RunningJob, name_among, page_from
 from .sigterm import sigterm_exits
 
-__all__ = ["attach_job", "job_to_watch", "start_job"]
+__all__ = ["attach_job", "check_cluster", "job_to_watch", "start_job"]
+
+logger = logging.getLogger(__name__)
+
 
 EACH_S = 0.5
 GIVE_UP_S = 5.0
@@ -59,21 +66,21 @@ def _start_here(
     measure(plan, resource_of(plan.config.group_id or "", plan.name or "", "supervisor"))
     thread = IoThread("kafka-actors-supervisor")
 
-    async def made() -> JobProcess:
+    async def create_process() -> JobProcess:
         return JobProcess(plan)
 
-    async def launched() -> asyncio.Task[None]:
+    async def begin() -> asyncio.Task[None]:
         return asyncio.ensure_future(job_process.start())
 
-    job_process = thread.run(made())
-    starting = thread.run(launched())
+    job_process = thread.run(create_process())
+    starting = thread.run(begin())
 
-    async def looked_at() -> JobStatus | None:
+    async def next_status() -> JobStatus | None:
         await asyncio.wait([starting], timeout=EACH_S)
         return None if starting.done() else job_process.supervisor.report.shown()
 
     try:
-        while (status := thread.run(looked_at())) is not None:
+        while (status := thread.run(next_status())) is not None:
             each(status)
         thread.run(_result_of(starting))
     except BaseException:
@@ -141,3 +148,31 @@ def _check_process(plan: JobPlan) -> None:
     for option, value in users:
         if (why := unpicklable(value, ray.cloudpickle.dumps)) is not None:
             raise ConfigError(option, f"can't be sent to the workers: {why}")
+
+
+LOOK_S = 1.0
+"""Time for the brokers to answer. After it the job starts nevertheless, and its actors wait for them."""
+
+
+def check_cluster(config: JobConfig) -> None:
+    """Connects to a broker once, from the machine where the job will run; logs why none answers yet.
+
+    Raises errors that don't go away by waiting: `ConfigError` (also for a reference to a missing variable or file),
+    `AuthenticationError`, and `NoBrokersAvailable` where each bootstrap server is an unknown host or no Kafka broker.
+    """
+    thread = IoThread("kafka-actors-broker-check")
+    try:
+        thread.run(_connected(config))
+    finally:
+        thread.stop()
+
+
+async def _connected(config: JobConfig) -> None:
+    client = KafkaClient(resolved(config))
+    try:
+        async with asyncio.timeout(LOOK_S):
+            await client.bootstrap(timeout_ms=60_000)
+    except TimeoutError:
+        logger.warning("no broker answers yet: %s", client.trouble())
+    finally:
+        await client.close()

@@ -1,9 +1,11 @@
-"""`encode`: record batches of format v2 from Arrow columns."""
+"""`encode`: record batches of format v2 from Arrow columns; `row_columns`: the columns of a producer's users, of many types, as the
+few types that are written.
+"""
 
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import cramjam
 import numpy as np
@@ -11,13 +13,136 @@ import numpy.typing as npt
 import pyarrow as pa
 import zstandard
 
-from .batch import CONTROL, HEADER_SIZE, MAX_BINARY, TIMESTAMP_TYPE, TRANSACTIONAL, Kernel
-from .columns import row_columns
+from .batch import (
+    CONTROL,
+    HEADER_SIZE,
+    MAX_BINARY,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+    BinaryColumn,
+    HeadersColumn,
+    Kernel,
+    RowColumns,
+)
 from .compression import CODECS
 from .kernel import ACTIVE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+Array: TypeAlias = Any  # pyarrow publishes no types of its own
+
+_WIDE = (pa.large_binary(), pa.large_string())
+_PLAIN = (pa.binary(), pa.string(), *_WIDE)
+
+
+def row_columns(
+    batch: pa.RecordBatch, default_timestamp: int, deltas: npt.NDArray[np.int64] | None = None
+) -> RowColumns:
+    """Returns the columns `key`, `value`, `headers` and `timestamp` of a batch, each of which may be missing.
+
+    Keys and values are binary or text, headers a list of structs of a text `key` and a binary `value`, timestamps
+    of any unit or integers in milliseconds; where one is null it is `default_timestamp`, in milliseconds. Raises
+    `TypeError` with the column's name for any other type, `OverflowError` for a timestamp beyond 64 bits.
+    """
+    return RowColumns(
+        batch.num_rows,
+        _binary(_column(batch, "key"), "key"),
+        _binary(_column(batch, "value"), "value"),
+        _headers(_column(batch, "headers")),
+        _timestamps(_column(batch, "timestamp"), default_timestamp),
+        deltas,
+    )
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Array | None:
+    at = batch.schema.get_field_index(name)
+    if at < 0:
+        if batch.schema.names.count(name) > 1:
+            raise TypeError(f"there is more than one column {name}")
+        return None
+    column = batch.column(at)
+    return None if pa.types.is_null(column.type) else column
+
+
+def _binary(array: Array | None, name: str) -> BinaryColumn | None:
+    if array is None:
+        return None
+    if array.type not in _PLAIN:
+        array = _cast_to_binary(array, name)
+    validity, offsets, data = array.buffers()
+    if offsets is None:
+        return None  # no rows
+    return BinaryColumn(
+        validity if array.null_count else None, offsets, data, array.offset, array.type in _WIDE
+    )
+
+
+def _cast_to_binary(array: Array, name: str) -> Array:
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    views = [getattr(pa.types, check, lambda _: False) for check in ("is_binary_view", "is_string_view")]
+    if kind not in _PLAIN and not pa.types.is_fixed_size_binary(kind) and not any(v(kind) for v in views):
+        raise TypeError(
+            f"column {name} is {array.type}: it must be binary or string; cast it to what is to be sent"
+        )
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.cast(pa.large_binary())
+
+
+def _headers(array: Array | None) -> HeadersColumn | None:
+    if array is None:
+        return None
+    if pa.types.is_map(array.type):
+        key, value = array.keys, array.items
+    elif pa.types.is_list(array.type) and pa.types.is_struct(array.type.value_type):
+        key, value = _fields(array)
+    else:
+        raise TypeError(
+            f"column headers is {array.type}: it must be list<struct<key: string, value: binary>>"
+        )
+    validity, offsets, *_ = array.buffers()
+    keys, values = _binary(key, "headers.key"), _binary(value, "headers.value")
+    if offsets is None or keys is None:
+        return None  # no rows, or no header in any of them
+    if key.null_count:
+        raise TypeError("column headers: a header's key is null")
+    nothing = BinaryColumn(pa.py_buffer(bytes(len(value) // 8 + 1)), keys.offsets, None, 0, False)
+    return HeadersColumn(
+        validity if array.null_count else None, offsets, array.offset, keys, values or nothing
+    )
+
+
+def _fields(array: Array) -> tuple[Array, Array]:
+    """Returns keys and values of all headers, from the first on, whatever the array's own offset is."""
+    element = array.values
+    names = [field.name for field in element.type]
+    if sorted(names) != ["key", "value"]:
+        raise TypeError(f"column headers has the fields {', '.join(names)}: they must be key and value")
+    return element.field(names.index("key")), element.field(names.index("value"))
+
+
+def _timestamps(array: Array | None, default: int) -> npt.NDArray[np.int64] | None:
+    if array is None:
+        return None
+    if pa.types.is_timestamp(array.type):
+        divisor, factor = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000_000, 1)}[
+            array.type.unit
+        ]
+        array = array.view(pa.int64())
+    elif pa.types.is_integer(array.type):
+        divisor, factor = 1, 1
+    else:
+        raise TypeError(f"column timestamp is {array.type}: it must be a timestamp, or int64 in milliseconds")
+    plain: npt.NDArray[np.int64] = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    if factor > 1 and len(plain) and max(int(plain.max()), -int(plain.min())) * factor >= 2**63:
+        raise OverflowError("column timestamp has seconds beyond 64 bits of milliseconds")
+    # Rounded down as Spark does it: also before 1970.
+    millis = plain // divisor if divisor > 1 else plain * factor
+    if array.null_count:
+        millis = np.where(array.is_null().to_numpy(zero_copy_only=False), default, millis)
+    return np.ascontiguousarray(millis)
+
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 

@@ -1,14 +1,19 @@
-"""pykafka's `Broker`: a method for each kind of request to one broker."""
+"""pykafka's `Broker`: a method for each kind of request to one broker, and the objects that its methods take, one for each partition."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
 
+from msgspec import Struct
+
+from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.errors import UsageError
 from kafka_actors.net.broker_channels import BrokerChannels, Opener
 from kafka_actors.protocol import (
     ConsumerProtocolSubscription,
+    FetchRequest,
     FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
@@ -16,9 +21,13 @@ from kafka_actors.protocol import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
+    ListOffsetsRequest,
     ListOffsetsResponse,
+    MetadataRequest,
     MetadataResponse,
+    OffsetCommitRequest,
     OffsetCommitResponse,
+    OffsetFetchRequest,
     OffsetFetchResponse,
     ProduceRequest,
     ProduceResponse,
@@ -26,10 +35,144 @@ from kafka_actors.protocol import (
     SyncGroupResponse,
     encode_consumer_protocol,
 )
+from kafka_actors.protocol.messages.fetch import FetchPartition, FetchTopic
 from kafka_actors.protocol.messages.join_group import JoinGroupRequestProtocol
+from kafka_actors.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafka_actors.protocol.messages.offset_fetch import OffsetFetchRequestTopic
 from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
+from kafka_actors.types import LATEST
 
-from . import partition_requests as make
+
+class PartitionFetchRequest(Struct, frozen=True):
+    """Records of one partition from `offset` on, up to `max_bytes` (the first batch comes whole)."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int = 1 << 20
+
+
+class PartitionOffsetRequest(Struct, frozen=True):
+    """The first offset whose record's timestamp is `timestamp` (milliseconds) or later; `LATEST`, `EARLIEST`."""
+
+    topic: str
+    partition: int
+    timestamp: int = LATEST
+
+
+class PartitionOffsetCommitRequest(Struct, frozen=True):
+    """The offset to go on from in one partition, with a text that is kept beside it."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class PartitionOffsetFetchRequest(Struct, frozen=True):
+    """The committed offset of one partition."""
+
+    topic: str
+    partition: int
+
+
+class MemberAssignment(Struct, frozen=True):
+    """The assignment of one member by the leader of its group, in the bytes of the group's protocol."""
+
+    member_id: str
+    assignment: bytes
+
+
+class _OfPartition(Protocol):
+    @property
+    def topic(self) -> str: ...
+
+
+P = TypeVar("P", bound=_OfPartition)
+
+
+def _by_topic(requests: Iterable[P]) -> dict[str, list[P]]:
+    found: dict[str, list[P]] = {}
+    for request in requests:
+        found.setdefault(request.topic, []).append(request)
+    return found
+
+
+def fetch_request(requests: Iterable[PartitionFetchRequest], timeout: int, min_bytes: int) -> FetchRequest:
+    """A Fetch without a session: all partitions, each time."""
+    return FetchRequest(
+        max_wait_ms=timeout,
+        min_bytes=min_bytes,
+        topics=[
+            FetchTopic(
+                topic=topic,
+                partitions=[
+                    FetchPartition(r.partition, fetch_offset=r.offset, partition_max_bytes=r.max_bytes)
+                    for r in of_topic
+                ],
+            )
+            for topic, of_topic in _by_topic(requests).items()
+        ],
+    )
+
+
+def list_offsets_request(requests: Iterable[PartitionOffsetRequest]) -> ListOffsetsRequest:
+    """A ListOffsets of a client, which is no replica."""
+    return ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsTopic(
+                topic, [ListOffsetsPartition(r.partition, timestamp=r.timestamp) for r in of_topic]
+            )
+            for topic, of_topic in _by_topic(requests).items()
+        ],
+    )
+
+
+def offset_commit_request(
+    group: str, generation_id: int, member_id: str, requests: Iterable[PartitionOffsetCommitRequest]
+) -> OffsetCommitRequest:
+    """An OffsetCommit of a member; generation -1 and an empty member id commit without a membership."""
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation_id,
+        member_id=member_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(r.partition, r.offset, r.leader_epoch, r.metadata)
+                    for r in of_topic
+                ],
+            )
+            for topic, of_topic in _by_topic(requests).items()
+        ],
+    )
+
+
+def offset_fetch_request(group: str, requests: Iterable[PartitionOffsetFetchRequest]) -> OffsetFetchRequest:
+    """An OffsetFetch of one group, with the fields of versions up to 7."""
+    topics = [
+        OffsetFetchRequestTopic(name=topic, partition_indexes=[r.partition for r in of_topic])
+        for topic, of_topic in _by_topic(requests).items()
+    ]
+    return OffsetFetchRequest(group_id=group, topics=topics)
+
+
+def metadata_request_for(topics: Iterable[str | bytes] | None) -> MetadataRequest:
+    """A Metadata request about these topics, None for all; it creates none of them."""
+    return metadata_request(None if topics is None else map(text, topics))
+
+
+def text(name: Any) -> str:
+    """The name as text; some clients have it as bytes."""
+    return name.decode() if isinstance(name, bytes) else str(name)
+
 
 _FETCH_BY_NAME = 12
 _PRODUCE_BY_NAME = 12
@@ -89,7 +232,7 @@ class Broker(BrokerChannels):
 
     async def fetch_messages(
         self,
-        partition_requests: Iterable[make.PartitionFetchRequest],
+        partition_requests: Iterable[PartitionFetchRequest],
         timeout: int = 30000,  # noqa: ASYNC109  the broker's, by the name that other clients made known
         min_bytes: int = 1,
     ) -> FetchResponse:
@@ -98,7 +241,7 @@ class Broker(BrokerChannels):
         The broker waits up to `timeout` milliseconds for `min_bytes`; the request has that long beyond the
         channel's own timeout.
         """
-        request = make.fetch(partition_requests, timeout, min_bytes)
+        request = fetch_request(partition_requests, timeout, min_bytes)
         return await self.request(
             request, timeout_ms=self._socket_timeout_ms + timeout, max_version=_FETCH_BY_NAME
         )
@@ -111,14 +254,14 @@ class Broker(BrokerChannels):
         return await self.request(produce_request, max_version=_PRODUCE_BY_NAME if by_name else None)
 
     async def request_offset_limits(
-        self, partition_requests: Iterable[make.PartitionOffsetRequest]
+        self, partition_requests: Iterable[PartitionOffsetRequest]
     ) -> ListOffsetsResponse:
         """Asks for offsets by time, or for the first and the next of partitions that this broker leads."""
-        return await self.request(make.list_offsets(partition_requests))
+        return await self.request(list_offsets_request(partition_requests))
 
     async def request_metadata(self, topics: Iterable[str | bytes] | None = None) -> MetadataResponse:
         """Asks about the cluster and these topics, None for all."""
-        return await self.request(make.metadata(topics))
+        return await self.request(metadata_request_for(topics))
 
     # ------------------------------------------------------------ offsets channel
 
@@ -127,18 +270,18 @@ class Broker(BrokerChannels):
         consumer_group: str | bytes,
         consumer_group_generation_id: int,
         consumer_id: str | bytes,
-        preqs: Iterable[make.PartitionOffsetCommitRequest],
+        preqs: Iterable[PartitionOffsetCommitRequest],
     ) -> OffsetCommitResponse:
         """Commits offsets of a group: as a member, or with generation -1 and an empty id without a membership."""
-        group, member = make.text(consumer_group), make.text(consumer_id)
-        request = make.offset_commit(group, consumer_group_generation_id, member, preqs)
+        group, member = text(consumer_group), text(consumer_id)
+        request = offset_commit_request(group, consumer_group_generation_id, member, preqs)
         return await self.request(request, offsets_channel=True)
 
     async def fetch_consumer_group_offsets(
-        self, consumer_group: str | bytes, preqs: Iterable[make.PartitionOffsetFetchRequest]
+        self, consumer_group: str | bytes, preqs: Iterable[PartitionOffsetFetchRequest]
     ) -> OffsetFetchResponse:
         """Fetches the committed offsets of a group; -1 where there is none."""
-        request = make.offset_fetch(make.text(consumer_group), preqs)
+        request = offset_fetch_request(text(consumer_group), preqs)
         return await self.request(request, offsets_channel=True, max_version=_OFFSETS_OF_ONE_GROUP)
 
     # ------------------------------------------------------------ groups
@@ -161,10 +304,10 @@ class Broker(BrokerChannels):
         """
         offered = [("range", _NO_TOPICS)] if protocols is None else protocols
         request = JoinGroupRequest(
-            group_id=make.text(consumer_group),
+            group_id=text(consumer_group),
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            member_id=make.text(member_id),
+            member_id=text(member_id),
             group_instance_id=group_instance_id,
             protocol_type=protocol_type,
             protocols=[JoinGroupRequestProtocol(name, metadata) for name, metadata in offered],
@@ -178,16 +321,16 @@ class Broker(BrokerChannels):
         consumer_group: str | bytes,
         generation_id: int,
         member_id: str | bytes,
-        group_assignment: Iterable[make.MemberAssignment],
+        group_assignment: Iterable[MemberAssignment],
         *,
         group_instance_id: str | None = None,
         rebalance_timeout_ms: int = 300_000,
     ) -> SyncGroupResponse:
         """Sends the leader's assignment and returns the member's own. Members that don't lead send an empty one."""
         request = SyncGroupRequest(
-            group_id=make.text(consumer_group),
+            group_id=text(consumer_group),
             generation_id=generation_id,
-            member_id=make.text(member_id),
+            member_id=text(member_id),
             group_instance_id=group_instance_id,
             assignments=[SyncGroupRequestAssignment(a.member_id, a.assignment) for a in group_assignment],
         )
@@ -200,12 +343,12 @@ class Broker(BrokerChannels):
         self, connection_id: str, consumer_group: str | bytes, generation_id: int, member_id: str | bytes
     ) -> HeartbeatResponse:
         """Keeps a membership alive. Under the `connection_id` of a pending join it waits for that join."""
-        request = HeartbeatRequest(make.text(consumer_group), generation_id, make.text(member_id))
+        request = HeartbeatRequest(text(consumer_group), generation_id, text(member_id))
         return await self.request(request, connection_id=connection_id)
 
     async def leave_group(
         self, connection_id: str, consumer_group: str | bytes, member_id: str | bytes
     ) -> LeaveGroupResponse:
         """Ends a membership."""
-        request = LeaveGroupRequest(make.text(consumer_group), make.text(member_id))
+        request = LeaveGroupRequest(text(consumer_group), text(member_id))
         return await self.request(request, connection_id=connection_id, max_version=_LEAVE_ALONE)

@@ -14,23 +14,22 @@ if TYPE_CHECKING:
     from .dead_letters import DeadLetters
     from .kafka import KafkaSink, KafkaWriter
     from .parquet import ParquetSink, ParquetWriter
-    from .user import UserSink, as_sink
-    from .writer import Origin, Sink, Writer, close_all, origin_of
+    from .sink import Origin, Sink, UserSink, Writer, as_sink, close_all, origin_of
 
 # Imported when first used: a job without a sink needs no producer.
 _HOMES = {
     "DeadLetters": "dead_letters",
     "KafkaSink": "kafka",
     "KafkaWriter": "kafka",
-    "Origin": "writer",
+    "Origin": "sink",
     "ParquetSink": "parquet",
     "ParquetWriter": "parquet",
-    "Sink": "writer",
-    "UserSink": "user",
-    "Writer": "writer",
-    "as_sink": "user",
-    "close_all": "writer",
-    "origin_of": "writer",
+    "Sink": "sink",
+    "UserSink": "sink",
+    "Writer": "sink",
+    "as_sink": "sink",
+    "close_all": "sink",
+    "origin_of": "sink",
 }
 
 __all__ = [

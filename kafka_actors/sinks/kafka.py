@@ -20,7 +20,7 @@ from kafka_actors.errors import (
 )
 from kafka_actors.producer import Producer
 
-from .writer import Origin
+from .sink import Origin
 
 logger = logging.getLogger(__name__)
 

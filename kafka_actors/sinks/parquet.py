@@ -14,7 +14,7 @@ from kafka_actors.base.paths import sync, wrong_path
 from kafka_actors.config import PARQUET_COMPRESSIONS, ClientConfig
 from kafka_actors.errors import ConfigError
 
-from .writer import Origin
+from .sink import Origin
 
 MAX_BUFFERED_BYTES = 128 * 1024 * 1024
 """Rows of one partition in memory, above which a file is written before the next flush."""

@@ -4,7 +4,6 @@ The library uses OpenTelemetry's API only: in a process without an SDK nothing i
 the `OTEL_*` variables say; a program that has set up its own SDK doesn't need it.
 """
 
-from .sdk import configure, flush
-from .settings import Settings
+from .sdk import Settings, configure, flush
 
 __all__ = ["Settings", "configure", "flush"]

@@ -30,7 +30,7 @@ class InstrumentKind(Enum):
     HISTOGRAM = "histogram"
     DISTRIBUTION = "distribution"
     """A histogram with so many values that they arrive as counts by bucket. OpenTelemetry's instruments take values one by
-    one, so `distribution_export` adds these to the exports."""
+    one, so `export` adds these to the exports."""
     GAUGE = "gauge"
     UP_DOWN_COUNTER = "up_down_counter"
     """A gauge whose values can be summed over series."""

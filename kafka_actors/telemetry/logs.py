@@ -127,7 +127,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             extra["traceback"] = self.formatException(record.exc_info)
         event = getattr(record, "event", None)
-        said = {
+        entry = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -136,7 +136,7 @@ class JsonFormatter(logging.Formatter):
             **{name: value for name, value in fields_of(record).items() if value is not None},
             **extra,
         }
-        return json.dumps(said, default=str)
+        return json.dumps(entry, default=str)
 
 
 class LastResort(logging.Handler):
@@ -167,11 +167,11 @@ def read_line(text: str) -> dict[str, Any] | None:
         "logger": found["logger"],
         "message": found["message"],
     }
-    said: dict[str, Any] = {}
+    of_event: dict[str, Any] = {}
     if found["logger"] == "kafka_actors.events":
         event, _, fields = found["message"].partition(" ")
-        said = {"event": event, **_read_words(fields)}
-    return {**record, **_read_words(found["fields"] or ""), **said}
+        of_event = {"event": event, **_read_words(fields)}
+    return {**record, **_read_words(found["fields"] or ""), **of_event}
 
 
 def _read_words(text: str) -> dict[str, Any]:

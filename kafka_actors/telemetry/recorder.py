@@ -1,4 +1,6 @@
-"""Recorders: they take the values of instruments and pass them to an OpenTelemetry meter, to a tally, or nowhere."""
+"""Recorders: they take the values of instruments and pass them to an OpenTelemetry meter, to a tally, or nowhere. Events that
+are logged and have an instrument are counted by one (`counting`).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,29 @@ from typing import Any, NamedTuple
 
 from opentelemetry import metrics as api
 
-from .attributes import Attributes, of_group
-from .instruments import SCHEMA_URL, Instrument, InstrumentKind
+from kafka_actors.events import (
+    BadBatchSkipped,
+    Event,
+    EventSink,
+    NoCommittedOffset,
+    OffsetReset,
+    PartitionNotRead,
+    PartitionStalled,
+    RecordsDeadLettered,
+    RecordsSkipped,
+)
+
+from .attributes import Attributes, of_group, of_partition
+from .instruments import (
+    BAD_BATCHES,
+    ERROR_TYPE,
+    FAILED_MESSAGES,
+    OFFSET_RESETS,
+    SCHEMA_URL,
+    STALLS,
+    Instrument,
+    InstrumentKind,
+)
 
 __all__ = [
     "BucketSums",
@@ -19,6 +42,8 @@ __all__ = [
     "MeterRecorder",
     "Recorder",
     "as_mapping",
+    "counted",
+    "counting",
     "distributions",
     "meter",
     "metered",
@@ -168,3 +193,41 @@ def record_into(recorder: Recorder) -> None:
     """Sets the recorder for all clients that are created in this process from now on."""
     global _process
     _process = recorder
+
+
+def counting(recorder: Recorder, group: str | None, sink: EventSink) -> EventSink:
+    """Returns a sink that counts each event and passes it on to `sink`."""
+
+    def take(event: Event) -> None:
+        counted(recorder, group, event)
+        sink(event)
+
+    return take
+
+
+def counted(recorder: Recorder, group: str | None, event: Event) -> None:
+    """Counts one event. Events without an instrument are ignored."""
+    match event:
+        case OffsetReset(topic=topic, partition=number, reason=reason):
+            recorder.add(OFFSET_RESETS, 1, (*of_partition(group, topic, number), ("reason", reason)))
+        case NoCommittedOffset(topic=topic, partition=number):
+            recorder.add(OFFSET_RESETS, 1, (*of_partition(group, topic, number), ("reason", "no_commit")))
+        case BadBatchSkipped(topic=topic, partition=number, kind=kind):
+            recorder.add(BAD_BATCHES, 1, (*of_partition(group, topic, number), (ERROR_TYPE, kind)))
+        case RecordsSkipped(topic=topic, partition=number, first_offset=first, last_offset=last):
+            # Offsets, where compaction may have left fewer records.
+            recorder.add(
+                FAILED_MESSAGES,
+                last - first + 1,
+                (*of_partition(group, topic, number), ("outcome", "skipped")),
+            )
+        case RecordsDeadLettered(topic=topic, partition=number, records=records):
+            recorder.add(
+                FAILED_MESSAGES, records, (*of_partition(group, topic, number), ("outcome", "dead_lettered"))
+            )
+        case (
+            PartitionStalled(topic=topic, partition=number) | PartitionNotRead(topic=topic, partition=number)
+        ):
+            recorder.add(STALLS, 1, of_partition(group, topic, number))
+        case _:
+            pass

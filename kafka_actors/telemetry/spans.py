@@ -29,7 +29,7 @@ from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, Statu
 
 from .attributes import Attributes, error_type, of_operation
 from .instruments import ERROR_TYPE, OFFSET, PARTITION, SCHEMA_URL, TOMBSTONE
-from .settings import has_tracer_provider
+from .sdk import has_tracer_provider
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,11 +3,11 @@
 Needs the `testing` extra; `KafkaCluster` also needs Java 17 and Maven.
 """
 
+from .admin import GroupDescription, GroupMember
 from .cluster import BENCHMARK_JVM, CONTROLLER_ID, TEST_JVM, KafkaCluster
 from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
 from .mock import MockCluster
 from .node import NodeFailed
-from .wire import GroupDescription, GroupMember
 
 __all__ = [
     "BENCHMARK_JVM",

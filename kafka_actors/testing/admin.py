@@ -1,23 +1,173 @@
-"""Administration of a test cluster (topics, leaders, coordinators, offsets) through confluent-kafka's AdminClient."""
+"""Administration of a test cluster: topics, leaders, coordinators and offsets through confluent-kafka's AdminClient, groups by
+requests that are encoded here by hand, in their last classic (non-flexible) versions.
+
+The requests don't use `kafka_actors.protocol` on purpose, so that tests of that package are checked independently.
+confluent-kafka's AdminClient is not used for them, because it sometimes ends the process by a segmentation fault while a
+group's coordinator is loading (2.16.1, ListConsumerGroupOffsets).
+"""
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from .wire import (
-    COORDINATOR_MOVING,
-    GroupDescription,
-    GroupRequestFailed,
-    describe_group,
-    fetch_offsets,
-    find_coordinator,
-)
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+_FIND_COORDINATOR, _OFFSET_FETCH, _DESCRIBE_GROUPS = 10, 9, 15
+COORDINATOR_MOVING = {14, 15, 16}
+"""Error codes to be retried, perhaps at another broker: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
+NOT_COORDINATOR."""
+
+
+class GroupRequestFailed(RuntimeError):
+    """Raised when a broker answers a group request with an error code."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(f"{what} was answered with error code {code}")
+        self.code = code
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """A member of a classic group, as DescribeGroups shows it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    partitions: frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    """A classic group: `state` is Empty, PreparingRebalance, CompletingRebalance, Stable or Dead."""
+
+    state: str
+    protocol: str
+    members: list[GroupMember]
+
+
+def find_coordinator(address: tuple[str, int], group: str) -> tuple[int, str, int]:
+    """Sends FindCoordinator v1. Returns the coordinator's broker id, host and port."""
+    answer = _ask(address, _FIND_COORDINATOR, 1, _string(group) + b"\0")
+    answer.skip(4)
+    code = answer.int16()
+    answer.string()
+    if code:
+        raise GroupRequestFailed(f"FindCoordinator for {group!r}", code)
+    return answer.int32(), answer.string() or "", answer.int32()
+
+
+def fetch_offsets(address: tuple[str, int], group: str) -> dict[tuple[str, int], int]:
+    """Sends OffsetFetch v5 with null topics. Returns all offsets that the group has committed."""
+    answer = _ask(address, _OFFSET_FETCH, 5, _string(group) + struct.pack(">i", -1))
+    answer.skip(4)
+    offsets = {}
+    for _ in range(answer.int32()):
+        topic = answer.string() or ""
+        for _ in range(answer.int32()):
+            partition, offset = answer.int32(), answer.int64()
+            answer.skip(4)
+            answer.string()
+            answer.skip(2)
+            if offset >= 0:
+                offsets[topic, partition] = offset
+    if code := answer.int16():
+        raise GroupRequestFailed(f"OffsetFetch of {group!r}", code)
+    return offsets
+
+
+def describe_group(address: tuple[str, int], group: str) -> GroupDescription:
+    """Sends DescribeGroups v4. Returns state, protocol and members with their assignments."""
+    answer = _ask(address, _DESCRIBE_GROUPS, 4, struct.pack(">i", 1) + _string(group) + b"\0")
+    answer.skip(8)  # throttle time, number of groups
+    if code := answer.int16():
+        raise GroupRequestFailed(f"DescribeGroups of {group!r}", code)
+    answer.string()
+    state, _, protocol = answer.string(), answer.string(), answer.string()
+    members = [_member(answer) for _ in range(answer.int32())]
+    return GroupDescription(state or "", protocol or "", members)
+
+
+def _member(answer: _Reader) -> GroupMember:
+    member_id, instance, client = answer.string(), answer.string(), answer.string()
+    answer.string()  # host
+    answer.bytes()  # subscription
+    return GroupMember(member_id or "", instance, client or "", _assignment(answer.bytes()))
+
+
+def _assignment(data: bytes) -> frozenset[tuple[str, int]]:
+    if not data:
+        return frozenset()
+    reader = _Reader(data)
+    reader.skip(2)  # version
+    found = set()
+    for _ in range(reader.int32()):
+        topic = reader.string() or ""
+        found |= {(topic, reader.int32()) for _ in range(reader.int32())}
+    return frozenset(found)
+
+
+class _Reader:
+    """Decodes Kafka's classic types one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def _take(self, size: int) -> bytes:
+        taken = self._data[self._at : self._at + size]
+        if len(taken) < size:
+            raise EOFError("the answer is shorter than it should be")
+        self._at += size
+        return taken
+
+    def skip(self, size: int) -> None:
+        self._take(size)
+
+    def int16(self) -> int:
+        return int.from_bytes(self._take(2), signed=True)
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), signed=True)
+
+    def int64(self) -> int:
+        return int.from_bytes(self._take(8), signed=True)
+
+    def string(self) -> str | None:
+        size = self.int16()
+        return None if size < 0 else self._take(size).decode()
+
+    def bytes(self) -> bytes:
+        return self._take(max(self.int32(), 0))
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def _ask(address: tuple[str, int], api: int, version: int, body: bytes) -> _Reader:
+    request = struct.pack(">hhi", api, version, 1) + _string("kafka-actors-testing") + body
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        with connection.makefile("rb") as stream:
+            size = int.from_bytes(_exactly(stream.read(4), 4))
+            answer = _Reader(_exactly(stream.read(size), size))
+    answer.skip(4)  # correlation id
+    return answer
+
+
+def _exactly(data: bytes, size: int) -> bytes:
+    if len(data) < size:
+        raise ConnectionError("the broker closed the connection")
+    return data
+
 
 _REQUEST_TIMEOUT = 30.0
 _LEADER_MOVING = {3, 5, 6, 9, 72, 74, 75, 76, 100, -156}

@@ -15,8 +15,7 @@ from types import TracebackType
 
 from .admin import ClusterAdmin
 from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
-from .node import Node, NodeFailed, PortTaken, kafka_uuid
-from .ports import free_ports
+from .node import Node, NodeFailed, PortTaken, free_ports, kafka_uuid
 from .watchdog import Watchdog
 
 TEST_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -177,12 +176,12 @@ class KafkaCluster(ClusterAdmin):
         self._node(node_id).end(signal.SIGTERM, timeout)
 
     def pause(self, node_id: int) -> None:
-        """Sends SIGSTOP: the node's sockets stay open, but nothing answers."""
-        self._node(node_id).send_signal(signal.SIGSTOP)
+        """Sends SIGSTOP and waits until the node has stopped: its sockets stay open, but nothing answers."""
+        self._node(node_id).pause()
 
     def resume(self, node_id: int) -> None:
         """Sends SIGCONT, after `pause`."""
-        self._node(node_id).send_signal(signal.SIGCONT)
+        self._node(node_id).resume()
 
     def restart(self, node_id: int, *, wait: bool = True) -> None:
         """Shuts the node down cleanly if it runs, and starts it on the same port with the same data."""
@@ -212,7 +211,7 @@ class KafkaCluster(ClusterAdmin):
         """Starts or resumes every node that was killed, shut down or paused; returns when every broker has joined."""
         for node in self._nodes.values():
             if node.is_running:
-                node.send_signal(signal.SIGCONT)
+                node.resume()
             else:
                 node.start()
         self.wait_ready()
@@ -371,6 +370,8 @@ _PROPERTIES = {
     "auto.create.topics.enable": "false",
     # Tests use shorter sessions than operators do, and no delay before the first rebalance.
     "group.initial.rebalance.delay.ms": "0",
+    # Each half second by default, which is a third of what an idle broker costs.
+    "metadata.max.idle.interval.ms": "5000",
     "group.min.session.timeout.ms": "1000",
     # A killed broker is replaced after 5 s instead of 9 s; shorter would fence live ones on a busy machine.
     "broker.heartbeat.interval.ms": "500",

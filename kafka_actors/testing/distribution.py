@@ -46,10 +46,10 @@ def find_java() -> str:
     java = java or shutil.which("java")
     if java is None:
         raise KafkaUnavailable(f"No `java` was found. {_HOW_TO_INSTALL}")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    match = re.search(r'version "(\d+)', said)
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    match = re.search(r'version "(\d+)', version)
     if match is None or int(match[1]) < MINIMUM_JAVA:
-        first_line = said.strip().splitlines()[0] if said.strip() else "nothing"
+        first_line = version.strip().splitlines()[0] if version.strip() else "nothing"
         raise KafkaUnavailable(
             f"{java} is too old or does not run (it says: {first_line}). {_HOW_TO_INSTALL}"
         )
@@ -213,5 +213,5 @@ def run_tool(command: Sequence[str], failure: str) -> None:
     """Runs a command. Raises `KafkaUnavailable` with `failure` and the command's output if it fails."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip()
-        raise KafkaUnavailable(f"{failure} (exit code {done.returncode}):\n{said[-4000:]}")
+        output = (done.stdout + done.stderr).strip()
+        raise KafkaUnavailable(f"{failure} (exit code {done.returncode}):\n{output[-4000:]}")

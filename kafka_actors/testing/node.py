@@ -1,19 +1,54 @@
-"""One Kafka process, a broker, a controller or both: its configuration, its directory, and its signals."""
+"""One Kafka process, a broker, a controller or both: its configuration, its directory, its signals, and free ports for it."""
 
 from __future__ import annotations
 
 import base64
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from .distribution import Distribution
 from .watchdog import Watchdog
+
+_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST = 15_000
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Returns `count` different ports that nothing listens on now, below the system's ephemeral range.
+
+    A port of the ephemeral range can't be used for a broker that is killed and restarted: meanwhile an outgoing connection
+    may get it, and a client that reconnects may even connect to itself.
+    """
+    highest = _lowest_ephemeral() - 1
+    found: set[int] = set()
+    for _ in range(10_000):
+        if len(found) == count:
+            return sorted(found)
+        port = random.randint(_LOWEST, highest)
+        with suppress(OSError), socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            found.add(port)
+    raise OSError(f"no {count} free ports between {_LOWEST} and {highest}")
+
+
+def _lowest_ephemeral() -> int:
+    try:
+        lowest = int(_EPHEMERAL_RANGE.read_text().split()[0])
+    except OSError:
+        lowest = 32_768
+    return max(lowest, _LOWEST + 1_000)
+
 
 _STARTED = "Kafka Server started"
 _PORT_TAKEN = "Address already in use"
@@ -117,17 +152,25 @@ class Node:
 
     def wait_started(self, deadline: float) -> None:
         """Waits until the server logs that it has started; `deadline` is a time of `time.monotonic()`."""
-        while _STARTED not in (said := self._log_since_start()):
+        while _STARTED not in (text := self._log_since_start()):
             if not self.is_running:
-                kind = PortTaken if _PORT_TAKEN in said else NodeFailed
+                kind = PortTaken if _PORT_TAKEN in text else NodeFailed
                 raise kind(f"node {self.node_id} ended while starting:\n{self.log_tail()}")
             if time.monotonic() > deadline:
                 raise NodeFailed(f"node {self.node_id} did not start in time:\n{self.log_tail()}")
             time.sleep(0.05)
 
-    def send_signal(self, number: signal.Signals) -> None:
-        """Sends a signal. Raises `NodeFailed` if the node does not run."""
-        os.kill(self.pid, number)
+    def pause(self) -> None:
+        """Sends SIGSTOP and waits until the process has stopped: on a busy machine it runs on for a while, and still answers.
+        Raises `NodeFailed` if the node does not run."""
+        pid = self.pid
+        os.kill(pid, signal.SIGSTOP)
+        if sys.platform != "darwin" or sys.version_info >= (3, 13):  # where Python has it
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Sends SIGCONT. Raises `NodeFailed` if the node does not run."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def end(self, number: signal.Signals, timeout: float = 60.0) -> None:
         """Ends the process with the signal `number`, or with SIGKILL if that takes longer than `timeout` seconds, and waits for it."""

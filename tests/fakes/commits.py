@@ -10,7 +10,7 @@ from waiting import slow_s
 
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.group import fetch_offsets_of_groups
-from kafka_actors.group.request_versions import send_in_some_shape
+from kafka_actors.group.coordinator_channels import send_in_some_shape
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import FindCoordinatorRequest, OffsetCommitRequest
 from kafka_actors.protocol.messages.offset_commit import (

@@ -21,7 +21,7 @@ from types import TracebackType
 import pytest
 from waiting import slow_s
 
-from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.node import free_ports
 from kafka_actors.testing.watchdog import Watchdog
 
 NAME = "KAFKA.TEST"

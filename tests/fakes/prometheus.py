@@ -18,7 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import slow_s, until
 
-from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.node import free_ports
 
 METRIC = re.compile(r"\b(?:kafka|kafka_actors|messaging)_[a-z_]+\b(?!\s*=)")
 MISSING = "there is no prometheus on this machine: apt-get install prometheus"

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from waiting import slow_s
 
 from kafka_actors.protocol import ApiKey
-from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.node import free_ports
 
 HOST = "127.0.0.1"
 

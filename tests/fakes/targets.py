@@ -22,8 +22,7 @@ from kafka_actors.group.machines.assignment import (
     group_topics,
     perform_assignment,
 )
-from kafka_actors.net.handshake import handshake
-from kafka_actors.net.machines.api_versions import ApiVersionTable
+from kafka_actors.net.machines.api_versions import ApiVersionTable, handshake
 from kafka_actors.net.machines.framing import FrameBuffer
 from kafka_actors.net.machines.sasl import oauthbearer, scram
 from kafka_actors.net.security.authentication import authenticate

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _THREADS_OF_CLIENTS = ("fetch-", "kafka-consumer", "kafka-producer", "kafka-admin")
 _POOLS = {
     "kafka_actors.spark.source.task_reader": "sessions",
-    "kafka_actors.spark.source.task_writer": "producers",
+    "kafka_actors.spark.source.writers": "producers",
 }
 """Pools in which a process of Spark keeps clients from task to task: module, and its attribute."""
 

@@ -11,7 +11,7 @@ from helm.dashboard import expressions
 from pages.blocks import ROOT, blocks_of
 from waiting import slow_s, until
 
-from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.node import free_ports
 
 PAGE = ROOT / "docs" / "how-to" / "telemetry.md"
 IN_PROMETHEUS = re.compile(r"^\| `[^|]*\| `([a-z_]+)`", re.MULTILINE)

@@ -85,7 +85,7 @@ class Source:
                 "message.timeout.ms": 60000,
             }
         )
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(0.1):
             for topic, partition in self.sent:
                 producer.produce(topic, b"x" * 100, partition=partition, on_delivery=self._delivered)
             producer.poll(0)

@@ -24,7 +24,7 @@ import pytest
 from waiting import slow_s
 
 from kafka_actors.testing import KafkaCluster
-from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.node import free_ports
 from kafka_actors.testing.produce import Produce
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka]

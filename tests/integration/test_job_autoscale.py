@@ -51,7 +51,7 @@ def test_a_burst_is_worked_off_in_time_and_a_number_holds_until_the_policy_has_i
     pace = at_pace_s(1)
     policy = policy_at(pace)
     scene.start(workers=policy, **WORK)
-    scene.under_load(each=1, rounds=2)
+    scene.under_load(each=1, rounds=1)
     scene.flowing()
     before = scene.status()
     assert len(before.workers) == 1

@@ -7,7 +7,7 @@ import time
 import pytest
 from jobs.faults import keep_alive, stop_actor
 from pace import this_run
-from waiting import until
+from waiting import suspend, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -40,10 +40,8 @@ def test_workers_stop_by_themselves_before_another_member_starts_on_their_partit
     scene.under_load()
     scene.flowing()
     frozen = [driver.pid, driver.actors["coordinator.1"]]
-    at = time.monotonic()
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
     scene.stopped.update(frozen)
+    at = suspend(*frozen)
     other = scene.foreign("cooperative-sticky")
     until(lambda: other.first_assigned_at, 60, "the other member to be given the partitions", pause=0.01)
     until(lambda: set(scene.partitions) <= other.seen.keys(), 30, "the other member to work on all of them")

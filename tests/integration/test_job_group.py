@@ -1,12 +1,11 @@
 """A job among other members of its Kafka group: a foreign client, and a second job."""
 
-import os
 import signal
 import time
 
 import pytest
 from pace import this_run
-from waiting import until
+from waiting import suspend, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -153,9 +152,8 @@ def test_a_peer_that_withholds_its_rejoin_holds_up_neither_fetches_nor_heartbeat
     leaders, coordinator = scene.cluster.leaders(scene.topic), scene.cluster.coordinator_of(scene.group)
     assert coordinator in {leaders[p.partition] for p in ours}, "the group's broker is asked for records, too"
     frozen = [peer.pid, peer.actors["coordinator.1"]]
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
     scene.stopped.update(frozen)
+    suspend(*frozen)
     scene.foreign("cooperative-sticky")  # its joining begins a rebalance
 
     def waiting():

@@ -124,7 +124,7 @@ def test_at_every_one_of_many_kills_at_random_all_that_is_committed_was_processe
     rng = random.Random(seed)
     print(f"seed {seed}")
     scene.start(workers=3, work=0.02, late=True)
-    scene.under_load(each=2, rounds=10)
+    scene.under_load(each=2, rounds=5)
     scene.flowing()
     ledger = Ledger(scene.journal)
     killed, progressed, before = Counter(), 0, scene.committed()

@@ -13,7 +13,7 @@ from kafka_actors.errors import TopicAuthorizationFailedError, UnknownTopicOrPar
 from kafka_actors.producer import Producer
 from kafka_actors.sinks import DeadLetters, KafkaSink
 from kafka_actors.sinks.kafka import MISSING_S, producer_config
-from kafka_actors.sinks.writer import Origin
+from kafka_actors.sinks.sink import Origin
 
 pytestmark = pytest.mark.kafka
 

@@ -9,7 +9,7 @@ from kafka_actors.errors import AuthenticationError, ConfigError, NoBrokersAvail
 from kafka_actors.ray import Job
 
 pytestmark = pytest.mark.ray
-broker_check = pytest.importorskip("kafka_actors.ray.broker_check")
+start = pytest.importorskip("kafka_actors.ray.start")
 
 
 def config(servers="h:1", **options):
@@ -19,7 +19,7 @@ def config(servers="h:1", **options):
 def test_a_reference_that_leads_nowhere():
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "u"}
     with pytest.raises(ConfigError, match=r"sasl_plain_password: refers to \$\{env:NO_SUCH\}"):
-        broker_check.check_cluster(config(**login, sasl_plain_password="${env:NO_SUCH}"))
+        start.check_cluster(config(**login, sasl_plain_password="${env:NO_SUCH}"))
 
 
 def unresolved(monkeypatch, number):
@@ -32,20 +32,20 @@ def unresolved(monkeypatch, number):
 def test_a_host_that_nobody_knows(monkeypatch):
     unresolved(monkeypatch, socket.EAI_NONAME)
     with pytest.raises(NoBrokersAvailable, match=r"h:1: the name can't be resolved: said the resolver"):
-        broker_check.check_cluster(config())
+        start.check_cluster(config())
 
 
 def test_a_name_that_no_host_can_have():
     with pytest.raises(
         NoBrokersAvailable, match=r"a\.\.b:1: the name can't be resolved: it is not a valid host name"
     ):
-        broker_check.check_cluster(config("a..b:1"))
+        start.check_cluster(config("a..b:1"))
 
 
 def test_a_resolver_that_is_down_is_waited_for(monkeypatch, caplog):
     unresolved(monkeypatch, socket.EAI_AGAIN)
     with caplog.at_level(logging.WARNING):
-        broker_check.check_cluster(config())
+        start.check_cluster(config())
     assert [r.getMessage() for r in caplog.records] == [
         "no broker answers yet: h:1: the name can't be resolved: said the resolver"
     ]
@@ -56,7 +56,7 @@ def test_a_port_where_nobody_listens_is_waited_for_and_said(caplog):
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with caplog.at_level(logging.WARNING):
-            broker_check.check_cluster(config(address))
+            start.check_cluster(config(address))
     (record,) = caplog.records
     assert f"{address}: can't connect" in record.getMessage()
     assert "connection refused" in record.getMessage()
@@ -64,7 +64,7 @@ def test_a_port_where_nobody_listens_is_waited_for_and_said(caplog):
 
 def test_one_unknown_host_among_several_is_waited_for(caplog):
     with caplog.at_level(logging.WARNING):
-        broker_check.check_cluster(config("a..b:1,127.0.0.1:1"))
+        start.check_cluster(config("a..b:1,127.0.0.1:1"))
     assert "it is not a valid host name; 127.0.0.1:1" in caplog.text
 
 
@@ -72,4 +72,4 @@ def test_a_port_that_speaks_no_tls():
     from kafka_actors.testing import MockCluster
 
     with MockCluster(brokers=1) as mock, pytest.raises(AuthenticationError, match="does not speak TLS"):
-        broker_check.check_cluster(config(mock.bootstrap_servers, security_protocol="SSL"))
+        start.check_cluster(config(mock.bootstrap_servers, security_protocol="SSL"))

@@ -339,7 +339,7 @@ def test_the_package_that_spark_looks_up_imports_little() -> None:
         "kafka_actors.lazy",
         "kafka_actors.spark",
         "kafka_actors.spark.source",
-        "kafka_actors.spark.source.spark_calls",
+        "kafka_actors.spark.python_worker",
         "kafka_actors.spark.source.data_source",
         "pyspark_kafka_actors",
     }

@@ -17,7 +17,7 @@ import pytest
 from fakes.spark import written
 from waiting import slow_s
 
-from kafka_actors.spark.source.stream_reader import LIMITS
+from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 

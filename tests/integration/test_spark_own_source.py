@@ -16,7 +16,7 @@ from fakes.spark import spark_session
 from pyspark.sql import SparkSession
 
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.spark.source.stream_reader import LIMITS
+from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 from kafka_actors.testing.spark import connector_jars

@@ -196,7 +196,7 @@ def test_no_secret_is_said_by_what_goes_well_and_what_fails(
     assert "SASL_AUTHENTICATION_FAILED" in done.stdout
     # All that is to be looked through was caught: JVM, our driver, our Python workers, the event log.
     assert "DEBUG org.apache.spark.sql" in done.stderr
-    assert "kafka_actors.spark.source.spark_calls DEBUG where it was raised" in done.stderr
+    assert "kafka_actors.spark.python_worker DEBUG where it was raised" in done.stderr
     kept = [path for path in (*events.rglob("*"), *tmp_path.glob("*/**/*")) if path.is_file()]
     assert any(
         "SparkListenerSQLExecutionStart" in path.read_text() for path in events.rglob("*") if path.is_file()

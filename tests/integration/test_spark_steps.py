@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from waiting import slow_s
 
-from kafka_actors.spark.source.stream_reader import LIMITS
+from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 

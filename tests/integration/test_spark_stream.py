@@ -17,7 +17,7 @@ from waiting import slow_s
 
 from kafka_actors.admin import Admin
 from kafka_actors.group.commit_metadata import unpack
-from kafka_actors.spark.source.stream_reader import LIMITS
+from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 

@@ -17,9 +17,8 @@ from kafka_actors.errors import ConfigError, DataLossError, NonEmptyGroupError, 
 from kafka_actors.spark.source import task_reader as reading
 from kafka_actors.spark.source.options import parse_batch, parse_stream
 from kafka_actors.spark.source.planning import plan
-from kafka_actors.spark.source.read_session import ReadSession
 from kafka_actors.spark.source.stream_driver import StreamDriver
-from kafka_actors.spark.source.task_reader import read_ranges
+from kafka_actors.spark.source.task_reader import ReadSession, read_ranges
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 from kafka_actors.types import TopicPartition

@@ -20,10 +20,10 @@ from waiting import until
 from kafka_actors.job.machines.health import Health
 from kafka_actors.job.machines.timeline import TimelineEntry
 from kafka_actors.job.status import JobStatus
-from kafka_actors.status_page.assets import page as the_page
 from kafka_actors.status_page.machines.history import History, PlotPoint
 from kafka_actors.status_page.machines.http import HttpRequest, HttpResponse, plain
 from kafka_actors.status_page.server import StatusServer, listen
+from kafka_actors.status_page.site import page as the_page
 
 pytestmark = pytest.mark.skipif(
     program() is None, reason="there is no Chromium on this machine: apt-get install chromium"

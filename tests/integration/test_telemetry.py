@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from waiting import slow_s, until
 
 from kafka_actors.telemetry.instruments import BY_NAME, LATENCY_SECONDS, SCHEMA_URL, SECONDS, InstrumentKind
-from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.node import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 

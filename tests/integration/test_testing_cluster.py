@@ -143,6 +143,11 @@ def test_a_killed_brokers_partitions_get_other_leaders_and_it_comes_back(
 def test_a_paused_broker_answers_nothing_until_it_is_resumed(kafka_cluster_3: KafkaCluster) -> None:
     kafka = kafka_cluster_3
     kafka.pause(2)
+    states = {
+        task.read_text().rsplit(")", 1)[1].split()[0]
+        for task in Path(f"/proc/{kafka.node_pid(2)}/task").glob("*/stat")
+    }
+    assert states == {"T"}, "every thread has stopped when pause returns"
     with socket.create_connection(
         kafka.address(2), timeout=slow_s(1)
     ) as connection:  # the kernel still accepts

@@ -22,7 +22,7 @@ import kafka_actors as ka
 from kafka_actors.admin import EARLIEST, NewTopic, OffsetTarget
 from kafka_actors.errors import NoBrokersAvailable, TopicAlreadyExistsError, UndeliveredError
 from kafka_actors.testing import KafkaCluster
-from kafka_actors.testing.ports import free_ports
+from kafka_actors.testing.node import free_ports
 
 LIMIT_MS = 400
 LATE_S = LIMIT_MS / 1000 + 3

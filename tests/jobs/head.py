@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from waiting import slow_s
+from waiting import slow_s, suspend
 
 STORED = {"RAY_gcs_storage": "rocksdb"}
 """Variables of a head whose GCS finds again what it knew: actors outlive it. Without them all ends with it."""
@@ -76,7 +76,7 @@ class Head:
 
     def stop_gcs(self) -> None:
         """SIGSTOP: its sockets stay open and nothing answers."""
-        self._gcs.suspend()
+        suspend(self._gcs.pid)
 
     def continue_gcs(self) -> None:
         """SIGCONT."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from waiting import slow_s
+from waiting import slow_s, suspend
 
 
 def main() -> None:
@@ -76,7 +76,11 @@ class Raylets:
     def freeze(self, node: str) -> float:
         """SIGSTOP to the raylet and all its processes. Returns when."""
         self._frozen = self._processes(node)
-        return self._signal(self._frozen, signal.SIGSTOP)
+        at = time.monotonic()
+        for process in self._frozen:
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                suspend(process.pid)
+        return at
 
     def thaw(self) -> float:
         """SIGCONT to the processes that were frozen last."""

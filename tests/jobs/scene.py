@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from waiting import slow_s, until
+from waiting import slow_s, suspend, until
 
 import kafka_actors as ka
 from kafka_actors.testing import KafkaCluster
@@ -29,10 +29,11 @@ Offsets = dict[TopicPartition, int]
 
 
 class Load(threading.Thread):
-    """Produces `each` records to every partition, again and again, `rounds` times a second."""
+    """Produces `each` records to every partition, again and again, `rounds` times a second: seldom, because brokers and workers cost as
+    much for a round of few records as for one of many."""
 
     def __init__(
-        self, servers: str, topic: str, partitions: int, *, each: int = 5, rounds: float = 20
+        self, servers: str, topic: str, partitions: int, *, each: int = 10, rounds: float = 5
     ) -> None:
         super().__init__(name="load", daemon=True)
         self._servers = servers
@@ -70,7 +71,7 @@ class Load(threading.Thread):
                     value = b"%d" % next(numbers)
                     producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
                     self.sent += 1
-            producer.poll(self._pause)
+            producer.poll(0)
             self._end.wait(self._pause)
         if producer.flush(60):
             self.failures.append("records left unacknowledged")
@@ -136,7 +137,7 @@ class Scene:
         self.running = self.job(**options).start()
         return self.running
 
-    def under_load(self, *, each: int = 5, rounds: float = 20) -> Load:
+    def under_load(self, *, each: int = 10, rounds: float = 5) -> Load:
         """Starts the producer."""
         self.load = Load(
             self.cluster.bootstrap_servers, self.topic, len(self.partitions), each=each, rounds=rounds
@@ -224,9 +225,7 @@ class Scene:
         pid = self.pids()[name]
         self.forgive(pid)
         self.stopped.add(pid)
-        at = time.monotonic()
-        os.kill(pid, signal.SIGSTOP)
-        return pid, at
+        return pid, suspend(pid)
 
     def thaw(self, pid: int) -> None:
         """SIGCONT, if the process is still there."""

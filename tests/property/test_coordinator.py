@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from kafka_actors.group.machines.member_core import MemberState
 from kafka_actors.group.machines.member_events import NO_GENERATION
-from kafka_actors.group.machines.member_states import MemberState
 from kafka_actors.types import TopicPartition
 
 STRATEGIES = st.sampled_from([["cooperative-sticky"], ["range"], ["sticky"], ["cooperative-sticky", "range"]])

@@ -19,6 +19,7 @@ from kafka_actors.group.machines.assignment import TopicsView, encode_assignment
 from kafka_actors.group.machines.embedded_protocol import GroupConfig
 from kafka_actors.group.machines.error_actions import GroupApi
 from kafka_actors.group.machines.member import ClassicMember
+from kafka_actors.group.machines.member_core import MemberState
 from kafka_actors.group.machines.member_events import (
     ComputeAssignment,
     GroupRequest,
@@ -26,7 +27,6 @@ from kafka_actors.group.machines.member_events import (
     RevokePartitions,
     TakePartitions,
 )
-from kafka_actors.group.machines.member_states import MemberState
 from kafka_actors.group.machines.ownership import Ownership
 from kafka_actors.protocol import (
     DescribeGroupsResponse,

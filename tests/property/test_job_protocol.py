@@ -85,7 +85,7 @@ class Simulation:
         self.placement = Placement(self.incarnation, assignors.get("sticky"), drain_timeout_s=1e9)
         self.gate = CommitGate(self.placement.holder)
         self.gate.baseline({p: OffsetAndMetadata(o, "", -1) for p, o in self.committed.items()})
-        self.placement.recover(dict.fromkeys(self.workers, 1.0))
+        self.placement.recovery.begin(dict.fromkeys(self.workers, 1.0))
         for name in self.workers:
             self.placement.set_worker(name)
         self.placement.assign(self.partitions)
@@ -100,7 +100,7 @@ class Simulation:
 
     def orders(self, report: Report) -> Orders:
         name = report.worker
-        if self.placement.awaits(name):
+        if self.placement.recovery.awaits(name):
             return Orders(self.placement.version(name), [], [], 10.0, hold=True)
         grants = []
         for slot in self.placement.held(name, frozenset({PlacementState.GRANTED})):
@@ -124,7 +124,7 @@ class Simulation:
         if isinstance(message, Report):
             if message.worker in self.placement.workers:
                 self.placement.worker_ready(message.worker)
-                if self.placement.recovering:
+                if self.placement.recovery.active:
                     self.placement.adopt(message.worker, message.seen, message.holdings, self.partitions)
                 self.placement.reported(message.worker, message.seen, message.holdings)
                 self.placement.poll(0.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FusedSteps
-from kafka_actors.pipeline.sink_rows import json_values
+from kafka_actors.sinks.stage import json_values
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
 SCHEMA = "id BIGINT NOT NULL, name STRING, flag BOOLEAN, tags ARRAY<STRING>, pos STRUCT<x: DOUBLE, y: DOUBLE>"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FusedSteps
-from kafka_actors.pipeline.sink_rows import json_values, key_values
+from kafka_actors.sinks.stage import json_values, key_values
 
 pytest.importorskip("pyspark")
 

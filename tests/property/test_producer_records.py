@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafka_actors import records
 from kafka_actors.records import _reference
-from kafka_actors.records.columns import row_columns
+from kafka_actors.records.encode import row_columns
 
 compiled = pytest.importorskip("kafka_actors.records._kernel")
 

@@ -22,19 +22,16 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 462,
-    "modules without a test file": 153,
+    "files": 407,
+    "modules without a test file": 96,
     "numbered tests": 0,
-    "short files": 28,
+    "short files": 24,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 840,
-    "kafka_actors/group/machines/commits.py": 406,
 }
 """Files of more lines than `MOST_LINES`."""
-LONG_CLASSES = {
-    "Placement": 354,
-}
+LONG_CLASSES = {}
 """Classes of more lines than `MOST_CLASS_LINES`."""
 MOST_LINES = 400
 MOST_CLASS_LINES = 350

@@ -50,7 +50,7 @@ from kafka_actors.group.machines.assignment import (
 from kafka_actors.job.messages import GroupState, PartitionStatus
 from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkersChange, WorkerStatus
 from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
-from kafka_actors.pipeline.failures import FailedRecord
+from kafka_actors.pipeline.fused import FailedRecord
 from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks import dead_letters as dead_letters_module
@@ -59,9 +59,8 @@ from kafka_actors.spark.engine.frames import errors_of
 from kafka_actors.spark.engine.parquet_sink import batch_unit, run_unit
 from kafka_actors.spark.source.data_source import KafkaDataSource
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
-from kafka_actors.spark.source.offset_format import OffsetFormat
+from kafka_actors.spark.source.offset_format import OffsetFormat, StateFiles
 from kafka_actors.spark.source.options import parse_stream
-from kafka_actors.spark.source.state_files import StateFiles
 from kafka_actors.telemetry.instruments import INSTRUMENTS
 from kafka_actors.telemetry.logs import JsonFormatter, LogOrigin, TextFormatter, set_log_origin
 from kafka_actors.telemetry.spans import ProcessSpans, committing, received

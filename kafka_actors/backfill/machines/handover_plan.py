@@ -1,10 +1,16 @@
 """The plan of a hand-over: the offsets at which history ends and live begins, fixed once in `handover.json`.
 
-Theory of operation. `plan_of` makes a plan of what brokers say about the logs at that moment; the starts of the history
-are added when Spark's source has resolved them (`with_starts`). The plan is written beside Spark's checkpoint once and
-only read from then on, so every later driver reads the same history and hands over at the same offsets.
-`check_same` and `check_cluster` refuse a plan that was made for another pipeline or another cluster. The file is a
-persistent form: fields are only added, under a new `format`.
+Theory of operation. What arrives is one read (`PlannedRead`) and what brokers say about its topics at that moment
+(`ObservedTopics`). `plan_of` decides the end of the history: the present end of each log. Its leader epoch is
+committed with it at the hand-over (KIP-320), and by the topic's id (KIP-516) a later driver notices a topic that was
+created again. The starts of the history are added when Spark's source has resolved them (`with_starts`).
+
+The plan is written beside Spark's checkpoint once and only read from then on, so every later driver reads the same
+history and hands over at the same offsets, whatever has been appended since. `check_same` and `check_cluster` refuse a
+plan that was made for another pipeline or another cluster. `Handover` decides the steps by it.
+
+The file is a persistent form: fields are only added, under a new `format`, and a file with fields that this version doesn't
+know is refused.
 """
 
 from __future__ import annotations
@@ -90,8 +96,8 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if planned.start_offset is not None
         }
 
-    def with_starts(self, starts: Mapping[TopicPartition, int], said: str | None) -> HandoverPlan:
-        """A copy with the history's first offsets; `said` is the argument `start=` that they come from."""
+    def with_starts(self, starts: Mapping[TopicPartition, int], start: str | None) -> HandoverPlan:
+        """A copy with the history's first offsets; `start` is the argument of that name that they come from."""
         topics = {
             topic: replace(
                 of_topic,
@@ -102,7 +108,7 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
             for topic, of_topic in self.topics.items()
         }
-        return replace(self, start=said, topics=topics)
+        return replace(self, start=start, topics=topics)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -143,12 +149,12 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def from_json(cls, text: str, where: str) -> HandoverPlan:
         """Reads the text of a file, whose name is `where`. Raises `HandoverError` for one that is not a plan, or of a later version."""
         try:
-            given: Any = msgspec.json.decode(text)
-            if isinstance(given, Mapping) and given.get("format", FORMAT) not in _READ:
+            document: Any = msgspec.json.decode(text)
+            if isinstance(document, Mapping) and document.get("format", FORMAT) not in _READ:
                 raise HandoverError(
-                    f"{where} has format {given['format']}: this version reads formats up to {FORMAT}"
+                    f"{where} has format {document['format']}: this version reads formats up to {FORMAT}"
                 )
-            plan = decoders.convert(given, cls, strict=False)
+            plan = decoders.convert(document, cls, strict=False)
             plan.topic_ids  # noqa: B018  # raises for ids that are not hexadecimal
             return plan
         except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
@@ -156,7 +162,10 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def plan_of(wanted: PlannedRead, cluster: ObservedTopics, plan_id: str, created: str) -> HandoverPlan:
-    """Makes a plan to hand over at the present ends of the logs. Its starts come later, by `with_starts`."""
+    """Makes a plan to hand over at the present ends of the logs. Its starts come later, by `with_starts`.
+
+    `plan_id` and `created` are passed in: machines have neither a clock nor randomness.
+    """
     topics: dict[str, dict[int, PlannedPartition]] = {}
     for tp, log in sorted(cluster.logs.items()):
         topics.setdefault(tp.topic, {})[tp.partition] = PlannedPartition(log.end, log.leader_epoch)
@@ -174,19 +183,19 @@ def plan_of(wanted: PlannedRead, cluster: ObservedTopics, plan_id: str, created:
 
 def check_same(plan: HandoverPlan, wanted: PlannedRead, where: str) -> None:
     """Raises `ConfigError` for the plan of another pipeline than the one that finds it."""
-    said = f"and the plan in {where} is for"
+    planned = f"and the plan in {where} is for"
     other = "give another pipeline a checkpoint of its own"
     if wanted.group_id != plan.group_id:
-        raise ConfigError("group_id", f"is {wanted.group_id!r}, {said} {plan.group_id!r}: {other}")
+        raise ConfigError("group_id", f"is {wanted.group_id!r}, {planned} {plan.group_id!r}: {other}")
     if wanted.isolation_level != plan.isolation_level:
         raise ConfigError(
-            "isolation_level", f"is {wanted.isolation_level!r}, {said} {plan.isolation_level!r}: {other}"
+            "isolation_level", f"is {wanted.isolation_level!r}, {planned} {plan.isolation_level!r}: {other}"
         )
     if wanted.pattern != plan.pattern:
-        raise ConfigError("pattern", f"is {wanted.pattern!r}, {said} {plan.pattern!r}: {other}")
+        raise ConfigError("pattern", f"is {wanted.pattern!r}, {planned} {plan.pattern!r}: {other}")
     if wanted.topics is not None and set(wanted.topics) != set(plan.topics):
-        mine, its = ", ".join(sorted(wanted.topics)), ", ".join(sorted(plan.topics))
-        raise ConfigError("topics", f"are {mine}, {said} {its}: {other}")
+        own, other_topics = ", ".join(sorted(wanted.topics)), ", ".join(sorted(plan.topics))
+        raise ConfigError("topics", f"are {own}, {planned} {other_topics}: {other}")
 
 
 def check_cluster(plan: HandoverPlan, cluster_id: str | None) -> None:

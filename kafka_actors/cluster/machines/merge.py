@@ -126,6 +126,7 @@ def merge(
     `version` is the version the response had on the wire: before 9 its leader epochs are not to be relied on.
     A `partial` response says nothing about the topics that it doesn't list.
     """
+    # A whole response lists every topic that was requested, so what it lacks is gone, or of no more interest.
     topics: dict[str, TopicMetadata] = dict(old.topics) if partial else {}
     reliable = version is None or version >= RELIABLE_EPOCHS_FROM
     for wire in response.topics:
@@ -156,6 +157,9 @@ def _merge_topic(
     memory: Memory,
     reliable: bool,
 ) -> TopicMetadata:
+    """The topic after a response that has `fresh`, still without partitions, and `partitions`; `known` itself where nothing
+    changed. `reliable`: the response's leader epochs are to be relied on."""
+    # Two ids under one name: a topic was deleted and made anew. Its epochs begin at 0 again, so none is compared.
     if known is not None and known.topic_id and fresh.topic_id and known.topic_id != fresh.topic_id:
         memory.replaced(known.name, known.topic_id, fresh.topic_id)
         known = None
@@ -169,6 +173,7 @@ def _merge_topic(
         (known.topic_id, known.is_internal, known.error_code)
         == (fresh.topic_id, fresh.is_internal, fresh.error_code)
     )
+    # The object itself, not an equal one: `_snapshot` compares topics by identity.
     if known is not None and same_head and not changed and len(merged) == len(known_partitions):
         return known
     return replace(fresh, partitions=merged)
@@ -177,6 +182,8 @@ def _merge_topic(
 def _merge_partitions(
     known: Mapping[int, PartitionMetadata], partitions: Iterable[WirePartition], reliable: bool
 ) -> tuple[dict[int, PartitionMetadata], bool]:
+    """The partitions of a topic, and whether any differs from the known one. One with a lower leader epoch than the known one
+    is older news, and stays as it is known."""
     merged: dict[int, PartitionMetadata] = {}
     changed = False
     for wire in partitions:
@@ -204,6 +211,7 @@ def _merge_partitions(
 
 
 def _merge_brokers(known: dict[int, BrokerMetadata], response: MetadataResponse) -> dict[int, BrokerMetadata]:
+    """The brokers of the response, which lists all of them; the known mapping itself where they are the same."""
     brokers = {b.node_id: BrokerMetadata(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
     return known if brokers == known else brokers
 
@@ -225,6 +233,8 @@ def _snapshot(
     brokers: dict[int, BrokerMetadata],
     topics: dict[str, TopicMetadata],
 ) -> ClusterSnapshot:
+    """The next snapshot; `old` itself where nothing changed. Brokers before Kafka 0.10.1 have no cluster id, and none is a controller
+    during an election."""
     cluster_id = response.cluster_id if response.cluster_id is not None else old.cluster_id
     controller = response.controller_id if response.controller_id >= 0 else None
     same_topics = topics.keys() == old.topics.keys() and all(topics[n] is t for n, t in old.topics.items())

@@ -58,12 +58,12 @@ class PartitionSlice:
     def is_followed_by(self, other: PartitionSlice) -> bool:
         """Whether one decoder may go on from here into the other: no offsets lie between, and neither has aborted
         transactions."""
-        here, there = self.fetched, other.fetched
+        first, second = self.fetched, other.fetched
         return (
-            here.fetch_offset < here.next_offset == there.fetch_offset < there.next_offset
-            and here.epoch == there.epoch
-            and not here.aborted
-            and not there.aborted
+            first.fetch_offset < first.next_offset == second.fetch_offset < second.next_offset
+            and first.epoch == second.epoch
+            and not first.aborted
+            and not second.aborted
         )
 
 

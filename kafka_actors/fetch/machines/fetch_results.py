@@ -5,24 +5,78 @@ under the same assignment epoch and at exactly the offset that was to come next 
 before a seek or a revocation, and has the partition asked for anew. So records are neither skipped nor taken twice, whatever
 the order of answers and calls.
 
-Decided, in this order: an error code (`error_actions` has the table); a diverging epoch, with which a leader tells that the
-logs parted before the position (KIP-595); another replica to read from (KIP-392); records. An offset out of range is
-believed only of the leader, and only once the records that are already fetched are consumed: a follower may lag behind. Even
-then the position is looked up before it counts as lost (`positions`). `FetchCollector.handleInitializeErrors` in Java's client is
-the model.
+Decided, in this order: an error code (`action_for` has the table); a diverging epoch, with which a leader tells that the
+logs parted before the position (KIP-595); another replica to read from (KIP-392); records. Of all errors only an offset out of
+range ever leads to a reset; every other one leaves the position as it is. It is believed only of the leader, and only once the
+records that are already fetched are consumed: a follower may lag behind. Even then the position is looked up before it counts as
+lost (`positions`). `FetchCollector.handleInitializeErrors` in Java's client is the model.
 """
 
 from __future__ import annotations
 
 import math
+from enum import Enum
 
-from kafka_actors.errors import FencedLeaderEpochError, NotLeaderOrFollowerError, error_for_code, for_code
+from kafka_actors.errors import (
+    CorruptMessageError,
+    FencedLeaderEpochError,
+    InconsistentTopicIdError,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailableError,
+    NotLeaderOrFollowerError,
+    OffsetNotAvailableError,
+    OffsetOutOfRangeError,
+    ReplicaNotAvailableError,
+    TopicAuthorizationFailedError,
+    UnknownLeaderEpochError,
+    UnknownServerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+    for_code,
+)
 from kafka_actors.fetch.messages import FetchedPartition
 
-from .error_actions import FetchErrorAction, action_for
 from .partition_state import UNKNOWN, FetchPartition, LookupPurpose
 from .partition_table import PartitionTable
 from .positions import PositionLookups
+
+
+class FetchErrorAction(Enum):
+    """Ways to treat a partition that can't be fetched."""
+
+    RETRY = "retry"  # again after a backoff
+    REFRESH = "refresh"  # the same, and metadata is asked for
+    OUT_OF_RANGE = "out of range"
+    FAIL = "fail"
+
+
+_ACTIONS: dict[type[KafkaError], FetchErrorAction] = {
+    UnknownServerError: FetchErrorAction.RETRY,
+    OffsetOutOfRangeError: FetchErrorAction.OUT_OF_RANGE,
+    CorruptMessageError: FetchErrorAction.FAIL,  # what the broker has on disk is broken
+    UnknownTopicOrPartitionError: FetchErrorAction.REFRESH,
+    LeaderNotAvailableError: FetchErrorAction.REFRESH,
+    NotLeaderOrFollowerError: FetchErrorAction.REFRESH,
+    ReplicaNotAvailableError: FetchErrorAction.REFRESH,
+    TopicAuthorizationFailedError: FetchErrorAction.FAIL,
+    KafkaStorageError: FetchErrorAction.REFRESH,
+    FencedLeaderEpochError: FetchErrorAction.REFRESH,  # the broker knows of a newer leader
+    UnknownLeaderEpochError: FetchErrorAction.RETRY,  # we know of a newer leader than the broker does
+    OffsetNotAvailableError: FetchErrorAction.REFRESH,  # a new leader whose high watermark isn't there yet
+    UnknownTopicIdError: FetchErrorAction.REFRESH,  # deleted, or the broker doesn't know it yet
+    InconsistentTopicIdError: FetchErrorAction.REFRESH,
+}
+
+
+def action_for(code: int) -> FetchErrorAction:
+    """Returns the action for an error code other than 0; where the table has none, whether Kafka calls it retriable decides."""
+    kind = for_code(code)
+    if kind is None or kind.code != code:  # not a code of Kafka's
+        return FetchErrorAction.FAIL
+    return _ACTIONS.get(kind, FetchErrorAction.REFRESH if kind.retriable else FetchErrorAction.FAIL)
+
 
 _WITH_LEADER = (NotLeaderOrFollowerError, FencedLeaderEpochError)
 """Errors with which a broker may name the leader (KIP-951)."""

@@ -143,19 +143,19 @@ class FetchSession:
             self._epoch = FULL
             self._with_ids = with_ids
         before, self._turn = self._turn, self._next_turn()
-        asked: Collection[Key] = self._wanted if self._turn is None else self._turn
+        requested: Collection[Key] = self._wanted if self._turn is None else self._turn
         if self._epoch == FULL:
             forgotten: dict[Key, bytes | None] = {}
-            named: Iterable[Key] = asked
-            self._requested = frozenset(asked)
+            named: Iterable[Key] = requested
+            self._requested = frozenset(requested)
             self._in_session = {}
         elif self._turn is None and before is None:
             forgotten = self._forgotten(self._changed, self._wanted)
             named = [key for key in self._changed if key in self._wanted]
             self._requested = None
         else:
-            forgotten = self._forgotten(self._in_session, frozenset(asked))
-            named = [key for key in asked if key in self._changed or key not in self._in_session]
+            forgotten = self._forgotten(self._in_session, frozenset(requested))
+            named = [key for key in requested if key in self._changed or key not in self._in_session]
             self._requested = None
         request = FetchRequest(
             max_wait_ms=self._pull.max_wait_ms if wait and self._turn is None else 0,
@@ -294,12 +294,12 @@ class FetchSession:
         else:
             self._epoch = 1 if self._epoch == MAX_SESSION_EPOCH else self._epoch + 1
 
-    def _forgotten(self, suspects: Iterable[Key], asked: Collection[Key]) -> dict[Key, bytes | None]:
+    def _forgotten(self, suspects: Iterable[Key], requested: Collection[Key]) -> dict[Key, bytes | None]:
         """Returns the partitions to remove from the broker's session; under another topic id it is another partition."""
         gone: dict[Key, bytes | None] = {}
         for key in suspects:
             if key in self._in_session and (
-                key not in asked or self._session_topic_id(key) != self._in_session[key]
+                key not in requested or self._session_topic_id(key) != self._in_session[key]
             ):
                 gone[key] = self._in_session[key]
         return gone

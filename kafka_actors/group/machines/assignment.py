@@ -1,4 +1,20 @@
-"""The leader's part: subscriptions of all members in, assignments out, both in the consumer protocol's bytes. Slow for big groups."""
+"""The leader's part: subscriptions of all members in, assignments out, both in the consumer protocol's bytes. Slow for big groups.
+
+Theory of operation. The coordinator of a classic group doesn't read what members say to each other. With JoinGroup each member sends
+its metadata for each assignor that it offers (`encode_subscription`): its topics, what it owns, since which generation, and its rack.
+The coordinator chooses an assignor that all of them offer, and hands all metadata to one member, the leader. The leader reads them,
+has the assignor assign (`perform_assignment`), and sends the result with SyncGroup; each member gets its part (`decode_assignment`).
+
+- What a member owns counts for stickiness. `sticky` reads it from user data of its own, where a member that has revoked
+  everything still tells its last assignment; the other assignors from the subscription (KIP-429). `cooperative-sticky` reads
+  the generation from user data where a subscription is too old to have one (KIP-792).
+- With a cooperative assignor a partition that is to move is given to nobody first: its owner gives it up, and the rebalance after
+  that hands it out.
+- Racks are passed on only if some member names one (KIP-881); without them assignors need not look at replicas.
+- A member whose metadata can't be read gets nothing, and is reported.
+
+All of it is functions of their arguments: `Ownership` has the state. Source: `ConsumerCoordinator.java`, `ConsumerProtocol.java`.
+"""
 
 from __future__ import annotations
 
@@ -99,6 +115,7 @@ def encode_assignment(partitions: Iterable[tuple[str, int]]) -> bytes:
 
 
 def _grouped(kind: Any, partitions: Iterable[tuple[str, int]]) -> list[Any]:
+    """Returns one entry of this kind for each topic, in order, so that equal partitions give equal bytes."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -147,6 +164,7 @@ def choose(assignors_in_use: Iterable[assignors.Assignor], name: str, group_id: 
 
 
 def _read_member(member: JoinGroupResponseMember, strategy: str) -> assignors.Member | None:
+    """Returns a member as assignors know it; None where its metadata can't be read. `strategy`: the assignor that the group chose."""
     try:
         subscription = decode_subscription(member.metadata)
     except DecodeError:

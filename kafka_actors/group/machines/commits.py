@@ -21,7 +21,6 @@ outcomes, which Java's client leaves to the user.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from kafka_actors.base.backoff import Backoff, GrowingTimeout
 from kafka_actors.base.machine import Ready
@@ -48,8 +47,10 @@ from .pending_commits import (
     CommitAction,
     CommitEligibility,
     CommitReady,
+    GenerationRefusal,
     MembershipNews,
     PendingCommit,
+    QueuedOffset,
     as_ours,
     check_offset,
     commit_request,
@@ -59,15 +60,6 @@ from .pending_commits import (
 
 _ABOUT_MEMBERSHIP = (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER, ErrorAction.FATAL)
 _FAILS_AT_ONCE = (*_ABOUT_MEMBERSHIP, ErrorAction.PARTITION)
-
-
-@dataclass(slots=True)
-class _Entry:
-    offset: OffsetAndMetadata
-    commits: list[PendingCommit]
-    topic_id: bytes | None
-    refused: Exception | None = None
-    """Why it was not taken when it was sent last."""
 
 
 class CommitQueue:
@@ -80,18 +72,14 @@ class CommitQueue:
         self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
         self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max, rand)
         self._not_before = 0.0
-        self._waiting: dict[TopicPartition, _Entry] = {}
-        self._sent: dict[TopicPartition, _Entry] = {}
+        self._waiting: dict[TopicPartition, QueuedOffset] = {}
+        self._sent: dict[TopicPartition, QueuedOffset] = {}
         """Entries in the request in flight, or of unknown outcome."""
         self._request: GroupRequest | None = None
         self._unknown = False
         self._void: set[TopicPartition] = set()
         """Partitions of `_sent` that have been taken from this member since."""
-        self._held_in: Generation | None = None
-        """The generation whose commits the group no longer takes."""
-        self._joining = False
-        """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
-        generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
+        self._refusal = GenerationRefusal()
         self._commits: list[PendingCommit] = []
         self._actions: list[CommitAction] = []
 
@@ -110,7 +98,7 @@ class CommitQueue:
         for tp, offset in offsets.items():
             earlier = self._waiting.get(tp)
             commits = earlier.commits if earlier else []
-            self._waiting[tp] = _Entry(offset, [*commits, commit], unpack(offset.metadata).topic_id)
+            self._waiting[tp] = QueuedOffset(offset, [*commits, commit], unpack(offset.metadata).topic_id)
         if commit.done:
             self._actions.append(commit)
         else:
@@ -171,7 +159,7 @@ class CommitQueue:
             body = offset_fetch_request(group_id, self._sent, require_stable=False)
             self._send(GroupApi.OFFSET_FETCH, body, now)
         elif self._may_send():
-            self._held_in = None
+            self._refusal.clear()
             self._sent, self._waiting = self._waiting, {}
             offsets = {tp: entry.offset for tp, entry in self._sent.items()}
             self._send(GroupApi.COMMIT, commit_request(self._config, offsets, self.eligibility), now)
@@ -181,10 +169,8 @@ class CommitQueue:
         self._actions.append(self._request)
 
     def _may_send(self) -> bool:
-        held = self.eligibility.generation == self._held_in and not (
-            self._joining and self.eligibility.settled
-        )
-        return bool(self._waiting) and self.eligibility.may_commit and not held
+        state = self.eligibility
+        return bool(self._waiting) and state.may_commit and not self._refusal.holds_back(state)
 
     # ------------------------------------------------------------ answers
 
@@ -200,6 +186,7 @@ class CommitQueue:
             self._settle(tp, error, verdict)
 
     def _on_committed(self, request: GroupRequest, response: OffsetCommitResponse, now: float) -> None:
+        """Settles each partition by its own code; of the errors about the membership the last one is handed on."""
         codes = {
             TopicPartition(topic.name, p.partition_index): p.error_code
             for topic in response.topics
@@ -228,8 +215,7 @@ class CommitQueue:
             if verdict not in (ErrorAction.PARTITION, ErrorAction.RETRY):
                 worst = error, verdict
             if verdict is ErrorAction.REJOIN and self.eligibility.owned is not None:
-                self._held_in = request.generation
-                self._joining = not (self.eligibility.settled and self.eligibility.may_commit)
+                self._refusal.refused(request.generation, self.eligibility)
         if worst is not None:
             self._notify(*worst, request)
         if again:
@@ -295,13 +281,14 @@ class CommitQueue:
     # ------------------------------------------------------------ outcomes
 
     def _settle(self, tp: TopicPartition, error: Exception | None, verdict: ErrorAction | None) -> None:
+        """Ends a sent entry, or has it wait again where the error is worth another try."""
         if error is not None and verdict not in _FAILS_AT_ONCE:
             self._sent[tp].refused = error
             self._requeue(tp)
             return
         entry = self._sent.pop(tp)
         self._void.discard(tp)
-        self._report(tp, entry, error, whole=verdict is not ErrorAction.PARTITION)
+        self._report(tp, entry, error, as_a_whole=verdict is not ErrorAction.PARTITION)
 
     def _requeue(self, tp: TopicPartition) -> None:
         """Has a sent entry wait again, unless something newer waits, the partition has gone, or nobody waits for it."""
@@ -318,33 +305,36 @@ class CommitQueue:
             self._waiting[tp] = entry
 
     def _report(
-        self, tp: TopicPartition, entry: _Entry, error: Exception | None, *, whole: bool = False
+        self, tp: TopicPartition, entry: QueuedOffset, error: Exception | None, *, as_a_whole: bool = False
     ) -> None:
         for commit in entry.commits:
             commit.results[tp] = as_ours(error)
-            if error is not None and whole:
+            if error is not None and as_a_whole:
                 commit.refused = error
             if commit.done:
                 self._finish(commit)
 
     def _finish(self, commit: PendingCommit) -> None:
+        """Hands a commit back. Where a partition was committed, it was not refused as a whole."""
         if any(error is None for error in commit.results.values()):
             commit.refused = None
         self._commits.remove(commit)
         self._actions.append(commit)
 
     def _fail_all(self, error: Exception) -> None:
+        """Ends everything: the membership is over, and nothing will be committed any more."""
         self._unknown = False
         self._request = None
         self._fail_sent(error)
         for tp in list(self._waiting):
-            self._report(tp, self._waiting.pop(tp), error, whole=True)
+            self._report(tp, self._waiting.pop(tp), error, as_a_whole=True)
 
     def _fail_sent(self, error: Exception) -> None:
         for tp in list(self._sent):
             self._settle(tp, error, ErrorAction.FATAL)
 
     def _check_ownership(self) -> None:
+        """Gives up offsets of partitions that have gone; of a sent one the outcome is still to come."""
         if self.eligibility.owned is None:
             return
         self._void.update(tp for tp in self._sent if tp not in self.eligibility.owned)
@@ -365,6 +355,7 @@ class CommitQueue:
                     self._void.add(tp)
 
     def _expire(self, now: float) -> None:
+        """Ends the commits whose deadline is over, each with what is known of it."""
         for commit in [t for t in self._commits if now >= t.deadline]:
             error = self._too_late(commit)
             for tp in commit.wanted:

@@ -1,8 +1,15 @@
 """Looks for the broker that coordinates the group: FindCoordinator to any broker, then two new connections to the one named.
 
+Theory of operation. Arrives: the answer to FindCoordinator, the end of connecting, and word from the member that the coordinator is
+lost, or that it has answered well. Decided: the next request, and when. Two requests lead to a coordinator, one after the other:
+
 UNKNOWN ── poll ──► FINDING ── answer ──► FOUND ── poll ──► CONNECTING ── connected ──► KNOWN; every failure, and `lost`, leads
 back to UNKNOWN, where the next try waits for a backoff. The backoff begins anew only once the broker has answered as the group's
 coordinator does (`proved`): one that is named, takes connections and refuses all requests is asked less and less often.
+
+A request that had no answer in its time gives the next one twice the time, up to `longest_timeout`; an answer within the usual time
+ends that (`GrowingTimeout`). So a frozen broker is detected early, and a slow one gets enough time in the end. An error that no retry
+mends is raised, and ends the membership. Source: `AbstractCoordinator.ensureCoordinatorReady`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Tables of what to do about each error in a response to a group member, one for each request.
 
-After `AbstractCoordinator.java` and `ConsumerCoordinator.java`, with KIP-345 (static members), KIP-394 (member ids)
+An error is looked up in the table of its request, then in the common one; for what neither has, whether Kafka calls it retriable
+decides. Of errors without a code of Kafka's (no answer, a lost connection, bytes that can't be read) most lead to another search
+for the coordinator (`judge`). After `AbstractCoordinator.java` and `ConsumerCoordinator.java`, with KIP-345 (static members), KIP-394 (member ids)
 and KIP-848 (the codes of the newer protocol, which a mixed group may answer).
 """
 

@@ -2,7 +2,7 @@
 
 Arrives: what the user wants (`start`, `leave`, `user_progress`), answers (`on_response`), the end of a drain (`on_released`) and of
 the leader's computation (`on_assignment`). Decided, in `poll`: which requests to send, which partitions to take, revoke or lose,
-and when the session, a drain or the membership is over. `member_states` has the states and what may follow what; each has a step
+and when the session, a drain or the membership is over. `member_core` has the states and what may follow what; each has a step
 here (`_STEPS`), repeated until it waits for something. The machine never waits inside a step: a drain, the leader's
 computation and a commit are actions that come back as inputs. Every wait has a deadline.
 
@@ -28,7 +28,7 @@ from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
 from .embedded_protocol import EmbeddedProtocol, GroupConfig
 from .error_actions import GroupApi
 from .member_answers import MemberAnswers
-from .member_core import GRACE, MemberCore
+from .member_core import GRACE, MemberCore, MemberState
 from .member_events import (
     NO_GENERATION,
     CoordinatorNode,
@@ -39,7 +39,6 @@ from .member_events import (
     Partitions,
     TakePartitions,
 )
-from .member_states import MemberState
 
 JOIN_MARGIN = 5.0
 """Seconds that JoinGroup waits beyond the rebalance timeout, as in Java's client."""

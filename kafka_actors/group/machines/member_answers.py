@@ -1,8 +1,24 @@
 """Answers to a member's requests: what each changes.
 
-Arrives: a response, or the exception that ended its request; errors of commits that concern the membership. Decided: the next
-state, what is lost, what is tried again and when. `error_actions` has the action for each error; an answer to a request that was
-given up, or that is about an older generation, changes nothing. Source: the handlers in `AbstractCoordinator.java`.
+Theory of operation. Arrives: a response, or the exception that ended its request; errors of commits that concern the membership.
+Decided: the next state, what is lost, what is tried again and when. `error_actions` has the action for each error; an answer to a
+request that was given up, or that is about an older generation, changes nothing.
+
+The way of a rebalance: JoinGroup brings a generation (JOINING → SYNCING). The leader computes the assignment, an action that comes
+back as an input, and sends it with SyncGroup; followers send an empty one at once. SyncGroup brings the assignment (→ STABLE, or
+→ REVOKING where something has to be given up first, and then the group joins again).
+
+What an error costs, from the least to the most: a pause (`RETRY`), a new search for the coordinator (`REDISCOVER`), a new
+rebalance (`REJOIN`), all partitions (`RESET_GENERATION`), the member id as well (`RESET_MEMBER`), the membership (`FATAL`).
+
+- An error about a generation counts only while that generation is the member's and no newer one is on its way (`_concerns`): answers
+  overtake each other, because requests go over several connections.
+- The session counts from the sending of a request that the coordinator answered as a member's: JoinGroup, SyncGroup, heartbeats,
+  also one that says that the group rebalances.
+- A broker that took a JoinGroup, a SyncGroup or a heartbeat is proved to coordinate the group: the pause before the next search
+  begins small again (`CoordinatorFinder`).
+
+Source: the handlers in `AbstractCoordinator.java`.
 """
 
 from __future__ import annotations
@@ -34,7 +50,7 @@ from kafka_actors.protocol.messages.sync_group import (
 )
 
 from .error_actions import ErrorAction, GroupApi, judge
-from .member_core import MemberCore
+from .member_core import MemberCore, MemberState
 from .member_events import (
     NO_GENERATION,
     ComputeAssignment,
@@ -43,7 +59,6 @@ from .member_events import (
     GroupRequest,
     TakePartitions,
 )
-from .member_states import MemberState
 
 _S = MemberState
 _LOSSES = (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER)
@@ -94,6 +109,7 @@ class MemberAnswers:
         )
 
     def _rebalancing(self) -> None:
+        """Joins again, because the group rebalances; in other states that is under way, or pointless."""
         if self._core.state in (_S.STABLE, _S.REVOKING):
             self._core.request_rejoin("the group is rebalancing")
 
@@ -108,6 +124,7 @@ class MemberAnswers:
             self._core.events.append(CoordinatorFound(node))
 
     def _on_described(self, request: GroupRequest, outcome: object, now: float) -> None:
+        """Takes the described group: for the text of a fatal error (`EXPLAIN`), or for a static member that comes back."""
         group = outcome.groups[0] if isinstance(outcome, DescribeGroupsResponse) and outcome.groups else None
         if self._core.explaining:
             self._core.fail(self._inconsistent(group))
@@ -120,6 +137,7 @@ class MemberAnswers:
         self._core.policy.on_described(group if group is not None and group.error_code == 0 else None)
 
     def _inconsistent(self, group: DescribedGroup | None) -> Exception:
+        """Returns the error of a member that has no strategy in common with its group, with both sides in its text."""
         ours = self._core.config.describe_strategy or ", ".join(
             name for name, _ in self._core.policy.protocols()
         )
@@ -136,6 +154,7 @@ class MemberAnswers:
     # ------------------------------------------------------------ join and sync
 
     def _on_join(self, request: GroupRequest, outcome: object, now: float) -> None:
+        """Takes JoinGroup's answer: the generation, and for the leader all members."""
         error = self._error(request.api, outcome)
         if error is not None:
             self._on_join_error(error, outcome, now)
@@ -154,6 +173,7 @@ class MemberAnswers:
         self._core.goto(_S.SYNCING)
         members = tuple(outcome.members) if self._core.leader else ()
         self._core.policy.on_joined(self._core.generation, self._core.leader, members)
+        # A leader that came back as a static member is told to skip it: the group keeps its assignment (KIP-814).
         if self._core.leader and not outcome.skip_assignment:
             self._core.token += 1
             self._core.computation = (self._core.token, now + self._core.config.rebalance_timeout)
@@ -193,6 +213,7 @@ class MemberAnswers:
         self._core.send(now, GroupApi.SYNC, request, timeout)
 
     def _on_sync(self, request: GroupRequest, outcome: object, now: float) -> None:
+        """Takes SyncGroup's answer. After any error that isn't fatal the member joins again."""
         error = self._error(request.api, outcome)
         if error is None:
             assert isinstance(outcome, SyncGroupResponse)
@@ -216,6 +237,7 @@ class MemberAnswers:
             self._on_membership_lost(error, verdict, now)
 
     def _on_assignment_bytes(self, request: GroupRequest, data: bytes, now: float) -> None:
+        """Takes over an assignment. Raises `DecodeError` before anything has changed."""
         change = self._core.policy.on_synced(self._core.generation, data)
         self._core.finder.proved()
         self._core.heartbeat.acknowledged(request.sent_at)
@@ -247,6 +269,7 @@ class MemberAnswers:
     # ------------------------------------------------------------ heartbeat and leave
 
     def _on_heartbeat(self, request: GroupRequest, outcome: object, now: float) -> None:
+        """Takes a heartbeat's answer. That the group rebalances is an answer to a member, so the session goes on."""
         error = self._error(request.api, outcome)
         verdict = None if error is None else judge(GroupApi.HEARTBEAT, error)
         if error is None or verdict is ErrorAction.REJOIN:
@@ -265,6 +288,8 @@ class MemberAnswers:
             raise error
 
     def _on_leave(self, request: GroupRequest, outcome: object, now: float) -> None:
+        """Takes LeaveGroup's answer. Errors end the membership as well, unless the coordinator has moved or is loading: a member
+        that the group doesn't know has left it."""
         if self._core.state is not _S.LEAVING:
             return
         # An answer that can't be read is one all the same: what could be done has been.

@@ -1,8 +1,27 @@
-"""State of a group's member, and the transitions that lose something: common to `ClassicMember` and `MemberAnswers`."""
+"""State of a group's member, and the transitions that lose something: common to `ClassicMember` and `MemberAnswers`.
+
+Theory of operation. `ClassicMember` has the steps of each state, `MemberAnswers` what answers mean; both change the member only by
+the methods here, so that no way out of a state forgets a part: a coordinator that is lost (`coordinator_lost`) keeps the partitions, a
+membership that is lost (`reset`) takes them and the requests in flight, an end (`fail`, `end_left`) takes everything. Requests and
+calls to make are collected in `actions`; what has been given up and not been sent yet is taken out again (`unsend`).
+
+The states, and which may follow which::
+
+            ┌──────────────── lost: illegal generation, unknown member, session ended ────────────────┐
+            ▼                                                                                         │
+        UNJOINED ──► JOINING ──► SYNCING ──► STABLE ──► REVOKING (eager: all; else what is not wanted)│
+                        ▲  ▲        │  │        │           │                                         │
+                        │  └────────┘  └► REVOKING (cooperative: the difference, new generation) ─────┘
+                        └───────────────────────┴───────────┘
+        any of them ──► LEAVING ──► LEFT            any of them ──► FATAL
+
+The states and names are this member's own view: the broker's are in `ClassicGroupState`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Enum
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.errors import KafkaTimeoutError
@@ -26,7 +45,59 @@ from .member_events import (
     RejoinStarted,
     RevokePartitions,
 )
-from .member_states import ENDED, MemberState, check_transition
+
+
+class MemberState(Enum):
+    """The state of a member in its group."""
+
+    UNJOINED = "unjoined"
+    """Owns nothing and has no valid generation."""
+    JOINING = "joining"
+    """Has given up what it must, and wants an answer to JoinGroup. Keeps what a cooperative member may keep."""
+    SYNCING = "syncing"
+    """Has a new generation, wants its assignment; the leader computes everybody's."""
+    STABLE = "stable"
+    """Has its assignment."""
+    REVOKING = "revoking"
+    """Waits, up to a deadline, until partitions are drained and committed under the current generation."""
+    LEAVING = "leaving"
+    """Owns nothing, has asked the coordinator to forget it."""
+    LEFT = "left"
+    """Ended by request."""
+    FATAL = "fatal"
+    """Ended by an error that no retry mends."""
+
+
+_S = MemberState
+
+LEGAL_PREVIOUS: Mapping[MemberState, frozenset[MemberState]] = {
+    _S.UNJOINED: frozenset({_S.JOINING, _S.SYNCING, _S.STABLE, _S.REVOKING}),
+    _S.JOINING: frozenset({_S.UNJOINED, _S.SYNCING, _S.STABLE, _S.REVOKING}),
+    _S.SYNCING: frozenset({_S.JOINING}),
+    _S.STABLE: frozenset({_S.SYNCING}),
+    _S.REVOKING: frozenset({_S.SYNCING, _S.STABLE, _S.JOINING}),
+    _S.LEAVING: frozenset({_S.UNJOINED, _S.JOINING, _S.SYNCING, _S.STABLE, _S.REVOKING}),
+    _S.LEFT: frozenset({_S.LEAVING}),
+    _S.FATAL: frozenset({_S.UNJOINED, _S.JOINING, _S.SYNCING, _S.STABLE, _S.REVOKING, _S.LEAVING}),
+}
+
+ENDED = frozenset({_S.LEFT, _S.FATAL})
+
+
+class IllegalTransition(Exception):
+    """A step that the state machine does not have: a defect in this package."""
+
+    def __init__(self, before: MemberState, after: MemberState) -> None:
+        super().__init__(f"a member can't go from {before.value} to {after.value}")
+        self.before = before
+        self.after = after
+
+
+def check_transition(before: MemberState, after: MemberState) -> None:
+    """Raises `IllegalTransition` unless `after` may follow `before`."""
+    if before not in LEGAL_PREVIOUS[after]:
+        raise IllegalTransition(before, after)
+
 
 GRACE = 1.0
 """Seconds beyond a request's own timeout after which the machine gives it up, should the shell not have."""
@@ -62,12 +133,17 @@ class MemberCore:
         )
         self.backoff = Backoff(*backoff)
         self.not_before = 0.0
+        """The next step towards a membership is not taken before this moment."""
         self.inflight: dict[GroupApi, GroupRequest] = {}
+        """The requests without an answer, one of each kind at most. An answer to another one is late, and is ignored."""
         self.actions: list[GroupRequest | MemberAction] = []
         self.events: list[MemberEvent] = []
         self.token = 0
+        """Number of the last drain or computation: the end of an earlier one is ignored."""
         self.revocation: RevokePartitions | None = None
+        """The drain that `REVOKING` waits for."""
         self.computation: tuple[int, float] | None = None
+        """Token and deadline of the leader's computation, while it is under way."""
         self.rejoin_reason: str | None = None
         self.described = False
         self.explaining = False

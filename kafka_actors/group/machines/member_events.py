@@ -1,4 +1,9 @@
-"""Actions and events of a member's machine (`ClassicMember.poll`): requests to send, calls to make, and what happened."""
+"""Actions and events of a member's machine (`ClassicMember.poll`): requests to send, calls to make, and what happened.
+
+An action that takes time comes back as an input with the token or the object of the action, so that a late end of an earlier one is
+known as such. Partitions that are gone (`LosePartitions`) are no longer the member's: nothing is to be waited for, and nothing can be
+committed. Those to be given up (`RevokePartitions`) are its own until the deadline.
+"""
 
 from __future__ import annotations
 

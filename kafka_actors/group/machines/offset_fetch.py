@@ -1,4 +1,9 @@
-"""Requests and responses of OffsetFetch in the versions since one group, and since several groups at once (KIP-709)."""
+"""Requests and responses of OffsetFetch in the versions since one group, and since several groups at once (KIP-709).
+
+Requests are made in the newest shape; `coordinator_channels` makes an older one where the broker needs it. Responses are read in
+either shape, because a broker answers in that of the request. An error is about the group, and then no partition has a value, or
+about one partition, which is asked for again or refused.
+"""
 
 from __future__ import annotations
 
@@ -68,6 +73,7 @@ def read_offsets_of_groups(response: OffsetFetchResponse) -> dict[str, Committed
 
 
 def _read(answer: OffsetFetchResponse | OffsetFetchResponseGroup, group_id: str) -> CommittedOffsets:
+    """Reads one group's part, or a response of the older shape, which has the same fields. A broker says -1 for no offset."""
     result = CommittedOffsets(error=error_for_code(answer.error_code, request=REQUEST, group=group_id))
     if result.error is not None:
         return result

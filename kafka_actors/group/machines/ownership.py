@@ -1,7 +1,21 @@
 """Decides which partitions a consumer takes over and gives up, and when the group should rebalance.
 
-Eager: everything is given up before JoinGroup. Cooperative (KIP-429): a member keeps its partitions while the
-group rebalances, gives up after SyncGroup what went to others, and then rejoins so that these can be handed out.
+Theory of operation. Arrives: metadata and the subscription (`on_metadata`), what JoinGroup and SyncGroup brought (`on_joined`,
+`on_synced`), the end of a drain (`released`), and a lost membership (`lose`). Decided: what to give up before and after a rebalance,
+what is new, and whether another rebalance is needed.
+
+A partition is *owned* (read and committed), *being released* (drained; it may still be committed), or neither. It becomes owned by an
+assignment, and is released by one that lacks it; a lost membership ends both at once.
+
+- Eager: everything is given up before JoinGroup. Cooperative (KIP-429): a member keeps its partitions while the
+  group rebalances, gives up after SyncGroup what went to others, and then rejoins so that these can be handed out.
+- A leader watches the topics of all members, and compares them with those from which it computed the assignment (`watch`): where
+  partitions have come or gone since, the group has to rebalance. Followers watch nothing but their own subscription.
+- A static member that comes back is handed its old assignment without a rebalance (KIP-345), which nobody has compared with its
+  present subscription and the present partitions. So the group is described before it joins (`on_described`), and after SyncGroup
+  the old subscription, user data and numbers of partitions are compared with the present ones (`_outdated`).
+
+Source: `ConsumerCoordinator.java`, `onJoinPrepare` to `onJoinComplete`; KIP-814 for a leader that skips the assignment.
 """
 
 from __future__ import annotations
@@ -109,6 +123,8 @@ class Ownership:
 
     # ------------------------------------------------------------ the policy
 
+    # The methods of `EmbeddedProtocol`, whose docstrings say what they do.
+
     def protocols(self) -> list[tuple[str, bytes]]:
         self._joined = self.subscribed
         return self.metadata()
@@ -139,6 +155,7 @@ class Ownership:
         return self._release(self._owned)
 
     def _release(self, partitions: Partitions) -> Partitions:
+        """Begins to give partitions up, and returns them."""
         self._owned -= partitions
         self._releasing |= partitions
         return partitions
@@ -166,6 +183,7 @@ class Ownership:
         before, self._before = self._before, None
         unwanted = {tp.topic for tp in assigned} - self.subscribed
         if unwanted:
+            # The subscription has changed since JoinGroup: nothing of this assignment is taken.
             return AssignmentChange(rejoin=f"assigned {sorted(unwanted)[0]}, which is not subscribed to")
         added, revoked = assigned - self._owned, self._owned - assigned
         self._owned = assigned
@@ -184,15 +202,17 @@ class Ownership:
         self._before = None if group is None or self._instance_id is None else self._read_before(group)
 
     def _read_before(self, group: DescribedGroup) -> _PriorAssignment | None:
+        """Reads this member's subscription, and the numbers of partitions of all members, from a described group; None where it isn't
+        in there, or can't be read."""
         counts: dict[str, set[int]] = {}
-        mine: bytes | None = None
+        own_metadata: bytes | None = None
         try:
             for member in group.members:
                 for tp in decode_assignment(member.member_assignment):
                     counts.setdefault(tp.topic, set()).add(tp.partition)
                 if member.group_instance_id == self._instance_id:
-                    mine = member.member_metadata
-            subscription = decode_subscription(mine) if mine else None
+                    own_metadata = member.member_metadata
+            subscription = decode_subscription(own_metadata) if own_metadata else None
         except DecodeError:
             return None
         if subscription is None:
@@ -213,6 +233,7 @@ class Ownership:
         return self._grown(before)
 
     def _grown(self, before: _PriorAssignment) -> str | None:
+        """Returns that topics have other numbers of partitions than the group had assigned, if so."""
         counts = {topic: len(ids) for topic, ids in self.view.only(self.subscribed).items() if ids}
         if {topic: n for topic, n in before.counts.items() if topic in self.subscribed} != counts:
             return "partitions have changed since this static member was last here"

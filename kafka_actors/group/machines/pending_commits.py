@@ -1,4 +1,12 @@
-"""Inputs, actions and requests of the queue of commits (`commits.CommitQueue`), and the errors that it gives by itself."""
+"""Inputs, actions and requests of the queue of commits (`commits.CommitQueue`), and the errors that it gives by itself.
+
+Theory of operation. `CommitEligibility` is the member as far as commits go: the queue gets it before each of its steps, so that
+neither of the two machines knows the other. A commit of several partitions (`PendingCommit`) is taken apart into offsets of the queue
+(`QueuedOffset`), since each partition may have another outcome, and is done when the last of them has one.
+
+`ClassicGroup.validateOffsetCommit` of Kafka says who may commit: members in the present generation, also while the group prepares a
+rebalance, but not while it completes one (SYNCING here); and anybody without a generation in a group without members.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +27,8 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 from .embedded_protocol import GroupConfig
 from .error_actions import ErrorAction
 from .member import ClassicMember
+from .member_core import MemberState
 from .member_events import NO_GENERATION, Generation, GroupRequest, Partitions
-from .member_states import MemberState
 
 Results = dict[TopicPartition, KafkaActorsError | None]
 
@@ -64,6 +72,42 @@ class PendingCommit:
     @property
     def done(self) -> bool:
         return len(self.results) == len(self.wanted)
+
+
+@dataclass(slots=True)
+class QueuedOffset:
+    """One partition of the queue: the offset to commit, and the commits that wait for its outcome.
+
+    `topic_id`: the topic's when the offset was processed, None if the commit's metadata has none. `refused`: why it was not taken
+    when it was sent last.
+    """
+
+    offset: OffsetAndMetadata
+    commits: list[PendingCommit]
+    topic_id: bytes | None
+    refused: Exception | None = None
+
+
+class GenerationRefusal:
+    """The generation whose commits the group no longer takes, because it rebalances: what waits goes with the next one."""
+
+    def __init__(self) -> None:
+        self._generation: Generation | None = None
+        self._joining = False
+        """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
+        generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
+
+    def refused(self, generation: Generation, member: CommitEligibility) -> None:
+        """Takes that the group refused a commit of this generation."""
+        self._generation = generation
+        self._joining = not (member.settled and member.may_commit)
+
+    def holds_back(self, member: CommitEligibility) -> bool:
+        """Whether a commit of the member would be refused again."""
+        return member.generation == self._generation and not (self._joining and member.settled)
+
+    def clear(self) -> None:
+        self._generation = None
 
 
 @dataclass(frozen=True, slots=True)

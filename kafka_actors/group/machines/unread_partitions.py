@@ -1,4 +1,9 @@
-"""Owned partitions that nobody reads: those still to be taken on by the listener, and a watch over all of them."""
+"""Owned partitions that nobody reads: those still to be taken on by the listener, and a watch over all of them.
+
+Heartbeats keep a member in its group whether or not it reads, so a listener that hangs, or a partition that its owner forgot, would
+go unnoticed. The shell says which partitions are owned and not read (`observe`); one that stays so for `limit_s` is reported, once, until
+it is read or gone.
+"""
 
 from __future__ import annotations
 

@@ -109,14 +109,14 @@ class CoordinatorContext:
     def happened(self, event: Event) -> None:
         """Publishes an event of the job, to the log and the timeline."""
         self._sink(event)
-        if (told := entry_of(event)) is not None:
-            self.timeline.note(*told, self._wall())
+        if (entry := entry_of(event)) is not None:
+            self.timeline.note(*entry, self._wall())
 
     def _report(self, facts: Sequence[PlacementEvent]) -> None:
         """Publishes one turn's changes of partitions inside the job: to metrics, the log and the timeline."""
         group = self.config.group_id
-        for told in entries_of_facts(facts):
-            self.timeline.note(*told, self._wall())
+        for entry in entries_of_facts(facts):
+            self.timeline.note(*entry, self._wall())
         for fact in facts:
             where = (*fact.partition, fact.worker)
             if isinstance(fact, Withdrawal):

@@ -4,8 +4,8 @@
 whose commits count. Workers call `poll` and `commit`, the supervisor calls the rest. The coordinator never waits for a
 worker: a drain ends when the worker reports, or at its deadline.
 
-`JobCoordinator` has the group's side and the worker plan, `WorkerOrders` the workers' side, `JobCommits` their commits, and
-`CoordinatorStatusReport` the status.
+`JobCoordinator` has the group's side and the worker plan, `WorkerOrders` the workers' side, and `CoordinatorStatusReport` the
+status. `JobCommits` puts what workers offer into one OffsetCommit at a time, and answers each worker for its own entries.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from kafka_actors.config import JobConfig
+from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import Event, EventSink
 from kafka_actors.group import ConsumerCoordinator
 from kafka_actors.job.machines import lease
@@ -29,17 +30,76 @@ from kafka_actors.job.messages import (
     failure_of,
 )
 from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.telemetry.spans import committing
 from kafka_actors.types import TopicPartition
 
 from .broker_queries import LogEndLookup
-from .commits import JobCommits
 from .context import CoordinatorContext
 from .orders import WorkerOrders
 from .status import CoordinatorStatusReport
 
-__all__ = ["JobCoordinator"]
+__all__ = ["JobCommits", "JobCoordinator"]
 
 logger = logging.getLogger(__name__)
+
+
+class JobCommits:
+    """Sends what `CommitGate` lets through. How that differs from the `CommitQueue` below it: see there."""
+
+    def __init__(self, job: CoordinatorContext) -> None:
+        self._job = job
+        self._gate = job.gate
+        self._wanted = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._traces: list[str] = []
+
+    async def commit(self, request: CommitRequest) -> CommitReply:
+        """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
+        refused = set(self._gate.offer(request.worker, request.entries))
+        if request.trace:
+            self._traces.append(request.trace)
+        entries = [e for e in request.entries if e.partition not in refused]
+        problem = ""
+        if entries:
+            try:
+                async with asyncio.timeout(self._job.config.request_timeout_ms / 1000):
+                    await self.answered()
+            except (TimeoutError, KafkaActorsError) as error:
+                problem = str(error) or "no answer in time"
+        done = [e for e in entries if self._gate.is_committed(e)]
+        failed = [(e.partition, problem or "not committed yet") for e in entries if e not in done]
+        return CommitReply(request.sequence, done, sorted(refused), failed)
+
+    async def answered(self) -> None:
+        """Returns once everything offered so far has been answered by the broker."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._wanted.set()
+        await waiter
+
+    async def run(self) -> None:
+        """Sends what is offered, one request after the other."""
+        group = self._job.config.group_id
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            waiters, self._waiters = self._waiters, []
+            offsets = self._gate.take()
+            outcome: Mapping[TopicPartition, Exception | None] = {}
+            try:
+                if offsets:
+                    traces, self._traces = self._traces, []
+                    with committing(group, asked_by=traces):
+                        outcome = await self._job.member.commit_offsets_sync(offsets)
+            except KafkaActorsError as error:
+                logger.warning("group %s: commit failed: %s", group, error)
+                outcome = dict.fromkeys(offsets, error)
+            self._gate.finished(outcome)
+            self._job.wake()
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
 
 RECOVERY_S = 3.0
 """Time for which a new incarnation waits for a worker that was still starting, and so had no lease."""
@@ -103,7 +163,7 @@ class JobCoordinator:
             leased = dict.fromkeys(
                 [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
             )
-            self._placement.recover(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
+            self._placement.recovery.begin(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
         tasks.create_task(self._job.run())
         tasks.create_task(self._commits.run())
         tasks.create_task(self._member.start())
@@ -133,7 +193,7 @@ class JobCoordinator:
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
         known = {p: self._gate.committed.get(p) for p in partitions}
-        starts = await self._member.fetch_origins(list(partitions)) if partitions else {}
+        starts = await self._member.fetch_committed_starts(list(partitions)) if partitions else {}
         # Workers may hold these partitions already: a commit made meanwhile is newer than the answer.
         self._gate.baseline(
             {p: s.committed for p, s in starts.items() if self._gate.committed.get(p) is known[p]}
@@ -142,7 +202,7 @@ class JobCoordinator:
         self._placement.assign(partitions)
         self._job.assigned_once = True
         self._status_report.assigned()
-        if self._placement.recovering:
+        if self._placement.recovery.active:
             for worker, report in self._job.reports.items():
                 self._placement.adopt(worker, report.seen, report.holdings, partitions)
         self._job.poll()
@@ -203,7 +263,7 @@ class JobCoordinator:
             return
         was_paused, job.plan = job.plan.paused, plan
         placement.held_back = not plan.complete
-        placement.expected = plan.expected
+        placement.gathering.expected = plan.expected
         self._status_report.follow(plan)
         if was_paused and not plan.paused:
             self._orders.unpaused()

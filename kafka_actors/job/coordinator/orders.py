@@ -76,7 +76,7 @@ class WorkerOrders:
                 self._watch_for_stalls(worker, holding)
         if report.ready:
             self._placement.worker_ready(worker)
-        if self._placement.recovering:
+        if self._placement.recovery.active:
             self._placement.adopt(worker, report.seen, report.holdings, job.member.assignment)
         self._placement.reported(worker, report.seen, report.holdings)
         job.poll()
@@ -107,7 +107,7 @@ class WorkerOrders:
         if worker not in self._placement.workers:
             # Considered dead, and its partitions have gone to others: it has to drop all, whatever it has seen.
             return Orders(max(version, report.seen), [], [], 0.0, paused)
-        if self._placement.awaits(worker):
+        if self._placement.recovery.awaits(worker):
             return Orders(version, [], [], lease_s, paused, hold=True)
         if report.seen == version:
             return Orders(version, [], [], lease_s, paused, hold=True)

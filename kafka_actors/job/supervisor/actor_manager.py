@@ -31,8 +31,17 @@ from .machines.supervision import (
     SilentNode,
     StartActor,
 )
-from .running_actors import COORDINATOR, METADATA, RunningActor, actor_name
-from .runtime import ActorRef, Death, bounded, none_if_disconnected, retry_while
+from .runtime import (
+    COORDINATOR,
+    METADATA,
+    ActorRef,
+    Death,
+    RunningActor,
+    actor_name,
+    bounded,
+    none_if_disconnected,
+    retry_while,
+)
 
 __all__ = ["CLOSE_S", "ActorManager"]
 

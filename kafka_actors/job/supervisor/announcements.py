@@ -22,8 +22,7 @@ from kafka_actors.job.messages import ActorInfo, Identity, JobStart, WorkerPlan,
 
 from .context import SupervisorContext
 from .machines.supervision import ActorKey
-from .running_actors import COORDINATOR, METADATA, RunningActor, actor_name
-from .runtime import none_if_disconnected, retry_while
+from .runtime import COORDINATOR, METADATA, RunningActor, actor_name, none_if_disconnected, retry_while
 
 __all__ = ["ActorStarter", "Announcements"]
 
@@ -80,8 +79,8 @@ class Announcements:
     def _silent(self) -> list[str]:
         now = self._job.clock()
         self._cut_off = {worker: until for worker, until in self._cut_off.items() if now < until}
-        there = [name for node in self._job.machine.silent for name in self._running.workers_on(node)]
-        return [*there, *self._cut_off]
+        silent = [name for node in self._job.machine.silent for name in self._running.workers_on(node)]
+        return [*silent, *self._cut_off]
 
     async def send_plan(self) -> None:
         """Sends the worker plan to the coordinator, if there is one."""
@@ -214,7 +213,7 @@ class ActorStarter:
 
     def _time_to_start(self) -> float:
         """Seconds for finding the cluster and its topics: the rest of `start_timeout_s`, or all of it once the job runs."""
-        whole = self._job.plan.config.start_timeout_s
+        start_timeout_s = self._job.plan.config.start_timeout_s
         if self._job.started.done():
-            return whole
-        return max(MARGIN_S, whole - (self._job.clock() - self._created) - MARGIN_S)
+            return start_timeout_s
+        return max(MARGIN_S, start_timeout_s - (self._job.clock() - self._created) - MARGIN_S)

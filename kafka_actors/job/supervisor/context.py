@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 from kafka_actors.base.tasks import OwnedTasks
-from kafka_actors.job.machines.deaths import CallDeaths
+from kafka_actors.job.machines.retries import CallDeaths
 from kafka_actors.job.messages import JobStart
 from kafka_actors.job.plan import JobPlan
 
 from .machines.supervision import Supervision
 from .report import JobReport
-from .running_actors import RunningActors
-from .runtime import Runtime
+from .runtime import RunningActors, Runtime
 from .telemetry import JobTelemetry
 from .worker_scaling import Autoscaler
 

@@ -12,8 +12,7 @@ from . import runtime
 from .announcements import Announcements
 from .context import SupervisorContext
 from .machines.supervision import ActorKey, PingActor, ProbeProcess
-from .running_actors import RunningActor, actor_name
-from .runtime import Death, none_if_disconnected
+from .runtime import Death, RunningActor, actor_name, none_if_disconnected
 
 __all__ = ["HealthChecks"]
 
@@ -113,7 +112,7 @@ class HealthChecks:
         return "".join(f": {part}" for part in (how, self._job.deaths.describe(died)) if part)
 
     async def _crash_report(self, name: str, info: ActorInfo | None) -> CrashReport | None:
-        there = [
+        connections = [
             connection.ref
             for key, connection in self._running.of_kind("connection").items()
             if info is not None and key.node == info.node and connection.begun
@@ -121,7 +120,7 @@ class HealthChecks:
         try:
             async with asyncio.timeout(CRASH_REPORT_S):
                 for answer in asyncio.as_completed(
-                    [none_if_disconnected(ref.call("crash_report", name)) for ref in there]
+                    [none_if_disconnected(ref.call("crash_report", name)) for ref in connections]
                 ):
                     if (report := await answer) is not None:
                         return unpack(report, CrashReport)

@@ -19,8 +19,7 @@ from kafka_actors.job.status import JobStatus, ScalingStatus
 from .machines.figures import JobRates, RateWindow, with_figures
 from .machines.supervision import ActorKey
 from .machines.timeline_entries import entry_of
-from .running_actors import COORDINATOR, RunningActors
-from .runtime import ActorRef, none_if_disconnected
+from .runtime import COORDINATOR, ActorRef, RunningActors, none_if_disconnected
 
 __all__ = ["JobReport"]
 
@@ -93,8 +92,8 @@ class JobReport:
     def happened(self, event: Event) -> None:
         """Logs an event, and adds it to the timeline if it belongs there."""
         log_event(event)
-        if (told := entry_of(event)) is not None:
-            self.note(*told)
+        if (entry := entry_of(event)) is not None:
+            self.note(*entry)
 
     def note(self, kind: str, text: str) -> None:
         """Adds an entry to the timeline."""

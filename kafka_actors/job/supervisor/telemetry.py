@@ -37,7 +37,7 @@ from kafka_actors.telemetry.instruments import (
     Instrument,
 )
 from kafka_actors.telemetry.recorder import GroupRecorder, Recorder, metered
-from kafka_actors.telemetry.settings import has_meter_provider
+from kafka_actors.telemetry.sdk import has_meter_provider
 from kafka_actors.telemetry.tally import TallyPoint, TallyState, TallyTotals
 
 __all__ = ["JobTelemetry", "measure", "points_of"]
@@ -98,8 +98,8 @@ class JobTelemetry:
         def points() -> Iterator[TallyPoint]:
             now = asyncio.run_coroutine_threadsafe(ask(), loop).result(STATUS_S)
             yield from points_of(now)
-            for told in list(self._totals.gauges.values()):
-                yield from told
+            for points_of_gauge in list(self._totals.gauges.values()):
+                yield from points_of_gauge
 
         self._begin_counting()
         self._forget = gauges().register(points)

@@ -19,8 +19,7 @@ from kafka_actors.types import TopicPartition
 
 from .machines.load import observed
 from .machines.scaling import ScalingDecision, WorkerCount
-from .running_actors import actor_name
-from .runtime import Runtime
+from .runtime import Runtime, actor_name
 
 if TYPE_CHECKING:  # the context has an `Autoscaler`
     from .actor_manager import ActorManager

@@ -138,9 +138,9 @@ class MappedMemory:
 
     def views(self, region: MemoryRegion, sizes: Iterable[int]) -> list[memoryview]:
         """Returns the bytes of each partition, in place. When the last view is dropped, `released` has the region's number."""
-        whole = self._pieces[region.memory][:]
-        weakref.finalize(whole, self._released.append, region.number).atexit = False
-        view = whole.data
+        piece = self._pieces[region.memory][:]
+        weakref.finalize(piece, self._released.append, region.number).atexit = False
+        view = piece.data
         return [view[at : at + size] for at, size in zip(region.offsets, sizes, strict=True)]
 
     def released(self) -> list[int]:

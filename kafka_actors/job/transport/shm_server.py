@@ -142,9 +142,9 @@ class _ClientConnection:
             self.worker = bytes(name).decode()
             self._keep_call_record(self.worker, descriptors)
             while True:
-                asked = unpack(receive(self._socket)[0], PullRequest)
-                self._memory.release(asked.released)
-                self._fetcher.fetch(asked.pull, self._answer)
+                request = unpack(receive(self._socket)[0], PullRequest)
+                self._memory.release(request.released)
+                self._fetcher.fetch(request.pull, self._answer)
         except (EOFError, OSError):
             pass  # the worker has closed it
         except Exception:

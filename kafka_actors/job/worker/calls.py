@@ -17,14 +17,13 @@ from kafka_actors.base.batches import numbers
 from kafka_actors.base.bisect import Bisection
 from kafka_actors.errors import KafkaActorsError, ProcessError, WorkerDiedError
 from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
-from kafka_actors.job.machines.deaths import SuspectCalls
+from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
 from .counters import WorkerCounters
 from .machines.rebatch import CallBatch, split
-from .machines.retries import RetryCounter
 from .machines.worker_assignment import WorkerAssignment
 from .user_function import CallFailed, FunctionSpec, UserFunction
 

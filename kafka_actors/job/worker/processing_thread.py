@@ -19,8 +19,8 @@ from opentelemetry.trace import Span
 
 from kafka_actors.events import EventSink
 from kafka_actors.fetch import DecodeAhead, FetchedBytes
-from kafka_actors.job.machines.deaths import SuspectCalls
 from kafka_actors.job.machines.lease import Lease
+from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.records import Chunk
 from kafka_actors.telemetry.recorder import Recorder
@@ -31,7 +31,6 @@ from .call_record import CallRecord
 from .calls import ErrorPolicy, FunctionCalls, Step, Steps, WaitFor
 from .counters import WorkerCounters
 from .machines.rebatch import CallBatch, Rebatcher
-from .machines.retries import RetryCounter
 from .machines.turns import Turns
 from .machines.worker_assignment import WorkerAssignment
 from .user_function import CallFailed, UserFunction
@@ -235,8 +234,8 @@ class ProcessingThread:
             resets = self._assignment.held[partition].resets
         rebatcher, turn_over = self._rebatcher(partition, epoch), partial(self._turn_over, fetched)
         for chunk in self._reader.decode(fetched, unpacked):
-            whole = CallBatch(chunk.batch, chunk.next_offset, chunk.leader_epoch, resets)
-            for piece in rebatcher.add(whole, self._clock()):
+            decoded = CallBatch(chunk.batch, chunk.next_offset, chunk.leader_epoch, resets)
+            for piece in rebatcher.add(decoded, self._clock()):
                 if not self._assignment.active(partition, epoch):
                     return
                 # A piece from before a reset, held back by a linger, has offsets of another log.

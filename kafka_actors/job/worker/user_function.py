@@ -18,7 +18,7 @@ from kafka_actors.base.callables import DroppedResults, constructed, is_async, m
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
-from kafka_actors.sinks.user import check_made
+from kafka_actors.sinks.sink import check_made
 
 from .outputs import Outputs, OutputsSpec
 
@@ -255,8 +255,8 @@ class _AsException:
 
 
 def _text_of(error: BaseException) -> str:
-    said = str(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    message = str(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _span(batch: pa.RecordBatch) -> tuple[int, int]:

@@ -1,19 +1,34 @@
-"""`ApiVersionTable`: the version of each request that a broker and this client both speak, and the release that a broker is.
+"""`handshake`, the first exchange on a new connection, and `ApiVersionTable`, the versions that a broker and this client both speak.
 
 Theory of operation. A broker answers ApiVersions with the lowest and highest version of each API (KIP-35). A request is sent in the
 highest version that both sides have, within the bounds of its caller and of the option `api_version`. A broker doesn't tell its
 release: it is recognised by the highest version of one API that only this release and newer ones have. A broker that doesn't know
 the version of ApiVersions itself answers in version 0 with an error, and with its range where it can (KIP-511); then that is tried.
 Versions of a newer Kafka than this client knows cost nothing: the client's own highest one is used.
+
+The exchange is a generator that yields frames to send and is sent the frames received, so that `Connection` and `FetchSocket` share
+it; `security.authentication` has more steps of the same kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, TypeVar
 
-from kafka_actors.errors import UnrecognizedBrokerVersion, UnsupportedVersionError
-from kafka_actors.protocol import ApiKey, ApiVersionsResponse
+from kafka_actors.errors import (
+    CorrelationIdError,
+    UnrecognizedBrokerVersion,
+    UnsupportedVersionError,
+    raise_for_code,
+)
+from kafka_actors.protocol import (
+    ApiKey,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    decode_api_versions,
+    decode_header,
+    frame,
+)
 from kafka_actors.protocol.schema import Request
 
 from .releases import NEWEST, OLDEST, Release, highest_versions
@@ -133,3 +148,58 @@ def _described(ranges: Mapping[int, tuple[int, int]]) -> str:
 
 
 _KNOWN = frozenset(int(k) for k in ApiKey)
+
+
+Handshake = Generator[bytes, bytes, ApiVersionTable]
+
+T = TypeVar("T")
+
+_SOFTWARE = "kafka-actors"
+
+
+def advance(
+    steps: Generator[bytes | memoryview, bytes, T], received: bytes | None
+) -> tuple[bytes | memoryview, None] | tuple[None, T]:
+    """Does one step: returns the next frame to send, or None and the result at the end. `received` is None at the start.
+
+    Unlike a generator's own `send` it may run in a thread for an event loop, which can't pass on a StopIteration.
+    """
+    try:
+        return (next(steps) if received is None else steps.send(received)), None
+    except StopIteration as done:
+        return None, done.value
+
+
+def handshake(client_id: str, limit: Release | None = None) -> Handshake:
+    """Yields requests, takes responses, returns the versions that the broker speaks.
+
+    `limit` is the release whose versions are the newest to be used (`api_version`).
+    Raises `UnrecognizedBrokerVersion` for what is no broker of 2.1 or newer, `ProtocolError` for other bytes.
+    """
+    version = first_version(ApiVersionsRequest.latest, limit)
+    correlation_id = 0
+    while True:
+        request = ApiVersionsRequest(_SOFTWARE, _software_version())
+        answer = yield frame(ApiKey.API_VERSIONS, version, correlation_id, client_id, request)
+        response = _decode(answer, version, correlation_id)
+        if response.error_code != UnsupportedVersionError.code or version == 0:
+            raise_for_code(response.error_code, request="ApiVersions")
+            return ApiVersionTable.of(response, limit)
+        version = retry_version(response, version)
+        correlation_id += 1
+
+
+def _decode(answer: bytes, version: int, correlation_id: int) -> ApiVersionsResponse:
+    header, body = decode_header(ApiKey.API_VERSIONS, version, "response", answer)
+    if header.correlation_id != correlation_id:
+        raise CorrelationIdError(
+            f"ApiVersions {correlation_id} was answered with correlation id {header.correlation_id}: "
+            "this is no Kafka broker"
+        )
+    return decode_api_versions(version, body)
+
+
+def _software_version() -> str:
+    from kafka_actors import __version__
+
+    return __version__

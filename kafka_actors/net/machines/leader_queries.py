@@ -79,6 +79,7 @@ class LeaderQueries(Generic[A]):
 
         After the deadline, each open partition fails with the last error about it.
         """
+        # What is due goes to its leader; where no leader is known, a backoff begins, and metadata is wanted instead.
         ask: dict[int, list[TopicPartition]] = {}
         unknown: set[str] = set()
         stale = False
@@ -114,9 +115,10 @@ class LeaderQueries(Generic[A]):
         return Ready(tuple(actions), next_wake=wake)
 
     def _no_leader(self, tp: TopicPartition, query: _OpenQuery, now: float) -> None:
+        """Treats a partition without a leader as if a broker had said so, in the words of the metadata where it has any."""
         code = self.snapshot.topic_error(tp.topic)
         if not code:
-            code = 3 if self.snapshot.leader(tp) is None else 5
+            code = 3 if self.snapshot.leader(tp) is None else 5  # no such partition, or no leader now
         self._refused(tp, query, code, now)
 
     def _refused(self, tp: TopicPartition, query: _OpenQuery, code: int, now: float) -> bool:
@@ -164,6 +166,7 @@ class LeaderQueries(Generic[A]):
         return left - {query.leader for query in self._open.values()}
 
     def _expire(self) -> None:
+        """Settles what is open by an error with the last one about it, which says more than that time is over."""
         for tp, query in list(self._open.items()):
             last = f": {query.error}" if query.error is not None else ""
             late = KafkaTimeoutError(
@@ -173,5 +176,6 @@ class LeaderQueries(Generic[A]):
             self._settle(tp, late)
 
     def _settle(self, tp: TopicPartition, answer: A | KafkaActorsError) -> None:
+        """Gives a partition its answer, for good."""
         self.answers[tp] = answer
         del self._open[tp]

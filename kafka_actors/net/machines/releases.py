@@ -1,7 +1,12 @@
 """The highest version of each API in each release of Kafka, as brokers of that release answer ApiVersions.
 
-The option `api_version` bounds versions by this table, and `check_version(strict=True)` compares a broker with it. A new release of
-Kafka adds steps to `_RAISED`; tests/integration/test_client_versions.py compares them with real brokers.
+Theory of operation. A broker tells the versions of its APIs, not its release. The table says which release raised which API to which
+version. So it gives the versions of a release (`highest_versions`): the bound that the option `api_version` sets, and what
+`check_version(strict=True)` compares a broker with (`lacking`), once `ApiVersionTable.broker_version` has recognised its release.
+
+A new release of Kafka adds steps to `_RAISED`. A unit test fails for a declared version that no release has;
+tests/integration/test_client_versions.py compares the table with real brokers. A release that raised nothing that is spoken here has
+no entry.
 """
 
 from __future__ import annotations
@@ -54,6 +59,7 @@ _OPTIONAL = {ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE}
 
 
 def _parsed(raised: str) -> list[tuple[Release, int]]:
+    """Returns the steps of one API, the oldest first."""
     found = []
     for step in raised.split():
         release, version = step.split(":")

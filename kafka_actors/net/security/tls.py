@@ -14,7 +14,7 @@ from kafka_actors.config.references import resolve
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError, ConnectionFailedError, KafkaActorsError, SslAuthenticationError
 from kafka_actors.net.connect import SocketOptions, connect
-from kafka_actors.net.handshake import handshake
+from kafka_actors.net.machines.api_versions import handshake
 from kafka_actors.net.machines.framing import MAX_HANDSHAKE_BYTES, check_length
 from kafka_actors.net.machines.releases import limit_of
 

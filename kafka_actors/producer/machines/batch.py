@@ -1,9 +1,27 @@
-"""`ProducerBatch`: records of one partition on their way to the broker."""
+"""`ProducerBatch`, records of one partition on their way to the broker, and `Accumulator`, the batches that still take records.
+
+Theory of operation. There is one open batch for each partition. A batch is due `linger` seconds after its first record
+(`linger_ms`). All batches linger for the same time, so the order in which they were begun is the order in which they get due:
+looking for due ones ends at the first that isn't. A batch that is full is closed by its caller before it is due. `action_for` says
+what becomes of a batch by the error in the answer to Produce, `with_advice` and `too_late` make the errors of one that fails.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
+from kafka_actors.errors import (
+    DeliveryTimeoutError,
+    DuplicateSequenceNumberError,
+    InvalidProducerEpochError,
+    KafkaError,
+    MessageTooLargeError,
+    OutOfOrderSequenceNumberError,
+    RecordListTooLargeError,
+    UnknownProducerIdError,
+)
 from kafka_actors.records.batch import KernelWriter
 from kafka_actors.types import TopicPartition
 
@@ -92,3 +110,101 @@ class ProducerBatch:
     def __repr__(self) -> str:
         topic, partition = self.partition
         return f"<Batch {topic}-{partition} of {self.records} at {self.producer_epoch}:{self.sequence}>"
+
+
+class Accumulator:
+    """Open batches in the order in which they were begun; `linger` in seconds."""
+
+    def __init__(self, linger: float) -> None:
+        self._linger = linger
+        self._open: dict[TopicPartition, ProducerBatch] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, partition: TopicPartition) -> ProducerBatch | None:
+        """Returns the partition's open batch, None if it has none."""
+        return self._open.get(partition)
+
+    def begin(self, partition: TopicPartition, make: Callable[[], ProducerBatch]) -> ProducerBatch:
+        """Adds a new batch, made by `make`, for a partition that has none open."""
+        assert partition not in self._open
+        batch = self._open[partition] = make()
+        return batch
+
+    def close(self, partition: TopicPartition) -> ProducerBatch:
+        """Removes and returns the partition's batch, which takes no more records."""
+        return self._open.pop(partition)
+
+    def due(self, now: float) -> list[TopicPartition]:
+        """Returns the partitions whose batches are due."""
+        found = []
+        for partition, batch in self._open.items():
+            if batch.created + self._linger > now:
+                break  # those behind it are younger
+            found.append(partition)
+        return found
+
+    def all(self) -> list[TopicPartition]:
+        """Returns the partitions that have an open batch."""
+        return list(self._open)
+
+    def next_due(self) -> float | None:
+        """Returns when the next batch is due; None without any."""
+        for batch in self._open.values():
+            return batch.created + self._linger
+        return None
+
+
+class ProduceErrorAction(Enum):
+    """Fates of a batch."""
+
+    WRITTEN = "it is in the log"
+    RETRY = "it is sent again"
+    GAP = "the broker misses what came before it: it was not written"
+    SPLIT = "it is sent again in two halves"
+    FAILED = "it is given up"
+
+
+_GAP = (OutOfOrderSequenceNumberError, UnknownProducerIdError, InvalidProducerEpochError)
+
+
+def action_for(error: KafkaError | None, *, records: int, idempotent: bool) -> ProduceErrorAction:
+    """Returns the action for a batch of so many records; `error` None is success.
+
+    A batch whose sequence the broker calls a duplicate is in the log; only its offset isn't known any more (KIP-98). One that is too
+    large is split as long as it has more than one record (KIP-126). Other errors are retried if Kafka calls them retriable.
+    """
+    if error is None or isinstance(error, DuplicateSequenceNumberError):
+        return ProduceErrorAction.WRITTEN
+    if isinstance(error, _GAP) and idempotent:
+        return ProduceErrorAction.GAP
+    if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)) and records > 1:
+        return ProduceErrorAction.SPLIT
+    return ProduceErrorAction.RETRY if error.retriable else ProduceErrorAction.FAILED
+
+
+def with_advice(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | None:
+    """Returns the error of a failed batch, with advice, and whether its records may be in the log."""
+    if error is None:
+        return None
+    if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
+        error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
+    if batch.maybe_written:
+        why = f"{error.message}; " if error.message else ""
+        error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
+    return error
+
+
+def too_late(batch: ProducerBatch, delivery_timeout: float) -> DeliveryTimeoutError:
+    """Returns the error of a batch that was not acknowledged within so many seconds."""
+    topic, partition = batch.partition
+    because = None if batch.last_error is None else str(batch.last_error)
+    return DeliveryTimeoutError(
+        topic,
+        partition,
+        batch.records,
+        round(delivery_timeout * 1000),
+        batch.maybe_written or batch.on_wire,
+        because,
+    )

@@ -11,7 +11,7 @@ Decided:
   that a full request doesn't always leave out the same ones. Obstacles of others come out as actions: a leader that isn't known, a
   broker that isn't connected, a producer id that is missing. Batches older than `delivery_timeout` fail, whatever was tried
   (KIP-91).
-- The outcome of each batch, by the action of its error (`error_actions`): written, sent again after a backoff, split in halves, or
+- The outcome of each batch, by the action of its error (`action_for`): written, sent again after a backoff, split in halves, or
   failed. A batch that was possibly written is *doubtful*: an answer got lost, or an error leaves it open. It keeps its sequence, so
   that the broker can tell a repetition, and an error says that its records may be in the log.
 
@@ -39,8 +39,7 @@ from kafka_actors.protocol import ProduceRequest, ProduceResponse
 from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from kafka_actors.types import TopicPartition
 
-from .batch import ProducerBatch
-from .error_actions import ProduceErrorAction, action_for, too_late, with_advice
+from .batch import ProduceErrorAction, ProducerBatch, action_for, too_late, with_advice
 from .partition_queue import PartitionQueue
 
 RECORDS_OVERHEAD = 64
@@ -172,18 +171,18 @@ class Sender:
 
     def poll(self, now: float) -> Ready[SendAction, Never]:
         """Fails the batches that were not acknowledged within `delivery_timeout`, then takes those that may be sent now."""
-        out = _Pass()
+        step = _Pass()
         expired = self._expire(now)
-        while self._pass(out, now):
+        while self._pass(step, now):
             pass
-        actions: list[SendAction] = [*expired, *out.orders, *map(ConnectNode, out.connect)]
-        if out.wants_metadata:
+        actions: list[SendAction] = [*expired, *step.orders, *map(ConnectNode, step.connect)]
+        if step.wants_metadata:
             actions.append(RefreshMetadata())
-        if out.wants_id:
+        if step.wants_id:
             actions.append(RequestProducerId())
         return Ready(tuple(actions), next_wake=self._next_wake(now))
 
-    def _pass(self, out: _Pass, now: float) -> bool:
+    def _pass(self, step: _Pass, now: float) -> bool:
         """Makes at most one more request to each node."""
         building: dict[int, ProduceOrder] = {}
         served = []
@@ -192,12 +191,12 @@ class Sender:
                 continue  # all batches are on the wire
             node = self._leader(partition)
             if node is None or node < 0:
-                out.wants_metadata = True
+                step.wants_metadata = True
             elif self._full(node, building):
                 continue
             elif not self._connected(node):
-                out.connect.add(node)
-            elif (batch := self._next(queue, now, node, out)) is not None:
+                step.connect.add(node)
+            elif (batch := self._next(queue, now, node, step)) is not None:
                 order = building.get(node)
                 if order is None:
                     order = building[node] = ProduceOrder(node)
@@ -210,23 +209,23 @@ class Sender:
                 served.append(partition)
         for partition in served:  # behind the others the next time
             self._busy[partition] = self._busy.pop(partition)
-        out.orders.extend(building.values())
+        step.orders.extend(building.values())
         return bool(building)
 
     def _full(self, node: int, building: Mapping[int, ProduceOrder]) -> bool:
         return node not in building and self._in_flight[node] >= self._options.window
 
-    def _next(self, queue: PartitionQueue, now: float, node: int, out: _Pass) -> ProducerBatch | None:
+    def _next(self, queue: PartitionQueue, now: float, node: int, step: _Pass) -> ProducerBatch | None:
         batch = queue.sendable(now, node)
         if batch is None and queue.needs_id:
             if self._identity is None:
-                out.wants_id = True
+                step.wants_id = True
                 return None
             if self._identity[0] != queue.exhausted_id:
                 queue.identify(*self._identity)
                 return queue.sendable(now, node)
             self._identity = None
-            out.wants_id = True
+            step.wants_id = True
         return batch
 
     # ------------------------------------------------------------ answers
@@ -236,20 +235,20 @@ class Sender:
     ) -> AnswerOutcome:
         """Takes the response to a request. A partition that it doesn't mention is sent again."""
         self._in_flight[order.node] -= 1
-        out = AnswerOutcome()
+        outcome = AnswerOutcome()
         for batch in order.batches:
             queue = self._queues[batch.partition]
             if queue.answered(batch):
-                self._apply(queue, batch, answers.get(batch.partition, _MISSING), order.node, now, out)
+                self._apply(queue, batch, answers.get(batch.partition, _MISSING), order.node, now, outcome)
         self._forget_empty(batch.partition for batch in order.batches)
-        return out
+        return outcome
 
     def failed(
         self, order: ProduceOrder, error: KafkaActorsError, now: float, *, maybe_written: bool
     ) -> AnswerOutcome:
         """Takes the failure of a request without an answer; `maybe_written` False says that it was certainly not sent."""
         self._in_flight[order.node] -= 1
-        out = AnswerOutcome(wants_metadata=True)
+        outcome = AnswerOutcome(wants_metadata=True)
         for batch in order.batches:
             queue = self._queues[batch.partition]
             if not queue.answered(batch):
@@ -260,9 +259,9 @@ class Sender:
                 queue.again(batch, now + self._pause(queue), doubtful=maybe_written)
             else:
                 queue.fail(batch)
-                out.settled.append(SettledBatch(batch, error=error))
+                outcome.settled.append(SettledBatch(batch, error=error))
         self._forget_empty(batch.partition for batch in order.batches)
-        return out
+        return outcome
 
     def _apply(
         self,
@@ -271,7 +270,7 @@ class Sender:
         answer: ProduceAnswer,
         node: int,
         now: float,
-        out: AnswerOutcome,
+        outcome: AnswerOutcome,
     ) -> None:
         topic, partition = batch.partition
         error = error_for_code(
@@ -284,16 +283,16 @@ class Sender:
         )
         action = action_for(error, records=batch.records, idempotent=self._options.idempotent)
         batch.last_error = error or batch.last_error
-        out.wants_metadata = out.wants_metadata or (error is not None and error.invalid_metadata)
+        outcome.wants_metadata = outcome.wants_metadata or (error is not None and error.invalid_metadata)
         if action is ProduceErrorAction.WRITTEN:
             queue.written(batch, now, node)
-            out.settled.append(SettledBatch(batch, answer.base_offset, answer.timestamp_ms))
+            outcome.settled.append(SettledBatch(batch, answer.base_offset, answer.timestamp_ms))
         elif action is ProduceErrorAction.RETRY:
             # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.
             queue.again(batch, now + self._pause(queue), doubtful=True)
         elif action is ProduceErrorAction.GAP and batch.maybe_whole and batch is queue.oldest():
             queue.refused(batch)
-            out.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
+            outcome.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
         elif action is ProduceErrorAction.GAP:
             lost = not isinstance(error, OutOfOrderSequenceNumberError)
             queue.gap(batch, now + self._pause(queue), lost_state=lost)
@@ -301,7 +300,7 @@ class Sender:
             queue.replaced(batch, self._split(batch))
         else:
             queue.refused(batch)
-            out.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
+            outcome.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
 
     def _pause(self, queue: PartitionQueue) -> float:
         o = self._options
@@ -379,8 +378,10 @@ def read_answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswe
         for p in topic.partition_responses:
             message = p.error_message
             if p.record_errors:
-                said = [e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message]
-                message = "; ".join([message or "", *said]).strip("; ")
+                messages = [
+                    e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message
+                ]
+                message = "; ".join([message or "", *messages]).strip("; ")
             answers[TopicPartition(topic.name, p.index)] = ProduceAnswer(
                 p.error_code, p.base_offset, p.log_append_time_ms, message
             )

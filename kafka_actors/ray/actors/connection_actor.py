@@ -18,7 +18,7 @@ from kafka_actors.job.messages import pack, unpack
 from kafka_actors.job.transport.shared_memory import SharedMemory
 from kafka_actors.job.transport.shm_server import SharedMemoryServer
 from kafka_actors.net import BrokerChannels, ConnectionOpener, FetchSocket
-from kafka_actors.net.receive_ring import ReceiveRing
+from kafka_actors.net.fetch_socket import ReceiveRing
 from kafka_actors.telemetry.logs import set_log_origin
 
 from .actor import ActorShell, once, set_up_process

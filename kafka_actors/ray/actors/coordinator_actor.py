@@ -15,8 +15,7 @@ from kafka_actors.job.coordinator.coordinator import JobCoordinator
 from kafka_actors.job.messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
 from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
-from kafka_actors.telemetry.events import counting
-from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.telemetry.recorder import Recorder, counting
 from kafka_actors.telemetry.tally import Tally
 from kafka_actors.types import EARLIEST, TopicPartition
 

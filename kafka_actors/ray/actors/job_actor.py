@@ -15,8 +15,8 @@ from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
 from kafka_actors.job.supervisor.supervisor import Supervisor
 from kafka_actors.job.supervisor.telemetry import measure
-from kafka_actors.ray.job_lookup import DriverPage
 from kafka_actors.ray.job_process import JobProcess
+from kafka_actors.ray.running_job import DriverPage
 from kafka_actors.ray.runtime import on_node
 
 from .actor import ActorShell, resource_of, set_up_process

@@ -15,13 +15,11 @@ from kafka_actors.job.worker.call_record import CallRecord
 from kafka_actors.job.worker.user_function import FunctionSpec
 from kafka_actors.job.worker.worker import Worker
 from kafka_actors.net import OffsetLookups
-from kafka_actors.ray.broker_link import BrokerLink
-from kafka_actors.ray.links import CoordinatorActorLink, MetadataActorLink, RelayClient
+from kafka_actors.ray.links import BrokerLink, CoordinatorActorLink, MetadataActorLink, RelayClient
 from kafka_actors.telemetry.attributes import of_group
-from kafka_actors.telemetry.events import counting
 from kafka_actors.telemetry.instruments import BUFFER_LIMIT, BUFFER_USAGE, LATENCY
 from kafka_actors.telemetry.machines.latency import histogram
-from kafka_actors.telemetry.recorder import Recorder, record_into
+from kafka_actors.telemetry.recorder import Recorder, counting, record_into
 from kafka_actors.telemetry.tally import Buckets, Tally, TallyPoint
 
 from .actor import ActorShell, once, set_up_process

@@ -10,9 +10,8 @@ from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import ConfigError
 from kafka_actors.job import Autoscale, JobStatus
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.bound_pipeline import BoundPipeline
-from kafka_actors.pipeline.check import check_travels
-from kafka_actors.pipeline.progress import RunProgress
+from kafka_actors.pipeline.bound_pipeline import BoundPipeline, RunProgress
+from kafka_actors.pipeline.engines import check_travels
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.ray import Job, RunningJob
 from kafka_actors.ray.log_settings import quiet_lines

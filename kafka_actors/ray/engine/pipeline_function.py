@@ -11,8 +11,7 @@ import pyarrow as pa
 from kafka_actors.errors import SinkError
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.failures import FailedRecord, events_of, of_policy, once
-from kafka_actors.pipeline.fused import FusedSteps
+from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, events_of, of_policy, once
 from kafka_actors.pipeline.source import producer_config
 from kafka_actors.sinks import DeadLetters, close_all, origin_of
 from kafka_actors.sinks.stage import guarded, opened

@@ -73,10 +73,10 @@ _RESET = "auto_offset_reset"
 _STARTS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 
 
-def start_options(source: ReadKafka, given: Mapping[str, Any], *, streaming: bool) -> dict[str, str]:
-    """The option for the start, unless `given`, the data source's options, has one: the pipeline's `auto_offset_reset`, or the
+def start_options(source: ReadKafka, options: Mapping[str, Any], *, streaming: bool) -> dict[str, str]:
+    """The option for the start, unless `options`, the data source's options, has one: the pipeline's `auto_offset_reset`, or the
     earliest offsets. Raises `ConfigError` for a value that only a member of a group can have."""
-    if any(name.lower() in _STARTS for name in given):
+    if any(name.lower() in _STARTS for name in options):
         return {}
     reset = source.options.get(_RESET, "earliest")
     if reset == "latest" and not streaming:
@@ -100,15 +100,15 @@ def _text(name: str, value: Any) -> str:
     raise ConfigError(name, "can't be sent to Spark's executors: it is neither text nor a number")
 
 
-def more_options(source: ReadKafka, given: Mapping[str, Any]) -> dict[str, str]:
+def more_options(source: ReadKafka, options: Mapping[str, Any]) -> dict[str, str]:
     """Checks the user's options by the data source's own names, and adds the pipeline's group where they use one. Raises
     `ConfigError`."""
-    for name in given:
+    for name in options:
         if name.lower() in _SET_BY_THE_PIPELINE or name.lower().startswith("kafka."):
             raise ConfigError(name, "is the pipeline's: set it in read_kafka(…)")
         if name.lower() == _ASYNC:
             raise ConfigError(name, "is for Spark's own sinks: Spark does not support it for Python sinks")
-    found = {name: _text(name, value) for name, value in given.items()}
+    found = {name: _text(name, value) for name, value in options.items()}
     lower = {name.lower(): value.lower() for name, value in found.items()}
     uses_group = lower.get("commitoffsets") == "true" or lower.get("startingoffsets") == "committed"
     if uses_group and source.group_id is not None:
@@ -122,8 +122,8 @@ def state_option(
     """The option `stateLocation` where `offsetFormat` is set without it: in the checkpoint, where Spark's own source stores its
     first start. Raises `ConfigError` where the number of this source in the query is unknown, and for a checkpoint that
     can't be reached."""
-    given = {name.lower(): value for name, value in options.items()}
-    if "offsetformat" not in given or "statelocation" in given:
+    lower = {name.lower(): value for name, value in options.items()}
+    if "offsetformat" not in lower or "statelocation" in lower:
         return {}
     found = checkpoint_of(spark, checkpoint)
     for reason, holds in (
@@ -161,30 +161,30 @@ _WORDS = {"start": ("earliest", "latest", "committed"), "end": ("latest",)}
 def position_options(start: Any, end: Any) -> dict[str, str]:
     """`start` and `end` as options of the data source. Raises `ConfigError`."""
     found = {}
-    for name, given, word in (("start", start, "starting"), ("end", end, "ending")):
-        if given is None:
+    for name, position, word in (("start", start, "starting"), ("end", end, "ending")):
+        if position is None:
             continue
-        if isinstance(given, datetime):
-            if given.tzinfo is None:
-                raise ConfigError(name, f"is {given!r}: it needs a time zone")
-            found[f"{word}Timestamp"] = str(max(0, int(given.timestamp() * 1000)))  # no record is older
-        elif isinstance(given, str) and (given.lower() in _WORDS[name] or given.startswith("{")):
-            found[f"{word}Offsets"] = given
-        elif isinstance(given, Mapping):
-            found[f"{word}Offsets"] = _offsets(name, given)
+        if isinstance(position, datetime):
+            if position.tzinfo is None:
+                raise ConfigError(name, f"is {position!r}: it needs a time zone")
+            found[f"{word}Timestamp"] = str(max(0, int(position.timestamp() * 1000)))  # no record is older
+        elif isinstance(position, str) and (position.lower() in _WORDS[name] or position.startswith("{")):
+            found[f"{word}Offsets"] = position
+        elif isinstance(position, Mapping):
+            found[f"{word}Offsets"] = _offsets(name, position)
         else:
             raise ConfigError(
                 name,
-                f"is {given!r}: accepts a word ({', '.join(_WORDS[name])}), offsets "
+                f"is {position!r}: accepts a word ({', '.join(_WORDS[name])}), offsets "
                 "{topic: {partition: offset}}, or a datetime",
             )
     return found
 
 
-def _offsets(name: str, given: Mapping[Any, Any]) -> str:
+def _offsets(name: str, offsets: Mapping[Any, Any]) -> str:
     """Offsets by topic and partition, or by (topic, partition), as JSON of the data source. Spark wants all partitions named."""
     nested: dict[str, dict[str, int]] = {}
-    for key, value in given.items():
+    for key, value in offsets.items():
         if isinstance(key, tuple) and len(key) == 2 and isinstance(value, Integral):
             nested.setdefault(str(key[0]), {})[str(key[1])] = int(value)
         elif (
@@ -201,17 +201,17 @@ def _offsets(name: str, given: Mapping[Any, Any]) -> str:
     return json.dumps(nested)
 
 
-def trigger_of(given: str | None) -> dict[str, Any]:
+def trigger_of(trigger: str | None) -> dict[str, Any]:
     """The arguments of `DataStreamWriter.trigger`. None: a micro-batch as soon as there are records."""
-    if given is None:
+    if trigger is None:
         return {"processingTime": "0 seconds"}
-    if given in ("availableNow", "once"):
-        return {given: True}
-    if not isinstance(given, str) or not _INTERVAL.match(given):
+    if trigger in ("availableNow", "once"):
+        return {trigger: True}
+    if not isinstance(trigger, str) or not _INTERVAL.match(trigger):
         raise ConfigError(
-            "trigger", f"is {given!r}: accepts 'availableNow', 'once', or a time such as '10 seconds'"
+            "trigger", f"is {trigger!r}: accepts 'availableNow', 'once', or a time such as '10 seconds'"
         )
-    return {"processingTime": given}
+    return {"processingTime": trigger}
 
 
 def check_ordered(stage: Any, options: Mapping[str, str], ordered: bool) -> None:
@@ -219,7 +219,7 @@ def check_ordered(stage: Any, options: Mapping[str, str], ordered: bool) -> None
     `ordered` is false."""
     if ordered and isinstance(stage, WriteKafka):
         for name in SPLITTING:
-            if any(given.lower() == name.lower() for given in options):
+            if any(option.lower() == name.lower() for option in options):
                 raise ConfigError(
                     name,
                     f"splits partitions over tasks, and {stage.name} would write their records out of order: "

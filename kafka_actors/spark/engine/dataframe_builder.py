@@ -15,29 +15,32 @@ import pyarrow as pa
 from kafka_actors.base.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.check import CheckedPipeline, CheckedStage
+from kafka_actors.pipeline.engines import CheckedPipeline, CheckedStage
 from kafka_actors.pipeline.rows import KAFKA, KAFKA_TYPE, check_names
 from kafka_actors.pipeline.source import STAGE
 from kafka_actors.pipeline.stages import DataFrames, WriteParquet
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
 from .dead_letters import DeadLetterPlan, dead_letter_plan
-from .failed_records import (
+from .frames import ERROR, PipelineFrame, arrow_schema, spark_schema
+from .parquet_sink import ParquetPlan, absolute_path, parquet_of
+from .pipeline_sink import SinkPlan, sink_of
+from .pipeline_source import FusedStages, MapInArrowStages, SourceNames, SourcePlan, source_of
+from .stage_groups import (
+    ColumnNeeds,
+    StageGroup,
     begin_of_both,
     check_format,
     check_repeatable,
+    groups_of,
     has_failed_before_dataframe,
+    names_kafka,
+    needs_of,
     options_of_failed,
+    sink_needs,
     steps_with_dead_letters,
     with_failed,
 )
-from .frames import ERROR, PipelineFrame, arrow_schema, spark_schema
-from .fusion import FusedStages, MapInArrowStages
-from .kafka_column import ColumnNeeds, StageGroup, groups_of, names_kafka, needs_of, sink_needs
-from .parquet_sink import ParquetPlan, absolute_path, parquet_of
-from .pipeline_sink import SinkPlan, sink_of
-from .pipeline_source import SourcePlan, source_of
-from .session import SourceNames
 
 _THIS = re.compile(r"(\{this(?:\[[^\]{}]*\])?\})")
 
@@ -116,7 +119,7 @@ class DataFrameBuilder:
 
     def rows(self, *, kafka: bool) -> Any:
         """The DataFrame without the sink, for the user. Raises `ConfigError`."""
-        df, frame = self._built(ColumnNeeds(kafka), asked=kafka, to_user=True)
+        df, frame = self._built(ColumnNeeds(kafka), explicit=kafka, to_user=True)
         if kafka and not frame.kafka:
             raise ConfigError("kafka", f"is true, and a DataFrame stage dropped the column {KAFKA!r}")
         return df if kafka or not frame.kafka else df.drop(KAFKA)
@@ -129,8 +132,8 @@ class DataFrameBuilder:
                 "pipeline",
                 "has no sink: end it with write_kafka(…), write_parquet(…) or write(function), or take .dataframe()",
             )
-        need, asked = sink_needs(sink, key)
-        df, frame = self._built(need, asked=asked, to_user=False)
+        need, explicit = sink_needs(sink, key)
+        df, frame = self._built(need, explicit=explicit, to_user=False)
         for step in (key, sink):
             if step is not None:
                 step.stage.output(frame.user_schema)
@@ -178,8 +181,8 @@ class DataFrameBuilder:
 
     # ------------------------------------------------------------ from group to group
 
-    def _built(self, end: ColumnNeeds, *, asked: bool, to_user: bool) -> tuple[Any, PipelineFrame]:
-        needs = needs_of(self._groups, end, asked=asked)
+    def _built(self, end: ColumnNeeds, *, explicit: bool, to_user: bool) -> tuple[Any, PipelineFrame]:
+        needs = needs_of(self._groups, end, explicit=explicit)
         apart = self._streaming and not to_user and has_failed_before_dataframe(self._groups)
         if apart:
             check_repeatable(self._checked)

@@ -1,4 +1,4 @@
-"""Dead dead_letters in Spark's tasks: rows with `_error` are sent to the dead-letter topic."""
+"""Dead letters in Spark's tasks: rows with `_error` are sent to the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import SinkError
 from kafka_actors.events import log_event
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.failures import FailedRecord, events_of
+from kafka_actors.pipeline.fused import FailedRecord, events_of
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks.kafka import DEAD_LETTER_TOPIC, check_target
-from kafka_actors.spark.worker_cache import WorkerCache
+from kafka_actors.spark.python_worker import WorkerCache
 
 from .frames import ERROR, records_of
 
@@ -26,7 +26,7 @@ STAGE = "dead_letters"
 
 
 class DeadLetterPlan(msgspec.Struct, frozen=True, eq=False):
-    """Target of dead dead_letters, which is pickled to the tasks."""
+    """Target of dead letters, which is pickled to the tasks."""
 
     key: str
     topic: str
@@ -57,14 +57,14 @@ _cache: WorkerCache[DeadLetters] = WorkerCache(DeadLetters.close)
 
 
 def dead_letter_plan(key: str, pipeline: Pipeline) -> DeadLetterPlan | None:
-    """The target of a pipeline's dead dead_letters, None where it has no topic."""
+    """The target of a pipeline's dead letters, None where it has no topic."""
     if pipeline.dead_letter_topic is None or pipeline.source is None:
         return None
     return DeadLetterPlan(key, pipeline.dead_letter_topic, pipeline.source, pipeline.dead_letter_options)
 
 
 class TaskDeadLetters:
-    """Dead dead_letters of a task. Each one sent is logged as an event in the executor."""
+    """Dead letters of a task. Each one sent is logged as an event in the executor."""
 
     def __init__(self, dead_letters: DeadLetters) -> None:
         self._dead_letters = dead_letters

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from kafka_actors.base.batches import HEADERS_TYPE, SCHEMA
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline.casts import as_utc, cast_to, is_bytes, is_list, is_text
-from kafka_actors.pipeline.failures import FailedRecord
+from kafka_actors.pipeline.fused import FailedRecord
 from kafka_actors.pipeline.rows import (
     KAFKA,
     KAFKA_FIELD,

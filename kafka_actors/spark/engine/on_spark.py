@@ -11,16 +11,15 @@ from pyspark import cloudpickle
 
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.bound_pipeline import BoundPipeline
-from kafka_actors.pipeline.check import check_travels
-from kafka_actors.pipeline.progress import RateMeter, RunProgress
+from kafka_actors.pipeline.bound_pipeline import BoundPipeline, RateMeter, RunProgress
+from kafka_actors.pipeline.engines import check_travels
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.offset_format import OffsetFormat
 from kafka_actors.spark.source.options import parse_batch, parse_stream
+from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.spark.source.stream_driver import StreamDriver
-from kafka_actors.spark.source.stream_reader import LIMITS
 from kafka_actors.types import TopicPartition
 
 from .arguments import (
@@ -34,9 +33,8 @@ from .arguments import (
     trigger_of,
 )
 from .dataframe_builder import DataFrameBuilder
-from .pipeline_source import initial_offsets
+from .pipeline_source import SourceNames, context_of, enter, initial_offsets
 from .runs import BatchRun, QueryProgress, SparkRun, SparkStatus, StreamRun
-from .session import SourceNames, context_of, enter
 
 
 class OnSpark(BoundPipeline[SparkRun]):
@@ -114,9 +112,9 @@ class OnSpark(BoundPipeline[SparkRun]):
 
     def _options(self, streaming: bool) -> dict[str, str]:
         """The options of the data source."""
-        given = joined_options(self._positions, self._more)
-        given = {**start_options(self._source, given, streaming=streaming), **given}
-        options = {**source_options(self._source), **more_options(self._source, given)}
+        joined = joined_options(self._positions, self._more)
+        joined = {**start_options(self._source, joined, streaming=streaming), **joined}
+        options = {**source_options(self._source), **more_options(self._source, joined)}
         if streaming and self._checkpoint is not None:
             options |= state_option(self._spark, self._checkpoint, options, self.pipeline.stages)
         return options

@@ -31,7 +31,7 @@ from pyspark.sql.types import StructType
 
 from kafka_actors.errors import SinkError
 from kafka_actors.sinks.parquet import file_system
-from kafka_actors.spark.source.spark_calls import OneLineErrors, freeze_imports
+from kafka_actors.spark.python_worker import OneLineErrors, freeze_imports
 
 from .dead_letters import DeadLetterPlan, TaskDeadLetters
 from .frames import PipelineFrame

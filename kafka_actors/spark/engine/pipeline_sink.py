@@ -18,16 +18,15 @@ from pyspark.sql.types import StructType
 
 from kafka_actors.errors import KafkaActorsError, SinkError
 from kafka_actors.events import log_event
-from kafka_actors.pipeline.check import CheckedPipeline
-from kafka_actors.pipeline.failures import FailedRecord, events_of, of_policy, once
+from kafka_actors.pipeline.engines import CheckedPipeline
+from kafka_actors.pipeline.fused import FailedRecord, events_of, of_policy, once
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.pipeline.stages import WriteKafka
 from kafka_actors.sinks import Writer, origin_of
 from kafka_actors.sinks.kafka import SINK_TOPIC, check_target, is_final
 from kafka_actors.sinks.stage import guarded, opened
-from kafka_actors.spark.source.spark_calls import freeze_imports
+from kafka_actors.spark.python_worker import WorkerCache, freeze_imports
 from kafka_actors.spark.source.task_tracing import traced_task
-from kafka_actors.spark.worker_cache import WorkerCache
 
 from .dead_letters import DeadLetterPlan, TaskDeadLetters
 from .frames import PipelineFrame
@@ -78,7 +77,7 @@ class SinkCommit(WriterCommitMessage):
 
 
 def checked_plan(plan: SinkPlan) -> SinkPlan:
-    """Checks, where the write is checked_plan, that its topics exist. Raises `UnknownTopicOrPartitionError`."""
+    """Checks, where the write is planned, that its topics exist. Raises `UnknownTopicOrPartitionError`."""
     freeze_imports()
     stage = None if plan.checked.sink is None else plan.checked.sink.stage
     if isinstance(stage, WriteKafka):

@@ -1,24 +1,167 @@
-"""Data source of one pipeline: it plans as the data source `kafka_actors` does, and runs the fused stages in its tasks."""
+"""Data source of one pipeline, and the fused stages that it runs in its tasks.
+
+It plans as the data source `kafka_actors` does. Arrow stages that run together in one Python worker are `FusedStages`: in
+the data source, or in a mapInArrow behind it.
+
+The source is registered in the session under a name of its own. Spark has no way to take a data source back out of a
+session, but in the same session another one may take its name. In another session of the application it may not: Spark
+compares with the names of the session that is active at the time, and raises DATA_SOURCE_ALREADY_EXISTS.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+import heapq
+import itertools
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
-from kafka_actors.spark.source.batch_reader import KafkaBatchReader, read_task
+from kafka_actors.events import log_event
+from kafka_actors.pipeline.casts import CastError
+from kafka_actors.pipeline.engines import CheckedStage
+from kafka_actors.pipeline.fused import FusedSteps, StageOutput, events_of, of_policy, stage_error
+from kafka_actors.pipeline.rows import StageRows
+from kafka_actors.spark.python_worker import OneLineErrors, WorkerCache, freeze_imports
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.options import ReadOptions, parse_batch, parse_stream
+from kafka_actors.spark.source.readers import (
+    LIMITS,
+    KafkaBatchReader,
+    KafkaStreamReader,
+    read_task,
+    reader_class,
+)
 from kafka_actors.spark.source.schema import SourceColumns, columns_of, schema
-from kafka_actors.spark.source.spark_calls import OneLineErrors, freeze_imports
-from kafka_actors.spark.source.stream_reader import LIMITS, KafkaStreamReader, reader_class
+from kafka_actors.telemetry.spans import ProcessSpans, failed, tracing
 
-from .frames import spark_schema
-from .fusion import FusedStages
+from .frames import PipelineFrame, spark_schema
+
+
+class FusedStages(msgspec.Struct, frozen=True, eq=False):
+    """Fused stages, pickled to Python workers and never part of a Spark plan. `key` identifies them in a worker's cache;
+    `behind` is the frame that they make. `failed_only`: only the failed records are its rows."""
+
+    key: str
+    steps: tuple[CheckedStage, ...]
+    retries: int
+    behind: PipelineFrame
+    failed_only: bool = False
+
+    def made(self) -> FusedSteps:
+        """The stages, instantiated once per process, users' classes included."""
+        return _cache.get(self.key, lambda: FusedSteps(self.steps, retries=self.retries))
+
+    def run(self, source: pa.RecordBatch, begun: StageRows | None = None) -> Iterator[pa.RecordBatch]:
+        """Runs the stages: returns their packed rows, then the failed records if `behind` has the column `_error`. Raises
+        `StageError`."""
+        outcome = self._outcome(source, begun)
+        for rows in () if self.failed_only else outcome.rows:
+            yield self._packed(rows, source)
+        policies = {step.stage.name: step.on_error for step in self.steps}
+        if not self.failed_only:
+            for event in events_of(of_policy(outcome.failures, policies, "skip"), source):
+                log_event(event)
+        if self.behind.errors and (dead := of_policy(outcome.failures, policies, "dead_letter")):
+            yield self.behind.pack_failed(dead, source)
+
+    def _packed(self, rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
+        """Packs rows for the JVM. A value that no type of Spark's holds raises the `StageError` of the stage that made it."""
+        try:
+            return self.behind.pack(rows, source)
+        except CastError as error:
+            records = rows.records(source.num_rows)
+            reason = f"on Spark, {error}"
+            raise stage_error(self.behind.stage, source, records[0], records[-1], 1, reason) from error
+
+    def _outcome(self, source: pa.RecordBatch, begun: StageRows | None) -> StageOutput:
+        """Runs the stages, in a span where tracing is on and the records are known."""
+        made = self.made()
+        if not (self.steps and tracing()) or source["topic"][0].as_py() is None:
+            return made.run(source, begun)
+        with _spans.call(source, "batch") as span:
+            try:
+                return made.run(source, begun)
+            except Exception as error:
+                if span is not None:
+                    failed(span, error)
+                raise
+
+
+_cache: WorkerCache[FusedSteps] = WorkerCache(FusedSteps.close)
+_spans = ProcessSpans(None, None)
+
+
+class MapInArrowStages(msgspec.Struct, frozen=True, eq=False):
+    """Function of a mapInArrow: runs stages behind the source. `before` is the frame of its input."""
+
+    before: PipelineFrame
+    fusion: FusedStages
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Processes the batches of a task. Raises `StageError`."""
+        from kafka_actors.spark.source.task_tracing import traced_task
+
+        freeze_imports()
+        behind = self.fusion.behind
+        with traced_task():
+            for batch in batches:
+                good, failed = self.before.split(batch)
+                for part in self.before.parts(good):
+                    yield from self.fusion.run(part.source, part.rows)
+                if failed is not None:
+                    yield behind.pack_again(failed)
+
+
+_PROCESS = uuid.uuid4().hex  # sessions of Spark Connect may be shared by processes
+_lock = threading.Lock()
+_free: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()
+"""Numbers in names that are registered in a session and were given back, by session."""
+_numbers = itertools.count()
+
+
+class SourceNames:
+    """Names for the data sources of one run, or of one DataFrame, in one session. No other run has them until they are
+    given back, and no other session ever."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._taken: list[int] = []
+
+    def take(self) -> str:
+        """A free name: one that was given back in this session, or else a new one."""
+        with _lock:
+            free = _free.setdefault(self._session, [])
+            number = heapq.heappop(free) if free else next(_numbers)
+        self._taken.append(number)
+        return f"kafka_actors_pipeline_{_PROCESS}_{number}"
+
+    def give_back(self) -> None:
+        """Frees the names, to be called when Spark looks them up no more. A second call changes nothing."""
+        taken, self._taken = self._taken, []
+        with _lock:
+            for number in taken:
+                heapq.heappush(_free.setdefault(self._session, []), number)
+
+
+def enter(spark: Any) -> None:
+    """Makes a session the active one of this thread, in which Spark looks up Python data sources. `createDataFrame` does that."""
+    spark.createDataFrame([], "nothing INT")
+
+
+def context_of(spark: Any) -> Any:
+    """The SparkContext, None over Spark Connect, which has none."""
+    try:
+        return spark.sparkContext
+    except Exception:  # each version has its own
+        return None
+
 
 _ALL: SourceColumns = columns_of(schema(True), True)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from kafka_actors.errors import ConfigError, UsageError
 
 from .machines.stream_offsets import StreamOffsets, nested, restored
-from .state_files import StateFiles, TextFiles, compact
+from .offset_format import StateFiles, TextFiles, compact
 
 _HADOOPS = {"s3a": "s3", "s3n": "s3"}
 

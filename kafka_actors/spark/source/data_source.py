@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kafka_actors.errors import ConfigError, UsageError
-
-from .spark_calls import OneLineErrors
+from kafka_actors.spark.python_worker import OneLineErrors
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from .batch_reader import KafkaBatchReader
-    from .sink_options import SinkOptions
-    from .stream_reader import KafkaStreamReader
+    from .options import SinkOptions
+    from .readers import KafkaBatchReader, KafkaStreamReader
     from .writers import KafkaBatchWriter, KafkaStreamWriter
 
 NAME = "kafka_actors"
@@ -44,11 +42,11 @@ class KafkaDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
+        from kafka_actors.spark.python_worker import freeze_imports
+
         from .options import is_for_a_stream, parse_batch, parse_stream
-        from .schema import schema
-        from .spark_calls import freeze_imports
-        from .stream_reader import LIMITS
-        from .tables import with_options
+        from .readers import LIMITS
+        from .schema import schema, with_options
 
         with OneLineErrors():
             try:
@@ -62,10 +60,9 @@ class KafkaDataSource(DataSource):
             return with_options(schema(headers), self.options)
 
     def reader(self, schema: StructType) -> KafkaBatchReader:
-        from .batch_reader import FilteringKafkaBatchReader, KafkaBatchReader
         from .options import parse_batch
-        from .schema import columns_of
-        from .tables import options_of
+        from .readers import FilteringKafkaBatchReader, KafkaBatchReader
+        from .schema import columns_of, options_of
 
         with OneLineErrors():
             options = parse_batch(options_of(self.options, schema))
@@ -74,9 +71,8 @@ class KafkaDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> KafkaStreamReader:
         from .options import parse_stream
-        from .schema import columns_of
-        from .stream_reader import LIMITS, reader_class
-        from .tables import options_of
+        from .readers import LIMITS, reader_class
+        from .schema import columns_of, options_of
 
         with OneLineErrors():
             options = parse_stream(options_of(self.options, schema), limits=LIMITS)
@@ -98,7 +94,7 @@ class KafkaDataSource(DataSource):
             return KafkaStreamWriter(self._sink(schema))
 
     def _sink(self, schema: StructType) -> SinkOptions:
-        from .sink_options import parse_sink
+        from .options import parse_sink
 
         if not self.options:
             raise UsageError(

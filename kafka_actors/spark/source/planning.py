@@ -14,17 +14,21 @@ from kafka_actors.errors import ConfigError, UnknownTopicOrPartitionError, error
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
-from .machines.filter_ranges import EVERYTHING, FilterRange, narrowed
-from .machines.offset_ranges import LogRange, TaskRange, check_named, check_order, resolve
-from .options import BatchOptions, ReadOptions
-from .selection import (
-    AssignPartitions,
-    Fixed,
-    GivenCommitted,
-    GivenTimestamps,
-    SubscribePattern,
-    SubscribeTopics,
+from .machines.offset_ranges import (
+    EVERYTHING,
+    CommittedBound,
+    FilterRange,
+    FixedBound,
+    LogRange,
+    SpecificTimestamps,
+    TaskRange,
+    check_named,
+    check_order,
+    narrowed,
+    resolve,
 )
+from .options import BatchOptions, ReadOptions
+from .selection import AssignPartitions, SubscribePattern, SubscribeTopics
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +160,7 @@ class PlanningBrokers:
                 task.cancel()
 
     async def logs(
-        self, partitions: Iterable[TopicPartition], start: Fixed, end: Fixed
+        self, partitions: Iterable[TopicPartition], start: FixedBound, end: FixedBound
     ) -> dict[TopicPartition, LogRange]:
         """Looks up the logs of partitions, with the offsets that match the timestamps of `start` and `end`. Raises as `offsets`."""
         tps = list(partitions)
@@ -222,7 +226,7 @@ def plan(options: BatchOptions, narrowing: FilterRange = EVERYTHING) -> list[Tas
 
 async def _plan(options: BatchOptions, narrowing: FilterRange) -> list[TaskRange]:
     start, end = options.start, options.end
-    assert not isinstance(start, GivenCommitted)  # a stream's
+    assert not isinstance(start, CommittedBound)  # a stream's
     brokers = PlanningBrokers(options)
     try:
         await brokers.connect()
@@ -244,5 +248,5 @@ async def _plan(options: BatchOptions, narrowing: FilterRange) -> list[TaskRange
     return narrowed(found.ranges, narrowing, from_offsets)
 
 
-def _timestamps(bound: Fixed, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    return {tp: bound.of(tp) for tp in partitions} if isinstance(bound, GivenTimestamps) else {}
+def _timestamps(bound: FixedBound, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    return {tp: bound.of(tp) for tp in partitions} if isinstance(bound, SpecificTimestamps) else {}

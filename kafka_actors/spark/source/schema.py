@@ -1,8 +1,15 @@
-"""Columns of Spark's Kafka source, and the selection that a user's schema makes of them."""
+"""Columns of Spark's Kafka source, the selection that a user's schema makes of them, and the options of catalog tables.
+
+For a table, `CREATE TABLE orders USING kafka_actors OPTIONS (…)`, Spark passes the options when it asks for the schema, but
+not when the table is read (as tried with 4.1 to 4.3). It does pass back the metadata of the schema's columns, so the
+options are stored there.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
+from collections.abc import Mapping
 
 import pyarrow as pa
 from msgspec import Struct
@@ -17,7 +24,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_actors.errors import ConfigError
+from kafka_actors.config.java import login_of
+from kafka_actors.config.references import refers
+from kafka_actors.config.security import SECRETS
+from kafka_actors.errors import ConfigError, UsageError
+
+from .data_source_options import KAFKA
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 HEADERS = StructField("headers", ArrayType(_HEADER))
@@ -71,11 +83,57 @@ def columns_of(wanted: StructType, include_headers: bool) -> SourceColumns:
             raise ConfigError("schema", f"column {field.name!r} is not one of this source{hint}")
         expected = offered[field.name].dataType
         if field.dataType != expected:
-            given, have = field.dataType.simpleString(), expected.simpleString()
-            raise ConfigError("schema", f"column {field.name!r} is {given}, but the source has {have}")
+            requested, own = field.dataType.simpleString(), expected.simpleString()
+            raise ConfigError("schema", f"column {field.name!r} is {requested}, but the source has {own}")
         if not field.nullable and field.name in _NULLABLE:
             raise ConfigError("schema", f"column {field.name!r} is NOT NULL, but records may have none")
     return SourceColumns(
         names=tuple(wanted.fieldNames()),
         required=frozenset(field.name for field in wanted.fields if not field.nullable),
     )
+
+
+_METADATA_KEY = "kafka_actors.options"
+_OF_CATALOG = "provider"
+"""Option that the catalog adds to those of a table."""
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema; for a table with its options in the first column's metadata.
+
+    Raises `ConfigError` for a secret in plain text, because a catalog shows its tables' options.
+    """
+    if _OF_CATALOG not in options:
+        return schema
+    for name, value in options.items():
+        if name.startswith(KAFKA):
+            _check_secret(name, value)
+    first, *others = schema.fields
+    metadata = {_METADATA_KEY: json.dumps(dict(options), sort_keys=True)}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def options_of(options: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """The options, and those in the metadata of a table's schema. Raises `UsageError` where there are neither."""
+    for field in schema.fields:
+        if _METADATA_KEY in field.metadata:
+            kept: dict[str, str] = json.loads(field.metadata[_METADATA_KEY])
+            return {**kept, **options}
+    if not options:
+        raise UsageError(
+            "Spark passed no options: a table has to be created without columns of its own, so that it keeps them"
+        )
+    return options
+
+
+def _check_secret(name: str, value: str) -> None:
+    field = name.removeprefix(KAFKA).replace(".", "_")
+    if field == "sasl_jaas_config":
+        secrets = [text for ours, text in login_of(name, value).items() if ours in SECRETS]
+    else:
+        secrets = [value] if "password" in field or "secret" in field else []
+    if not all(refers(text) for text in secrets):
+        raise ConfigError(
+            name,
+            "is in plain text, and a catalog shows a table's options: refer to it by ${env:NAME} or ${file:path:key}",
+        )

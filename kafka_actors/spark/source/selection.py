@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from enum import Enum
 from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
@@ -18,54 +17,22 @@ from kafka_actors.base.topics import check_topics
 from kafka_actors.errors import ConfigError
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
-from .case_insensitive import LONG_MAX, CaseInsensitiveOptions
+from .data_source_options import LONG_MAX, CaseInsensitiveOptions
+from .machines.offset_ranges import (
+    Bound,
+    CommittedBound,
+    FixedBound,
+    LogEnd,
+    SpecificOffsets,
+    SpecificTimestamps,
+    at,
+)
 
 T = TypeVar("T")
 
 _PartitionId = Annotated[int, Meta(ge=0, lt=2**31)]
 _OFFSETS = '{"topic": {"0": 23, "1": -2}}'
 _PARTITIONS = '{"topic": [0, 1]}'
-
-
-class LogEnd(Enum):
-    """Earliest or latest offset of each log."""
-
-    EARLIEST = EARLIEST
-    LATEST = LATEST
-
-
-class GivenOffsets(Struct, frozen=True):
-    """Offsets by partition, from the option named `option`; `EARLIEST` and `LATEST` stand for the ends of the log."""
-
-    option: str
-    by_partition: dict[TopicPartition, int]
-
-
-class GivenTimestamps(Struct, frozen=True):
-    """Milliseconds since 1970, from the option named `option`: one for all partitions, or by partition."""
-
-    option: str
-    everywhere: int | None = None
-    by_partition: dict[TopicPartition, int] = {}
-
-    def of(self, tp: TopicPartition) -> int:
-        """The timestamp of one partition. Raises `KeyError` for one that isn't named."""
-        return self.by_partition[tp] if self.everywhere is None else self.everywhere
-
-
-Fixed = LogEnd | GivenOffsets | GivenTimestamps
-
-
-class GivenCommitted(Struct, frozen=True):
-    """Committed offsets of a group; the earliest offset for a partition without one."""
-
-
-Bound = Fixed | GivenCommitted
-
-
-def at(tp: TopicPartition) -> str:
-    """The name of a partition in errors."""
-    return f"{tp.topic}-{tp.partition}"
 
 
 def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
@@ -112,7 +79,7 @@ def start_of(options: CaseInsensitiveOptions, *, streaming: bool) -> Bound:
         if word == "latest":
             return LogEnd.LATEST
         if word == "committed":
-            return GivenCommitted()
+            return CommittedBound()
         return _offsets(_START, str(text), (EARLIEST, LATEST))
     if word == "latest":
         raise ConfigError(_START, "can't be 'latest' in a batch read: accepts 'earliest' or offsets as JSON")
@@ -123,7 +90,7 @@ def start_of(options: CaseInsensitiveOptions, *, streaming: bool) -> Bound:
     return _offsets(_START, str(text), (EARLIEST,))
 
 
-def end_of(options: CaseInsensitiveOptions) -> Fixed:
+def end_of(options: CaseInsensitiveOptions) -> FixedBound:
     """Reads the end of a batch: by default the latest offsets. Raises `ConfigError`."""
     timestamps = _timestamps(options, "endingTimestamp", "endingOffsetsByTimestamp")
     if timestamps is not None:
@@ -139,7 +106,7 @@ def end_of(options: CaseInsensitiveOptions) -> Fixed:
 _MEANINGS = {EARLIEST: "earliest", LATEST: "latest"}
 
 
-def _offsets(name: str, text: str, special: tuple[int, ...]) -> GivenOffsets:
+def _offsets(name: str, text: str, special: tuple[int, ...]) -> SpecificOffsets:
     offsets = parse_offsets(name, text)
     for tp, offset in offsets.items():
         if offset in _MEANINGS and offset not in special:
@@ -149,22 +116,22 @@ def _offsets(name: str, text: str, special: tuple[int, ...]) -> GivenOffsets:
         if offset < 0 and offset not in special:
             accepted = " or ".join(map(str, special))
             raise ConfigError(name, f"has {offset} for {at(tp)}: accepts offsets from 0 on, or {accepted}")
-    return GivenOffsets(name, offsets)
+    return SpecificOffsets(name, offsets)
 
 
 def _timestamps(
     options: CaseInsensitiveOptions, everywhere: str, by_partition: str
-) -> GivenTimestamps | None:
+) -> SpecificTimestamps | None:
     """Reads timestamps, in Spark's order of precedence: one for all partitions, then those by partition, then offsets."""
     if (timestamp := options.number(everywhere, None, 0, LONG_MAX)) is not None:
-        return GivenTimestamps(everywhere, timestamp)
+        return SpecificTimestamps(everywhere, timestamp)
     if (text := options.text(by_partition)) is None:
         return None
     timestamps = parse_offsets(by_partition, text)
     for tp, timestamp in timestamps.items():
         if timestamp < 0:
             raise ConfigError(by_partition, f"has {timestamp} for {at(tp)}: accepts milliseconds since 1970")
-    return GivenTimestamps(by_partition, None, timestamps)
+    return SpecificTimestamps(by_partition, None, timestamps)
 
 
 SELECTIONS = ("subscribe", "subscribePattern", "assign")

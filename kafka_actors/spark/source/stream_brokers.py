@@ -14,11 +14,19 @@ from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import ConfigError, NonEmptyGroupError
 from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
-from .machines.offset_ranges import ResolvedRanges, check_named, resolve
+from .machines.offset_ranges import (
+    CommittedBound,
+    FixedBound,
+    LogEnd,
+    ResolvedRanges,
+    SpecificOffsets,
+    check_named,
+    resolve,
+)
 from .machines.stream_offsets import ObservedPartitions, StreamOffsets, newcomers, truncated
 from .options import StreamOptions
 from .planning import PlanningBrokers
-from .selection import Fixed, GivenCommitted, GivenOffsets, LogEnd, SubscribePattern
+from .selection import SubscribePattern
 
 if TYPE_CHECKING:
     from kafka_actors.admin.groups import GroupRequests
@@ -91,10 +99,10 @@ class StreamBrokers:
         found = resolve(logs, bound, LogEnd.LATEST, no_match=options.no_match)
         return StreamStart(found, brokers.topic_ids(partitions), {tp: log.start for tp, log in logs.items()})
 
-    async def _bound(self, partitions: list[TopicPartition]) -> Fixed:
+    async def _bound(self, partitions: list[TopicPartition]) -> FixedBound:
         """The start as options say, with `committed` resolved to offsets. A partition without a committed offset is read from its
         start, so that nothing is lost."""
-        if not isinstance(self._options.start, GivenCommitted):
+        if not isinstance(self._options.start, CommittedBound):
             return self._options.start
         ids = self._brokers.topic_ids(partitions)  # offsets of a deleted topic of the same name don't count
         committed = await self._groups.committed(self._group_id, CallDeadline(self._brokers.client), ids)
@@ -107,7 +115,7 @@ class StreamBrokers:
                 without,
                 len(partitions),
             )
-        return GivenOffsets("startingOffsets", offsets)
+        return SpecificOffsets("startingOffsets", offsets)
 
     def observed(self, base: StreamOffsets, *, since: float | None = None) -> ObservedPartitions:
         """Looks up the selected partitions and the ends of their logs. `since`: metadata have to be newer than that time.

@@ -13,7 +13,9 @@ from kafka_actors.admin.requests import raise_first
 from kafka_actors.errors import ConfigError, DataLossError, KafkaActorsError
 from kafka_actors.types import TopicPartition
 
+from .machines.offset_ranges import SpecificOffsets, Task, at, tasks_of
 from .machines.stream_offsets import (
+    CheckpointProgress,
     MinOffsetsDelay,
     ObservedPartitions,
     StreamOffsets,
@@ -23,16 +25,14 @@ from .machines.stream_offsets import (
     losses,
     nested,
     newcomers,
+    offsets_behind,
     out_of_reach,
     pending,
     ranges_between,
     started_late,
 )
-from .machines.stream_progress import CheckpointProgress, offsets_behind
-from .machines.tasks import Task, tasks_of
 from .offset_format import OffsetFormat
 from .options import StreamOptions
-from .selection import GivenOffsets, at
 from .stream_brokers import StreamBrokers
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class StreamDriver:
         start = self._options.start
         for tp in sorted(first.by_partition.keys() & ends.by_partition.keys()):
             end = ends.by_partition[tp]
-            if isinstance(start, GivenOffsets) and start.by_partition[tp] > end:
+            if isinstance(start, SpecificOffsets) and start.by_partition[tp] > end:
                 requested = start.by_partition[tp]
                 raise ConfigError(
                     start.option, f"has {requested} for {at(tp)}, which is to be read up to {end}"

@@ -4,22 +4,65 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from kafka_actors.errors import KafkaActorsError
-from kafka_actors.sinks.kafka import check_target, is_final
+from kafka_actors.errors import KafkaActorsError, UsageError
+from kafka_actors.producer import BatchFuture, Producer
+from kafka_actors.sinks.kafka import check_target, is_final, producer_of
+from kafka_actors.spark.python_worker import IdlePool, OneLineErrors, freeze_imports
 
-from .sink_options import SinkOptions
-from .spark_calls import OneLineErrors, freeze_imports
+from .options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> int:
+    """Sends all rows and waits until the brokers have acknowledged them. Returns their number.
+
+    Raises `UndeliveredError`, which names topic and partition, `UsageError` for a row without a topic or with a
+    partition that doesn't exist, and as `Producer.send_batch`.
+    """
+    freeze_imports()
+    rows = 0
+    futures: list[BatchFuture] = []
+    with producers.lend(options.client.key, lambda: producer_of(options.producer)) as producer:
+        for batch in batches:
+            rows += batch.num_rows
+            futures.append(producer.send_batch(_columns_of(options, batch), topic=options.topic))
+            while futures and futures[0].done():  # an error ends the task at once, and memory is freed
+                futures.pop(0).result()
+        producer.flush()
+        for future in futures:
+            future.result()
+    return rows
+
+
+def _close(producer: Producer) -> None:
+    """Closes a producer without waiting. Rows that are not acknowledged belong to a failed task, which has raised already."""
+    with suppress(KafkaActorsError):
+        producer.close(timeout_ms=0)
+
+
+producers: IdlePool[tuple[tuple[str, str], ...], Producer] = IdlePool(_close)
+
+
+def _columns_of(options: SinkOptions, batch: pa.RecordBatch) -> pa.RecordBatch:
+    selected = batch.select(list(options.columns))
+    if "topic" in options.columns and selected.column("topic").null_count:
+        raise UsageError(
+            "column 'topic' is null in a row: the option topic says where all rows go, or give each row its own"
+        )
+    return selected
+
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +90,6 @@ class _TaskWrites:
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> WriteCommit:
         from .task_tracing import traced_task
-        from .task_writer import write_batches
 
         try:
             with OneLineErrors(), traced_task():
@@ -73,7 +115,7 @@ class KafkaBatchWriter(_TaskWrites, DataSourceArrowWriter):
     """Writes the rows of a batch."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteCommit:
-        """Writes the rows of a task, and returns when they are acknowledged. Raises as `task_writer.write_batches`."""
+        """Writes the rows of a task, and returns when they are acknowledged. Raises as `write_batches`."""
         return self._write(iterator)
 
     def commit(self, messages: Messages) -> None:
@@ -89,7 +131,7 @@ class KafkaStreamWriter(_TaskWrites, DataSourceStreamArrowWriter):
     """Writes the rows of a stream. A micro-batch that Spark runs again after a crash is written again."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteCommit:
-        """Writes the rows of a task, and returns when they are acknowledged. Raises as `task_writer.write_batches`."""
+        """Writes the rows of a task, and returns when they are acknowledged. Raises as `write_batches`."""
         return self._write(iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:

@@ -1,4 +1,13 @@
-"""History of a job's figures: a bounded list of points for the plots of the status page, read from a number on."""
+"""History of a job's figures: a bounded list of points for the plots of the status page, read from a number on.
+
+Theory of operation. The supervisor adds a point at each look at the job, about one a second: its figures, or nulls where
+the coordinator did not answer, which the plots show as a gap. Only the newest points are kept, a quarter of an hour of
+them, so a page that stays open for days costs no more than one that was just opened.
+
+Points are numbered from 1 on, and a page asks for those after the highest number that it has. It can't lose or
+repeat one that way, however seldom it asks. A number that is higher than any here comes from a list that another process
+had, as after a restart: then all points are returned, and `run`, the text of this list alone, says so to the page.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["INTERVAL_S", "KEPT_S", "History", "PlotHistory", "PlotPoint"]
 
 INTERVAL_S = 1.0
+"""Seconds between points."""
 KEPT_S = 900.0
+"""Seconds for which a point is kept."""
 
 
 class PlotPoint(Struct, frozen=True, kw_only=True):

@@ -1,9 +1,13 @@
-"""HTTP/1.1 for the status page, from bytes to bytes: one GET or HEAD a connection.
+"""HTTP/1.1 for the status page (RFC 9112), from bytes to bytes: one GET or HEAD a connection.
 
-`parse` takes the head of a request and returns it, or raises `BadRequest` with the status and text of the response;
+Theory of operation. What arrives is the head of a request, which the server has read up to the empty line and to
+`MOST_HEAD`. `parse` decides whether it is answered: it returns the request,
+or raises `BadRequest` with the status and text of the response. There is no state: each response closes its
+connection, and bytes behind the head, such as a body or a pipelined request, are never looked at.
+
 `to_bytes` writes a response with headers that forbid caching, framing and other origins. A server that is bound to
 loopback accepts only a loopback name in the Host header, because a foreign name that leads to 127.0.0.1 would let another
-site's page read this one (DNS rebinding).
+site's page read this one (DNS rebinding). Two Host headers are refused: a proxy in between may have believed the other.
 """
 
 from __future__ import annotations
@@ -51,14 +55,16 @@ ALWAYS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+# The Content-Security-Policy of all but the page: nothing in the response is run or loaded.
 NOTHING = "default-src 'none'; frame-ancestors 'none'"
 
+# RFC 9112: the request line, and a field line, whose name is a token (RFC 9110) directly before the colon.
 _LINE = re.compile(r"([A-Z]+) (\S+) HTTP/1\.([01])")
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
 
 
 class BadRequest(Exception):
-    """A request that is refused with this status and text."""
+    """Raised for a request that is refused with this status and text."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -92,6 +98,7 @@ def parse(head: bytes, *, only_here: bool) -> HttpRequest:
     """
     if len(head) > MOST_HEAD:
         raise BadRequest(431, f"the head of a request may have at most {MOST_HEAD} bytes")
+    # Each byte is a character in latin-1, so that any head can be taken apart.
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     match = _LINE.fullmatch(first)
     if match is None:
@@ -101,7 +108,7 @@ def parse(head: bytes, *, only_here: bool) -> HttpRequest:
     host = headers.get("host")
     if host is None and minor == "1":
         raise BadRequest(400, "the request has no Host")
-    if only_here and host is not None and not _is_here(host):
+    if only_here and host is not None and not _is_here(host):  # DNS rebinding; see the module
         raise BadRequest(421, "this address is for this machine: call it localhost or 127.0.0.1")
     if method not in ("GET", "HEAD"):
         raise BadRequest(405, "only GET and HEAD are answered: nothing can be changed here")

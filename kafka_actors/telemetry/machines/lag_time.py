@@ -1,8 +1,8 @@
 """Lag in seconds: how long ago the end of a partition was where the group is now.
 
-What arrives: ends of partitions, each with the time at which it was observed, and a group's position. What is computed:
-the time at which the end passed that position. Between two observations a partition is assumed to grow evenly, as
-kafka-lag-exporter does. So only the own clock counts: timestamps of records, which may be anything, play no part.
+Theory of operation. What arrives: ends of partitions, each with the time at which it was observed, and a group's position.
+What is computed: the time at which the end passed that position. Between two observations a partition is assumed to grow
+evenly, as kafka-lag-exporter does. So only the own clock counts: timestamps of records, which may be anything, play no part.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Hashable
 __all__ = ["LagTimes"]
 
 SAMPLES = 120
+"""Points of each partition."""
 SPACING_S = 1.0
+"""Seconds between them, at first."""
 
 
 class LagTimes:

@@ -1,8 +1,10 @@
 """Latency from a record's timestamp to the end of its processing, counted in buckets.
 
-The timestamp is the record's: CreateTime by its producer's clock, LogAppendTime by the broker's. The end is taken by the
-worker's clock; a record with a timestamp in the future counts with a latency of 0. `SAMPLES` records that lie evenly in a
-batch stand for all of it, so the cost of a batch does not depend on its size.
+Theory of operation. What arrives are latencies of a sample of each batch: `SAMPLES` records that lie evenly in it stand for
+all of it, so the cost of a batch does not depend on its size. The timestamp is the record's: CreateTime by its producer's
+clock, LogAppendTime by the broker's. The end is taken by the worker's clock; a record with a timestamp in the future counts
+with a latency of 0. What is kept is a number of records in each of a few buckets that grow geometrically, so counts of many
+workers are added up exactly (`added`), what came since is a difference (`since`), and a quantile is found within a bucket.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from kafka_actors.cli.top import PATIENCE_S, PageClient, follow, is_url
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.job.machines.timeline import TimelineEntry
 from kafka_actors.job.status import JobStatus
-from kafka_actors.ray.job_lookup import DriverPage, name_among, page_from
+from kafka_actors.ray.running_job import DriverPage, name_among, page_from
 
 
 class Job:

@@ -1,11 +1,15 @@
 """Answers to fetches: which records are taken, and what errors mean for a position."""
 
+from __future__ import annotations
+
 import pytest
 
+from kafka_actors import errors
 from kafka_actors.base.timeouts import MAX_THROTTLE_S
 from kafka_actors.errors import (
     TopicAuthorizationFailedError,
 )
+from kafka_actors.fetch.machines.fetch_results import FetchErrorAction, action_for
 from tests.fakes.fetching import A0, A1, E1, Bench, got, nothing, snapshot, wants
 
 
@@ -113,3 +117,34 @@ def test_no_throttle_stops_a_stream_for_days():
     bench.reply(bench.pull(), got(10, 20), throttle_ms=2**31 - 1)
     assert bench.pulls(after=MAX_THROTTLE_S - 1) == []
     assert bench.pulls(after=2)
+
+
+# ---------------------------------------------------------------- error actions
+
+
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [
+        (errors.UnknownServerError, FetchErrorAction.RETRY),
+        (errors.OffsetOutOfRangeError, FetchErrorAction.OUT_OF_RANGE),
+        (errors.CorruptMessageError, FetchErrorAction.FAIL),
+        (errors.UnknownTopicOrPartitionError, FetchErrorAction.REFRESH),
+        (errors.TopicAuthorizationFailedError, FetchErrorAction.FAIL),
+        (errors.UnknownLeaderEpochError, FetchErrorAction.RETRY),
+        (errors.InconsistentTopicIdError, FetchErrorAction.REFRESH),
+    ],
+)
+def test_an_error_of_the_table_has_its_action(
+    kind: type[errors.KafkaError], action: FetchErrorAction
+) -> None:
+    assert action_for(kind.code) is action
+
+
+def test_any_other_error_is_tried_again_where_kafka_calls_it_retriable() -> None:
+    assert action_for(errors.ThrottlingQuotaExceededError.code) is FetchErrorAction.REFRESH
+    assert action_for(errors.PolicyViolationError.code) is FetchErrorAction.FAIL
+
+
+@pytest.mark.parametrize("code", [500, -57, 30_000])
+def test_a_number_that_kafka_does_not_have_ends_it(code: int) -> None:
+    assert action_for(code) is FetchErrorAction.FAIL

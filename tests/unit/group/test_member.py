@@ -13,6 +13,7 @@ from kafka_actors.errors import (
 )
 from kafka_actors.group.machines.assignment import decode_subscription, perform_assignment
 from kafka_actors.group.machines.error_actions import ErrorAction, GroupApi
+from kafka_actors.group.machines.member_core import MemberState
 from kafka_actors.group.machines.member_events import (
     ComputeAssignment,
     CoordinatorFound,
@@ -25,7 +26,6 @@ from kafka_actors.group.machines.member_events import (
     RevokePartitions,
     TakePartitions,
 )
-from kafka_actors.group.machines.member_states import MemberState
 from kafka_actors.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,

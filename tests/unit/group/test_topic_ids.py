@@ -10,8 +10,8 @@ from kafka_actors.group.machines.topic_ids import (
     CommittedStart,
     TopicIds,
     as_committed,
+    committed_starts,
     of_this_cluster,
-    origins,
     outdated,
     without,
 )
@@ -75,7 +75,7 @@ def origin_of(committed, *, consumed=None, now=NEW, fatal=False, others=None):
     ids = TopicIds()
     ids.changed(partitions, {"t": consumed})
     found = {t0: committed, **(others or {})}
-    return origins(partitions, found, {"t": now}, ids, loss_is_fatal=fatal)[t0]
+    return committed_starts(partitions, found, {"t": now}, ids, loss_is_fatal=fatal)[t0]
 
 
 def committed(topic_id, text=""):

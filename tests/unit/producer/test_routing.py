@@ -1,10 +1,12 @@
 """Which topic each row goes to, by the column `topic`."""
 
+import random
+
 import pyarrow as pa
 import pytest
 
 from kafka_actors.errors import UsageError
-from kafka_actors.producer.routing import by_topic, rows_of
+from kafka_actors.producer.routing import StickyPartitioner, by_topic, rows_of
 from kafka_actors.records.batch import MAX_MILLIS
 from kafka_actors.records.kernel import ACTIVE
 
@@ -61,3 +63,32 @@ def test_a_timestamp_that_no_reader_could_express_is_refused_before_anything_is_
     sound = pa.record_batch({"value": [b"x"] * 3, "timestamp": pa.array([MAX_MILLIS, -MAX_MILLIS, None])})
     (part,) = by_topic(sound, "t")
     assert len(rows_of(part, ACTIVE, 0, 1 << 20)) == 3
+
+
+# ---------------------------------------------------------------- the sticky partitioner
+
+
+def test_kip_794_each_partition_gets_its_share_of_bytes_and_batches_get_full():
+    made = StickyPartitioner(1000, random.Random(1).random)
+    given, changes, last = dict.fromkeys(range(4), 0), 0, None
+    for _ in range(40_000):
+        partition = made.choose(range(4))
+        made.spend(10)
+        given[partition] += 10
+        changes += partition != last
+        last = partition
+    assert changes == 400
+    assert max(given.values()) < 1.5 * min(given.values())
+
+
+def test_a_partition_that_lost_its_leader_is_left_at_once():
+    made = StickyPartitioner(1000, lambda: 0.0)
+    first = made.choose([0, 1])
+    assert made.choose([1 - first]) == 1 - first
+
+
+def test_a_topic_of_one_partition_has_no_other():
+    made = StickyPartitioner(10, lambda: 0.99)
+    assert made.choose([0]) == 0
+    made.spend(10)
+    assert made.choose([0]) == 0

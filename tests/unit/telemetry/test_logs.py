@@ -8,7 +8,7 @@ import pytest
 
 from kafka_actors import events
 from kafka_actors.events import Event, PartitionsAssigned, Rebalanced, RecordsSkipped, log_event
-from kafka_actors.telemetry.log_export import attributes_of
+from kafka_actors.telemetry.export import attributes_of
 from kafka_actors.telemetry.logs import (
     JsonFormatter,
     LastResort,

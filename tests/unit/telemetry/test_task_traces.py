@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import SynchronousMultiSpanProcessor, TracerProvide
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kafka_actors.telemetry import sdk, settings
+from kafka_actors.telemetry import sdk
 from kafka_actors.telemetry.sdk import TaskTraces
 
 
@@ -69,8 +69,8 @@ def test_a_span_that_is_current_is_the_parent_of_others_tracers_spans(traces, ex
 
 def test_a_process_without_variables_traces_no_task(monkeypatch):
     monkeypatch.setattr(sdk.os, "environ", {})
-    monkeypatch.setattr(settings, "has_meter_provider", lambda: False)
-    monkeypatch.setattr(settings, "has_tracer_provider", lambda: False)
+    monkeypatch.setattr(sdk, "has_meter_provider", lambda: False)
+    monkeypatch.setattr(sdk, "has_tracer_provider", lambda: False)
     monkeypatch.setattr(sdk, "_set_up", lambda *_, **__: pytest.fail("an SDK was set up"))
     assert not sdk.begin_task({}, {"task": 1})
 

@@ -1,4 +1,4 @@
-"""Partitions and workers as `Placement` knows them, and the facts that it reports of them.
+"""Partitions and workers as `Placement` knows them, its two waits at a start, and the facts that it reports.
 
 Each partition that the group assigned to the job is in one of four states:
 
@@ -13,13 +13,25 @@ Each partition that the group assigned to the job is in one of four states:
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from kafka_actors.job.messages import GrantEpoch, Version
 from kafka_actors.types import TopicPartition
 
-__all__ = ["DrainEnd", "PlacedPartition", "PlacedWorker", "PlacementState", "Withdrawal"]
+__all__ = [
+    "DrainEnd",
+    "Gathering",
+    "PlacedPartition",
+    "PlacedWorker",
+    "PlacementState",
+    "Recovery",
+    "Withdrawal",
+]
+
+GATHER_S = 3.0
+"""Longest wait for more workers after the first one is ready, in seconds."""
 
 
 class PlacementState(enum.Enum):
@@ -94,3 +106,74 @@ class PlacedWorker(msgspec.Struct):
     def takes_part(self) -> bool:
         """Whether it can work on partitions."""
         return self.ready and self.connected
+
+
+class Gathering:
+    """The wait for more workers after new ones got ready: else the first would get partitions that move on a moment later.
+
+    `expected`: the number of workers when all are up, without retiring ones. `open`: new workers got ready, and the wait for the
+    others isn't over. It ends once all are up, or `GATHER_S` seconds after the first.
+    """
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self.open = False
+        self._until: float | None = None
+
+    def over(self, workers: Collection[PlacedWorker], now: float) -> bool:
+        """Ends the wait where it is time to. Returns whether it has just ended."""
+        if not self.open:
+            return False
+        if self._until is None:
+            self._until = now + GATHER_S
+        coming = [worker for worker in workers if not worker.retiring]
+        all_up = len(coming) >= self.expected and all(worker.takes_part for worker in coming)
+        if now < self._until and not all_up:
+            return False
+        self.open, self._until = False, None
+        return True
+
+    def wakes(self) -> list[float]:
+        """Returns when the wait ends at the latest; empty without one."""
+        return [] if self._until is None else [self._until]
+
+
+class Recovery:
+    """The start of a new incarnation beside workers that hold what an older one granted.
+
+    Nothing is granted until the group has assigned partitions (`assigned`), and each of these workers has registered, is dead, or
+    is waited for no longer: then its lease of the older incarnation has ended for certain.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.assigned = False
+        self._waits_for: dict[str, float] = {}
+
+    def begin(self, workers: Mapping[str, float]) -> None:
+        """Begins to wait. `workers`: the moment until which to wait for each."""
+        self._waits_for = dict(workers)
+        self.active = bool(workers)
+
+    def awaits(self, worker: str) -> bool:
+        """Whether the worker keeps what it has for now, because this incarnation doesn't know yet what that is."""
+        return self.active and (not self.assigned or worker in self._waits_for)
+
+    def settled(self, worker: str) -> None:
+        """Takes that a worker has registered, or is dead."""
+        self._waits_for.pop(worker, None)
+
+    def leased(self, worker: str, until: float) -> None:
+        """Waits longer for a worker that may go on until then."""
+        if worker in self._waits_for:
+            self._waits_for[worker] = max(self._waits_for[worker], until)
+
+    def over(self, now: float) -> bool:
+        """Ends the recovery where it is time to. Returns whether there is none (any more)."""
+        if self.assigned and not self.wakes(now):
+            self.active = False
+        return not self.active
+
+    def wakes(self, now: float) -> list[float]:
+        """Returns when no worker is waited for any longer; empty where that is so already."""
+        return [until] if (until := max(self._waits_for.values(), default=now)) > now else []

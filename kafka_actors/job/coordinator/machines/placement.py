@@ -28,11 +28,9 @@ from kafka_actors.base.machine import Ready
 from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
-from .placed import DrainEnd, PlacedPartition, PlacedWorker, PlacementState, Withdrawal
+from .placed import DrainEnd, Gathering, PlacedPartition, PlacedWorker, PlacementState, Recovery, Withdrawal
 
 __all__ = ["DrainEnd", "PlacedPartition", "Placement", "PlacementEvent", "PlacementState", "Withdrawal"]
-
-GATHER_S = 3.0
 
 PlacementEvent = Withdrawal | DrainEnd
 
@@ -48,31 +46,15 @@ class Placement:
         self.workers: dict[str, PlacedWorker] = {}
         self._leased: dict[str, float] = {}  # silent workers that the plan lacks: when their leases end
         self.held_back = False  # grants nothing yet: more workers are about to come
-        self.expected = 0  # the number of workers when all are up, without retiring ones
+        self.gathering = Gathering()
+        self.recovery = Recovery()
         self.moves = 0
         self._events: list[PlacementEvent] = []
         self.changes = 0
         self._epochs = 0
-        self.recovering = False
-        # Workers that may hold what an older incarnation granted: until when they are waited for.
-        self._expected: dict[str, float] = {}
-        self._assigned = False
         self._assignor_due = False  # something changed since the worker assignor ran
-        self._newcomers = False  # new workers got ready, the first of them at that moment:
-        self._newcomer_at: float | None = None
 
     # ------------------------------------------------------------ recovery of a new incarnation
-
-    def recover(self, expected: Mapping[str, float]) -> None:
-        """Begins as a new incarnation beside workers of an older one. `expected`: worker → the moment until which to wait for
-        it, when its lease of the older incarnation has ended for certain. Nothing is granted until the group has assigned
-        partitions, and each of these workers has registered, is dead, or is waited for no longer."""
-        self._expected = dict(expected)
-        self.recovering = bool(expected)
-
-    def awaits(self, worker: str) -> bool:
-        """Whether the worker keeps what it has for now, because this new incarnation doesn't know yet what that is."""
-        return self.recovering and (not self._assigned or worker in self._expected)
 
     def adopt(
         self,
@@ -106,13 +88,13 @@ class Placement:
                 self._free(placed)
             if placed.state is PlacementState.FREE:
                 self._grant(placed, worker, continues=holding.epoch)
-        self._expected.pop(worker, None)
+        self.recovery.settled(worker)
 
     # ------------------------------------------------------------ the group's assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Takes partitions that the group assigned, in addition to earlier ones."""
-        self._assigned = self._assignor_due = True
+        self._assignor_due = self.recovery.assigned = True
         for partition in partitions:
             self.partitions.setdefault(partition, PlacedPartition(partition))
 
@@ -161,11 +143,12 @@ class Placement:
         silent: bool = False,
         connected: bool = True,
     ) -> None:
+        """Takes what the supervisor knows of a worker: as in `PlacedWorker`. A new one takes part once it is ready."""
         known = self.workers.setdefault(worker, PlacedWorker())
         if known.connected != connected:
             known.connected = connected
             self._assignor_due = True
-            self._newcomers = self._newcomers or known.takes_part
+            self.gathering.open |= known.takes_part
         if (known.capacity, known.retiring, known.silent) != (capacity, retiring, silent):
             known.capacity, known.retiring, known.silent = capacity, retiring, silent
             self._assignor_due = True
@@ -174,14 +157,14 @@ class Placement:
         """Records until when the worker may go on without being heard."""
         if (known := self.workers.get(worker)) is not None:
             known.leased_until = max(known.leased_until, until)
-        if worker in self._expected:
-            self._expected[worker] = max(self._expected[worker], until)
+        self.recovery.leased(worker, until)
 
     def worker_ready(self, worker: str) -> None:
+        """Takes that a worker has reported itself ready."""
         if worker in self.workers and not self.workers[worker].ready:
             self.workers[worker].ready = True
             self._assignor_due = True
-            self._newcomers = self._newcomers or self.workers[worker].takes_part
+            self.gathering.open |= self.workers[worker].takes_part
 
     def remove_worker(self, worker: str, *, silent: bool = False) -> None:
         """Takes that a worker is dead or gone: its partitions are free at once. A `silent` one may only be cut off: its
@@ -191,10 +174,11 @@ class Placement:
         if known is not None and silent:
             self._leased[worker] = known.leased_until
         else:
-            self._expected.pop(worker, None)
+            self.recovery.settled(worker)
             self._take_from(worker, "worker_died")
 
     def _take_from(self, worker: str, cause: str) -> None:
+        """Frees all that a worker has, without a drain: it is gone, or may do nothing any more."""
         for placed in [s for s in self.partitions.values() if s.worker == worker]:
             self._leaves(placed, cause)
             self._free(placed)
@@ -224,7 +208,7 @@ class Placement:
         held = {h.partition: h.epoch for h in holdings}
         for placed in [s for s in self.partitions.values() if s.worker == worker]:
             if held.get(placed.partition) == placed.epoch:
-                if not self.recovering:  # until then somebody may claim it under a later one
+                if not self.recovery.active:  # until then somebody may claim it under a later one
                     placed.continues = None
             elif seen >= placed.ordered_at:
                 if placed.state in (PlacementState.DRAINING, PlacementState.LEAVING):
@@ -242,44 +226,27 @@ class Placement:
             if placed.state in (PlacementState.DRAINING, PlacementState.LEAVING) and now >= placed.deadline:
                 self._events.append(DrainEnd(placed.partition, placed.worker or "", "forced"))
                 self._free(placed)
-        if self.recovering:
-            until = max(self._expected.values(), default=now)
-            if not self._assigned or now < until:
-                return min([*([until] if now < until else []), *self._deadlines()], default=None)
-            self.recovering = False
+        if not self.recovery.over(now):
+            return min([*self.recovery.wakes(now), *self._deadlines()], default=None)
         silent = self._silent()
         for worker in [w for w, until in silent.items() if now >= until]:
             self._take_from(worker, "worker_silent")
             self._leased.pop(worker, None)
             del silent[worker]
-        gather_until = self._waits_for_newcomers_until(now)
+        if self.gathering.over(self.workers.values(), now):
+            self._assignor_due = True
         if self._assignor_due and not self.held_back:
             self._assignor_due = False
-            self._place(now, gathering=gather_until is not None)
-        gathering = [] if gather_until is None else [gather_until]
-        return min([*self._deadlines(), *silent.values(), *gathering], default=None)
+            self._place(now)
+        return min([*self._deadlines(), *silent.values(), *self.gathering.wakes()], default=None)
 
     def _deadlines(self) -> list[float]:
         return [s.deadline for s in self.partitions.values() if s.deadline != float("inf")]
 
-    def _waits_for_newcomers_until(self, now: float) -> float | None:
-        """Until when partitions with a holder stay there, because more workers come up; None once all are up, or `GATHER_S`
-        seconds after the first. Else the first worker would get partitions that move on a moment later."""
-        if not self._newcomers:
-            return None
-        if self._newcomer_at is None:
-            self._newcomer_at = now
-        coming = [w for w in self.workers.values() if not w.retiring]
-        until = self._newcomer_at + GATHER_S
-        if now < until and not (all(w.takes_part for w in coming) and len(coming) >= self.expected):
-            return until
-        self._newcomers, self._newcomer_at = False, None
-        self._assignor_due = True
-        return None
-
-    def _place(self, now: float, *, gathering: bool) -> None:
+    def _place(self, now: float) -> None:
         live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
         wanted, silent, first = self._wanted(live), self._silent(), self._epochs == 0
+        gathering = self.gathering.open
         for placed in self.partitions.values():
             target = wanted.get(placed.partition)
             if placed.worker in silent:
@@ -330,6 +297,7 @@ class Placement:
         return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
 
     def _grant(self, placed: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
+        """Gives a free partition to a worker under a new epoch. `continues`: the older incarnation's, whose calls go on."""
         placed.become(PlacementState.GRANTED)
         self._epochs += 1
         placed.worker, placed.epoch, placed.continues = worker, (self.incarnation, self._epochs), continues
@@ -337,6 +305,7 @@ class Placement:
         placed.ordered_at = self._version(worker)
 
     def _drain(self, placed: PlacedPartition, state: PlacementState, deadline: float) -> None:
+        """Begins a drain, which the worker's next orders list. One under way keeps its deadline if that is earlier."""
         placed.become(state)
         assert placed.worker is not None  # only what is granted is drained
         self._touch(placed.worker)
@@ -356,6 +325,7 @@ class Placement:
         placed.deadline = float("inf")
 
     def _touch(self, worker: str) -> None:
+        """Raises the version of the worker's orders: what it may hold has changed."""
         self.changes += 1
         if worker in self.workers:
             self.workers[worker].version += 1
@@ -370,12 +340,12 @@ class Placement:
     def served(self) -> frozenset[TopicPartition]:
         """Returns the partitions that a worker has; all, while no worker can take them or it is too early."""
         able = any(known.ready and not known.retiring for known in self.workers.values())
-        waits = self.recovering or self.held_back or not able
+        waits = self.recovery.active or self.held_back or not able
         return frozenset(p for p, placed in self.partitions.items() if waits or placed.worker is not None)
 
     def version(self, worker: str) -> Version:
         """Returns the version of the worker's orders, which rises with each change of what it may hold."""
-        if self.awaits(worker):
+        if self.recovery.awaits(worker):
             return self.incarnation, 0
         return self._version(worker)
 

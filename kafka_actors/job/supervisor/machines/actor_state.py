@@ -1,6 +1,6 @@
-"""An actor as its supervisor knows it: its role, its state, and when it was last heard.
+"""Actors and nodes as a supervisor knows them: an actor's role and state, and when it and its node were last heard.
 
-States:
+States of an actor:
 
     STARTING   created; has not answered yet (not placed, or its process is coming up)
     PLACED     answers; a worker constructs the user's class now
@@ -8,16 +8,22 @@ States:
     SUSPECT    has not answered a ping within its deadline
 
 STARTING → PLACED → READY ⇄ SUSPECT; a dead actor is forgotten. `LEGAL` has all transitions.
+
+Nodes are judged by the job's actors there (`NodeHealth`). A supervisor sees the processes of its own node only. About other
+nodes it asks the actors there: while one answers, it can tell whether any process of its node runs. Where all are silent, the
+node may be gone, frozen, cut off or overloaded; its workers may go on until their leases end (`job/machines/lease.py`), and only
+Ray finds out more, later.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["ActorKey", "ActorRecord", "ActorState"]
+__all__ = ["ActorKey", "ActorRecord", "ActorState", "AnsweringNode", "NodeHealth", "SilentNode"]
 
 
 class ActorKey(NamedTuple):
@@ -101,3 +107,66 @@ class ActorRecord(msgspec.Struct):
         if self.ready_at is None:
             self.started_at += seconds
             self.placed_at = None if self.placed_at is None else self.placed_at + seconds
+
+
+class SilentNode(NamedTuple):
+    """No actor on the node has answered for `seconds`. The partitions of its workers may go to others once their leases
+    have ended."""
+
+    node: str
+    seconds: float
+
+
+class AnsweringNode(NamedTuple):
+    """An actor on a silent node has answered again."""
+
+    node: str
+
+
+class NodeHealth:
+    """Silent nodes: `silent`, as of the last `look`. `own_node`, the supervisor's, is never among them."""
+
+    def __init__(self, own_node: str) -> None:
+        self.own_node = own_node
+        self.silent: frozenset[str] = frozenset()
+
+    def look(
+        self, actual: Mapping[ActorKey, ActorRecord], now: float, timeout_s: float
+    ) -> list[SilentNode | AnsweringNode]:
+        """Returns the nodes that fell silent or answer again. An actor that has never answered says nothing about its node."""
+        answers: dict[str, bool] = {}
+        for known in actual.values():
+            if known.has_answered:
+                answers[known.node] = answers.get(known.node, False) or not known.overdue(now, timeout_s)
+        silent = frozenset(node for node, any_answers in answers.items() if not any_answers) - {
+            self.own_node,
+            "",
+        }
+        fell, rose = silent - self.silent, (self.silent - silent) & answers.keys()
+        self.silent = silent
+        for known in actual.values():
+            if known.node in rose:
+                known.heard_of_again(now)
+        return [*(SilentNode(node, timeout_s) for node in sorted(fell)), *map(AnsweringNode, sorted(rose))]
+
+    def neighbour(
+        self,
+        node: str,
+        actual: Mapping[ActorKey, ActorRecord],
+        now: float,
+        timeout_s: float,
+        but: ActorKey | None,
+    ) -> ActorKey | None:
+        """Returns an actor on the node that answers, and can probe and kill processes there; None for the supervisor's own
+        node. Prefers library actors to workers, which may hold the GIL."""
+        if node == self.own_node:
+            return None
+        others = [
+            (other.kind != "worker", known.last_pong or 0.0, other)
+            for other, known in actual.items()
+            if other != but
+            and known.node == node
+            and known.has_answered
+            and not known.overdue(now, timeout_s)
+        ]
+        return max(others)[2] if others else None

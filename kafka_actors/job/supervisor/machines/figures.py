@@ -1,6 +1,7 @@
 """Figures of a job: rates, shares of time, latency and sums, derived from the statuses of its coordinator.
 
-Every view of a job (`status()`, the status page, `kafka-actors top` and `run`) shows these figures; nothing else
+Theory of operation. A worker only counts: records, bytes, seconds at work, and records by classes of latency. So a lost or repeated
+report changes nothing, and a rate is the difference of two statuses over the time between them. Every view of a job (`status()`, the status page, `kafka-actors top` and `run`) shows these figures; nothing else
 computes them. Rates and latency are those of the last five seconds: counters of successive statuses are compared
 (`kafka_actors.base.rates`).
 """
@@ -43,6 +44,8 @@ class JobRates(Struct, frozen=True):
 
 
 class _RateSample(Struct, frozen=True):
+    """Counters of one status. `workers`: records, bytes of values and seconds at work, by name with incarnation."""
+
     records: int
     value_bytes: int
     latency: Counts
@@ -87,6 +90,7 @@ def with_figures(status: JobStatus, rates: JobRates | None) -> JobStatus:
 
 
 def _totals(status: JobStatus, rates: JobRates | None) -> JobTotals:
+    """Sums over partitions and workers. A lag counts where it is known; the lag in seconds is the longest of a partition."""
     ages = [p.lag_seconds for p in status.partitions if p.lag_seconds is not None]
     return JobTotals(
         records_per_s=rates.records_per_s if rates else None,

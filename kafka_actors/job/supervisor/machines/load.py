@@ -135,6 +135,7 @@ class WorkerThroughput:
             self.value = max(lately, self._since(now - self._window_s, IN_WINDOW))
 
     def _since(self, moment: float, steps: int) -> float:
+        """Returns the pace since the moment, but over so many steps at least where there are as many."""
         old = list(self._steps)[: -steps or None] or [self._steps[0]]
         then = next((s for s in reversed(old) if s.at <= moment), self._steps[0])
         last = self._steps[-1]
@@ -180,6 +181,7 @@ class LoadMeter:
         self._busy_at = dict(seen.busy_s)
 
     def _keep(self, current: LoadSample) -> None:
+        """Keeps a sample from time to time, and one from before the window."""
         if not self._samples or current.at - self._samples[-1].at >= self._window_s / SAMPLES:
             self._samples.append(current)
         while len(self._samples) > 1 and self._samples[1].at <= current.at - self._window_s:
@@ -190,6 +192,7 @@ class LoadMeter:
         return next((s for s in reversed(self._samples) if s.at <= moment), self._samples[0])
 
     def _load(self, seen: Observation, current: LoadSample, since: LoadSample, recent: LoadSample) -> Load:
+        """Computes the load between the samples at the window's begin (`since`), lately (`recent`) and now."""
         # A backlog at the start is no rate: nothing is known of arrivals before the first observation.
         span = max(self._window_s, current.at - since.at)
         pace = self._pace.value
@@ -231,6 +234,7 @@ class LoadMeter:
 
 
 def _busiest(current: LoadSample, recent: LoadSample) -> float:
+    """Returns the share of its time for which the busiest worker was at work lately; 0 before a second sample."""
     took = current.at - recent.at
     if not took:
         return 0.0

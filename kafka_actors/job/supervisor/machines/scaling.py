@@ -30,12 +30,17 @@ from .load import Load, LoadMeter, Observation
 __all__ = ["ScalingDecision", "WorkerCount"]
 
 TOLERANCE = 1.1
+"""More workers are added for the rate once it needs this many times the present ones."""
 STEP = 4
+"""The most that one step multiplies the number by."""
 LEAST_BUSY = 0.5
+"""Below this share of its time even the busiest worker waits for records: more workers would wait as well."""
 NO_TIME_LEFT = 0.95
+"""From this share on a worker counts as one that could not have done more."""
 LEAST_GAIN = 0.2
 """The fraction of the expected gain that more workers must bring to count as useful."""
 REMEMBERED = 20
+"""Decisions kept for the status."""
 
 
 class ScalingDecision(msgspec.Struct, frozen=True):
@@ -156,6 +161,7 @@ class AutoscalePolicy:
     # ------------------------------------------------------------ bounds
 
     def _bounded(self, workers: int, least: int) -> tuple[int, str] | None:
+        """Brings the number between the policy's bounds, whatever the load: it may be from before the policy."""
         if workers < least:
             return least, f"at least {least}"
         if workers > self.autoscale.max:
@@ -165,6 +171,7 @@ class AutoscalePolicy:
     # ------------------------------------------------------------ more
 
     def _more(self, load: Load, seen: Observation, most: int, now: float) -> tuple[int, str] | None:
+        """Returns a higher number and its reason, if the load asks for one and nothing speaks against it; else sets `holding`."""
         workers = seen.wanted
         behind = load.for_lag > workers
         if not behind and load.for_rate <= TOLERANCE * workers:
@@ -234,6 +241,7 @@ class AutoscalePolicy:
     # ------------------------------------------------------------ fewer
 
     def _fewer(self, load: Load, workers: int, least: int, now: float) -> tuple[int, str] | None:
+        """Returns a lower number and its reason, if fewer would have been enough all the time."""
         peak, seconds = self._peak.maximum(now), self.autoscale.downscale_delay_seconds
         after = workers if peak is None else max(least, math.ceil(peak))
         if after >= workers:

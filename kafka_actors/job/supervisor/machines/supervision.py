@@ -13,7 +13,7 @@ own node, elsewhere by an actor of that node that answers.
   replacement would make the machine busier.
 - Its process runs, and it is a worker: it may be in native code that holds the GIL. It is killed only when one call of the
   user's function, or its silence, lasts for `max_poll_interval_ms`.
-- All actors of its node are silent: nobody is judged (see `node_health`). Only Ray may call it dead.
+- All actors of its node are silent: nobody is judged (see `NodeHealth`). Only Ray may call it dead.
 
 Before the job has started, an actor that isn't placed or ready within `start_timeout` fails the job. Afterwards a worker waits
 for a place for as long as it takes, and library actors are replaced. A worker whose process dies in the constructor of the
@@ -30,8 +30,7 @@ import msgspec
 from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.base.machine import Ready
 
-from .actor_state import ActorKey, ActorRecord, ActorState
-from .node_health import AnsweringNode, NodeHealth, SilentNode
+from .actor_state import ActorKey, ActorRecord, ActorState, AnsweringNode, NodeHealth, SilentNode
 
 __all__ = [
     "Action",
@@ -163,6 +162,7 @@ class Supervision:
         return self._nodes.silent
 
     def is_current(self, key: ActorKey, incarnation: int) -> bool:
+        """Whether this incarnation fills the role now. News of any other is late, and changes nothing."""
         actual = self.actual.get(key)
         return actual is not None and actual.incarnation == incarnation
 
@@ -246,6 +246,7 @@ class Supervision:
             actual.sleep(asleep)
 
     def _next_wake(self, now: float) -> float:
+        """Returns the next moment for which something is due, a ping interval from now at the latest."""
         times = [
             t
             for k, t in self._not_before.items()
@@ -268,6 +269,7 @@ class Supervision:
         return min([*times, now + self.timings.ping_interval])
 
     def _start(self, key: ActorKey, now: float) -> StartActor:
+        """Fills a role with its next incarnation."""
         incarnation = self._incarnations.get(key, 0) + 1
         self._incarnations[key] = incarnation
         # A worker that returns because the job grows again is no restart.
@@ -278,6 +280,7 @@ class Supervision:
         return StartActor(key, incarnation)
 
     def _look_after(self, key: ActorKey, actual: ActorRecord, now: float) -> list[Action]:
+        """Returns what is due for one actor: its end, a ping, or a look at its process. Where its node is silent, only pings."""
         silent = actual.node in self.silent
         ends = None if silent else self._too_late_to_start(key, actual, now) or self._stuck(key, actual, now)
         if ends is not None:
@@ -310,6 +313,7 @@ class Supervision:
     def _too_late_to_start(
         self, key: ActorKey, actual: ActorRecord, now: float
     ) -> FailJob | KillActor | None:
+        """Ends the wait for an actor that isn't placed, or isn't ready, in time; each has the whole time."""
         placed, limit = actual.placed_at is not None, self.timings.start_timeout
         if actual.ready_at is not None or (self._started and not placed and key.kind == "worker"):
             return None
@@ -334,6 +338,7 @@ class Supervision:
         return self._kill(key, reason, now, stuck=True)
 
     def _kill(self, key: ActorKey, reason: str, now: float, *, stuck: bool = False) -> KillActor:
+        """Forgets an actor at once: a process that doesn't answer may be killed without ever saying so."""
         incarnation = self.actual[key].incarnation
         self._forget(key, now)
         return KillActor(key, incarnation, reason, stuck)

@@ -1,4 +1,8 @@
-"""Timeline entries, kind and text, of a job's events. `kafka_actors.job.machines.timeline.TimelineEntry` has the kinds."""
+"""Timeline entries, kind and text, of a job's events. `kafka_actors.job.machines.timeline.TimelineEntry` has the kinds.
+
+The timeline is for people who look at a job: it has what changed for the job as a whole. So most events of single partitions have no
+entry, the changes of one step are one entry for each worker and cause, and of many partitions only the number is given.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +79,7 @@ def entries_of_facts(facts: Iterable[Withdrawal | DrainEnd]) -> list[EntryText]:
 
 
 def _of_worker(kind: str, worker: str, cause: str, partitions: str) -> str:
+    """Makes the text of one entry about a worker."""
     match kind:
         case "move":
             return f"{worker} gives up {partitions}: {cause}"
@@ -84,6 +89,7 @@ def _of_worker(kind: str, worker: str, cause: str, partitions: str) -> str:
 
 
 def _named(partitions: Iterable[tuple[str, int]]) -> str:
+    """Names partitions in order, or counts them where there are many."""
     every = sorted(partitions)
     if len(every) > NAMED:
         return f"{len(every)} partitions"

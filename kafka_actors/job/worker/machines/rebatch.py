@@ -60,6 +60,7 @@ class Rebatcher:
         return self._due if self._held else None
 
     def _take(self) -> CallBatch:
+        """Joins what is held to one batch, and holds nothing more. It moves the position as far as its last piece does."""
         held, self._held, self._held_rows = self._held, [], 0
         self._due = float("inf")
         last = held[-1]
@@ -71,6 +72,7 @@ class Rebatcher:
 
 
 def _kind(piece: CallBatch) -> tuple[int, int]:
+    """Pieces of one kind may share a batch."""
     return piece.resets, piece.leader_epoch
 
 

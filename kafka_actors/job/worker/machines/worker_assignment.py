@@ -112,6 +112,7 @@ class WorkerAssignment:
         return AssignmentChanges(begin, self._drain(orders), self._drop(orders))
 
     def _drain(self, orders: Orders) -> list[TopicPartition]:
+        """Begins the drains that are ordered. Returns those that are new; one under way only gets the present epoch."""
         drained = []
         for order in orders.draining:
             held = self.held.get(order.partition)
@@ -124,6 +125,7 @@ class WorkerAssignment:
         return drained
 
     def _drop(self, orders: Orders) -> list[TopicPartition]:
+        """Drops, without a commit, what the orders don't list, or list under another epoch: somebody else may have it."""
         listed = {(grant.partition, grant.epoch) for grant in orders.grants}
         listed |= {(order.partition, order.epoch) for order in orders.draining}
         dropped = [p for p, held in self.held.items() if (p, held.epoch) not in listed]
@@ -134,6 +136,7 @@ class WorkerAssignment:
     # ------------------------------------------------------------ the user's function
 
     def _under(self, partition: TopicPartition, epoch: GrantEpoch) -> HeldPartition | None:
+        """Returns the partition if it is held since this epoch: bytes that were fetched under an earlier grant are void."""
         held = self.held.get(partition)
         return held if held is not None and held.begun_under == epoch else None
 
@@ -223,6 +226,7 @@ class WorkerAssignment:
         )
 
     def committed(self, reply: CommitReply) -> None:
+        """Takes the coordinator's answer. Entries of an earlier grant, or refused ones, change nothing."""
         for entry in reply.committed:
             held = self.held.get(entry.partition)
             if held is not None and held.epoch == entry.epoch:

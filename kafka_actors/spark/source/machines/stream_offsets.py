@@ -1,4 +1,5 @@
-"""Offsets of a stream: from the end of one micro-batch to the end of the next, and the ranges and losses in between.
+"""Offsets of a stream: from the end of one micro-batch to the end of the next, the ranges and losses in between, its lag, and
+the offsets that are safe in Spark's checkpoint.
 
 Theory of operation. Spark drives a stream by three questions: where it starts (once), where the next batch ends (each
 trigger), and which ranges lie between a start and an end. Spark stores the *end* of each batch in its checkpoint and
@@ -13,6 +14,14 @@ passes it back as the start of the next. `StreamOffsets` is that value; `Observe
 - For the first batch Spark asks for a start, and asks again after a crash, when an answer like "latest" would be
   another one. So the end of the first batch carries its start (`start`), and the start is marked (`initial`).
 - Spark's own format of offsets has no room for topic ids and that start; `restored` adds the ids from the state files.
+
+With `commitOffsets` a consumer group's offsets follow the checkpoint and must never be ahead of it. Spark does not say
+what is in the checkpoint: it asks for the next batch, and it calls `commit`. `CheckpointProgress` derives it from the
+order of these calls. Spark asks for a batch when the last one has ended, and that end is in the checkpoint then, unless
+`asyncProgressTrackingEnabled` makes Spark store one only now and then, and later. `commit` distinguishes the two.
+Without that option it comes as a batch begins, with the offsets from which it begins. With it, it comes once the end of a
+later batch is stored: so if the last batch began at the offsets of the last `commit`, its own end is in the
+checkpoint, too, and if not, only the offsets of `commit` are safe.
 """
 
 from __future__ import annotations
@@ -62,16 +71,16 @@ class StreamOffsets(Struct, frozen=True):
         return found
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> StreamOffsets:
+    def from_json(cls, document: Mapping[str, Any]) -> StreamOffsets:
         """Reads Spark's checkpoint format. Raises `ConfigError` for offsets of another source."""
         try:
-            topics = {name: value for name, value in given.items() if not name.startswith("@")}
-            ids = decoders.convert(given.get(_TOPIC_IDS, {}), dict[str, str])
+            topics = {name: value for name, value in document.items() if not name.startswith("@")}
+            ids = decoders.convert(document.get(_TOPIC_IDS, {}), dict[str, str])
             return cls(
                 _flat(topics),
                 {topic: bytes.fromhex(topic_id) for topic, topic_id in ids.items()},
-                _flat(given[_START]) if _START in given else None,
-                bool(given.get(_INITIAL, False)),
+                _flat(document[_START]) if _START in document else None,
+                bool(document.get(_INITIAL, False)),
             )
         except (msgspec.ValidationError, ValueError) as error:
             raise ConfigError(
@@ -298,7 +307,7 @@ class MinOffsetsDelay:
         return False
 
 
-def restored(given: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> StreamOffsets:
+def restored(offsets: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> StreamOffsets:
     """Adds topic ids to offsets that Spark passed in its own format. `newest_first` are the stored offsets.
 
     Offsets that were stored get their own ids. Others were written by Spark's own source, which ran the query in
@@ -307,11 +316,51 @@ def restored(given: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> Str
     """
     newest: StreamOffsets | None = None
     for kept in newest_first:
-        if kept.by_partition == given.by_partition:
+        if kept.by_partition == offsets.by_partition:
             return kept
         newest = newest or kept
     if newest is None:
-        return given
-    topics = {tp.topic for tp in given.by_partition}
+        return offsets
+    topics = {tp.topic for tp in offsets.by_partition}
     ids = {topic: topic_id for topic, topic_id in newest.topic_ids.items() if topic in topics}
-    return StreamOffsets(given.by_partition, ids)
+    return StreamOffsets(offsets.by_partition, ids)
+
+
+def offsets_behind(
+    newest: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
+) -> dict[str, str]:
+    """The smallest, largest and average lag of partitions, in offsets, under the names of Spark's own metrics; empty without
+    partitions."""
+    behind = [max(end - reached.get(tp, 0), 0) for tp, end in newest.items()]
+    if not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": str(min(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+    }
+
+
+class CheckpointProgress:
+    """Derives the offsets that are in Spark's checkpoint from Spark's calls; see the module."""
+
+    def __init__(self) -> None:
+        self._safe: StreamOffsets | None = None
+        self._committed: StreamOffsets | None = None
+        self._last_base: StreamOffsets | None = None
+        self._stored_late = False
+
+    def committed(self, end: StreamOffsets) -> None:
+        """Takes the offsets of a `commit` of Spark's."""
+        self._committed = self._safe = end
+
+    def safe_at(self, base: StreamOffsets) -> StreamOffsets:
+        """The offsets that are known to be in the checkpoint when Spark asks for a batch that begins at `base`. No `commit` has
+        the start of the first batch, whose end is always stored."""
+        begun, self._last_base = self._last_base, base
+        if begun is not None and begun.by_partition != base.by_partition:
+            committed = self._committed is not None and self._committed.by_partition == begun.by_partition
+            self._stored_late = not (committed or begun.initial)
+        if self._safe is None or not self._stored_late:
+            self._safe = base
+        return self._safe

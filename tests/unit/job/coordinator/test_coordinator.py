@@ -46,7 +46,7 @@ class Member:
     async def start(self):
         """It has joined already."""
 
-    async def fetch_origins(self, partitions):
+    async def fetch_committed_starts(self, partitions):
         await self.answer.wait()
         return {p: origin_of(self.committed.get(p)) for p in partitions}
 

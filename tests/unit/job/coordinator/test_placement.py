@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 import assignors
+from kafka_actors.job.coordinator.machines.placed import GATHER_S
 from kafka_actors.job.coordinator.machines.placement import (
-    GATHER_S,
     PlacedPartition,
     Placement,
     PlacementState,
@@ -102,7 +102,7 @@ def test_workers_that_come_up_one_after_the_other_are_given_what_they_keep():
     placement = made("a", "b")
     placement.assign(partitions(*range(12)))
     placement.step(0.0)
-    placement.expected = 6
+    placement.gathering.expected = 6
     for second, worker in enumerate(("c", "d", "e", "f"), 1):
         placement.set_worker(worker)
         placement.worker_ready(worker)
@@ -124,7 +124,7 @@ def test_a_worker_that_does_not_come_up_is_waited_for_a_moment_only():
     placement = made("a")
     placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
-    placement.expected = 3
+    placement.gathering.expected = 3
     placement.set_worker("b")
     placement.set_worker("c")
     placement.worker_ready("b")
@@ -138,7 +138,7 @@ def test_what_a_dead_worker_held_waits_for_nobody():
     placement = made("a", "b")
     placement.assign(partitions(0, 1, 2, 3))
     placement.step(0.0)
-    placement.expected = 4
+    placement.gathering.expected = 4
     placement.set_worker("c")
     placement.worker_ready("c")
     placement.step(1.0)
@@ -253,23 +253,23 @@ def test_a_new_incarnation_grants_what_is_still_held_without_a_drain():
     placement = Stepped(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "b"):
         placement.set_worker(worker)
-    placement.recover({"a": 3.0, "b": 3.0})
+    placement.recovery.begin({"a": 3.0, "b": 3.0})
     placement.worker_ready("a")
     placement.adopt("a", (2, 0), [HeldReport(p, (1, n)) for n, p in enumerate(partitions(0, 1))], [])
     placement.step(0.0)
-    assert placement.recovering  # the group has not answered yet
+    assert placement.recovery.active  # the group has not answered yet
 
     placement.assign(partitions(0, 1, 2, 3))
     placement.adopt(
         "a", (2, 0), [HeldReport(p, (1, n)) for n, p in enumerate(partitions(0, 1))], partitions(0, 1, 2, 3)
     )
     placement.step(0.5)
-    assert placement.recovering  # b has not reported yet
+    assert placement.recovery.active  # b has not reported yet
 
     placement.worker_ready("b")
     placement.adopt("b", (2, 0), [HeldReport(p, (1, 9)) for p in partitions(2, 3)], partitions(0, 1, 2, 3))
     placement.step(1.0)
-    assert not placement.recovering
+    assert not placement.recovery.active
     assert (held(placement, "a"), held(placement, "b")) == ({0, 1}, {2, 3})
     slot = placement.partitions[TopicPartition("t", 2)]
     assert slot.continues == (1, 9)
@@ -281,7 +281,7 @@ def recovering(*workers, deadline=3.0):
     placement = Stepped(2, assignors.get("sticky"), DRAIN)
     for worker in workers:
         placement.set_worker(worker)
-    placement.recover(dict.fromkeys(workers, deadline))
+    placement.recovery.begin(dict.fromkeys(workers, deadline))
     for worker in workers:
         placement.worker_ready(worker)
     return placement
@@ -334,7 +334,7 @@ def test_a_worker_that_has_not_heard_of_the_new_incarnation_is_not_taken_at_its_
     placement.assign(partitions(0))
     placement.adopt("a", (1, 9), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0))
     placement.step(0.0)
-    assert placement.recovering
+    assert placement.recovery.active
     assert placement.version("a") == (2, 0)
 
 
@@ -342,7 +342,7 @@ def test_a_new_incarnation_does_not_wait_for_a_dead_worker_forever():
     placement = Stepped(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "dead"):
         placement.set_worker(worker)
-    placement.recover({"a": 3.0, "dead": 3.0})
+    placement.recovery.begin({"a": 3.0, "dead": 3.0})
     placement.worker_ready("a")
     placement.assign(partitions(0, 1))
     placement.adopt("a", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
@@ -359,7 +359,7 @@ def test_a_new_incarnation_waits_for_the_lease_of_a_worker_whose_node_is_cut_off
     placement.set_worker("cut_off", silent=True)
     placement.remove_worker("cut_off", silent=True)
     placement.step(1.0)
-    assert placement.recovering
+    assert placement.recovery.active
     placement.step(3.0)
     assert held(placement, "a") == {0, 1}
 
@@ -369,7 +369,7 @@ def test_each_worker_is_waited_for_as_long_as_an_older_incarnations_lease_may_la
     placement = Stepped(2, assignors.get("sticky"), DRAIN)
     for worker in ("a", "frozen", "starting"):
         placement.set_worker(worker)
-    placement.recover({"a": 40.0, "frozen": 40.0, "starting": 3.0})
+    placement.recovery.begin({"a": 40.0, "frozen": 40.0, "starting": 3.0})
     placement.worker_ready("a")
     placement.assign(partitions(0, 1))
     placement.adopt("a", (2, 0), [HeldReport(p, (1, 1)) for p in partitions(0)], partitions(0, 1))
@@ -407,11 +407,11 @@ def test_a_worker_that_has_registered_has_its_orders_while_another_one_is_waited
     placement = recovering("a", "frozen", deadline=40.0)
     claims = [HeldReport(p, (1, n)) for n, p in enumerate(partitions(0, 1))]
     placement.adopt("a", (2, 0), claims, [])
-    assert placement.awaits("a")  # the group has not answered yet
+    assert placement.recovery.awaits("a")  # the group has not answered yet
     placement.assign(partitions(0, 1, 2))
     placement.adopt("a", (2, 0), claims, partitions(0, 1, 2))
     placement.step(0.0)
-    assert (placement.awaits("a"), placement.awaits("frozen")) == (False, True)
+    assert (placement.recovery.awaits("a"), placement.recovery.awaits("frozen")) == (False, True)
     assert placement.version("a") > (2, 0) == placement.version("frozen")
 
     placement.reported("a", placement.version("a"), holdings(placement, "a"))
@@ -424,7 +424,7 @@ def test_a_worker_that_has_registered_has_its_orders_while_another_one_is_waited
     placement.step(1.0)
     assert not placement.still_leaving(partitions(1))
     assert held(placement, "a") == {0}
-    assert placement.recovering
+    assert placement.recovery.active
 
 
 def test_a_later_grant_counts_also_when_the_earlier_one_was_taken_over_before():
@@ -602,7 +602,7 @@ def test_a_worker_is_given_nothing_before_the_connections_of_its_node_are_up():
 
 def test_the_first_grants_wait_a_moment_for_the_nodes_whose_connections_come_up_last():
     placement = made()
-    placement.expected = 2
+    placement.gathering.expected = 2
     for worker in "ab":
         placement.set_worker(worker, connected=False)
         placement.worker_ready(worker)

@@ -22,7 +22,7 @@ from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import Job
 
 reporting = pytest.importorskip("kafka_actors.job.supervisor.report")
-running_actors = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
+runtime = pytest.importorskip("kafka_actors.job.supervisor.runtime")
 
 
 class Coordinator:
@@ -60,7 +60,7 @@ class Stage:
     def __init__(self):
         plan = Job(topics="t", group_id="g", bootstrap_servers="h:1", process=print).plan()
         self.now = 10.0
-        self.running = running_actors.RunningActors(plan)
+        self.running = runtime.RunningActors(plan)
         self.restarts = {}
         self.report = reporting.JobReport(
             plan,
@@ -73,7 +73,7 @@ class Stage:
         self.put(ActorKey("worker", 0), None)
 
     def put(self, key, ref, incarnation=1):
-        self.running[key] = running_actors.RunningActor(incarnation, ref, ActorInfo(7, "n1"), begun=True)
+        self.running[key] = runtime.RunningActor(incarnation, ref, ActorInfo(7, "n1"), begun=True)
 
     def coordinator(self, *texts, incarnation=1):
         made = Coordinator(*texts)

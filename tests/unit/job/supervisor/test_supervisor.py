@@ -1,16 +1,21 @@
 """A supervisor over actors that answer, or don't: how a job's start and its end come out."""
 
 import asyncio
+import logging
+from types import SimpleNamespace
 
 import pytest
 from fakes.loop import turns
 
 from kafka_actors.errors import DisconnectedError, JobFailed
+from kafka_actors.job import JobStatus
+from kafka_actors.job.messages import ActorInfo
+from kafka_actors.job.status import ScalingStatus
+from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import Job
 
 supervisor = pytest.importorskip("kafka_actors.job.supervisor.supervisor")
 runtime = pytest.importorskip("kafka_actors.job.supervisor.runtime")
-running_actors = pytest.importorskip("kafka_actors.job.supervisor.running_actors")
 
 
 class Place:
@@ -48,7 +53,7 @@ def made():
 @pytest.fixture(autouse=True)
 def short_ends(monkeypatch):
     actor_manager = pytest.importorskip("kafka_actors.job.supervisor.actor_manager")
-    monkeypatch.setattr(pytest.importorskip("kafka_actors.job.supervisor.start_progress"), "LOOK_S", 0)
+    monkeypatch.setattr(pytest.importorskip("kafka_actors.job.supervisor.supervisor"), "LOOK_S", 0)
     for module, name in ((actor_manager, "QUIT_S"), (supervisor, "CLOSE_S"), (supervisor, "ANSWER_S")):
         monkeypatch.setattr(module, name, 0.05)
 
@@ -92,10 +97,109 @@ def test_nothing_counts_as_confirmed_of_which_no_coordinator_has_said_so(coordin
         job = made()
         job._job.started.set_result(None)
         if coordinator is not None:
-            job._job.running[running_actors.COORDINATOR] = running_actors.RunningActor(
-                1, coordinator, begun=True
-            )
+            job._job.running[runtime.COORDINATOR] = runtime.RunningActor(1, coordinator, begun=True)
         assert not await job.stop(0.5)
         assert job.report.shown().unconfirmed == []
 
     asyncio.run(scenario())
+
+
+# ---------------------------------------------------------------- reasons for waiting
+
+
+class Slow:
+    """Of a user, constructed once per worker."""
+
+    def __call__(self, batch):
+        pass
+
+
+class Metadata:
+    """A metadata actor that has not found what it looks for."""
+
+    def __init__(self, said):
+        self.said = said
+
+    async def call(self, method):
+        assert method == "waits_for"
+        return self.said
+
+
+class Starting:
+    """A job of two workers, as its supervisor has it."""
+
+    def __init__(self, process=Slow, **options):
+        plan = Job(
+            topics="t", group_id="g", bootstrap_servers="h:1", process=process, workers=2, **options
+        ).plan()
+        self.now = 0.0
+        self.running = runtime.RunningActors(plan)
+        self.job = SimpleNamespace(
+            plan=plan,
+            running=self.running,
+            clock=lambda: self.now,
+            scaling=SimpleNamespace(workers=2),
+            runtime=SimpleNamespace(why_not_placed=lambda key: f"{key} needs num_gpus=1"),
+            job_start=None,
+        )
+        self.waiting = supervisor.StartProgress(self.job)
+
+    def put(self, key, ref=None, *, placed=True, begun=False):
+        info = ActorInfo(7, "n1") if placed else None
+        self.running[key] = runtime.RunningActor(1, ref, info, begun=begun)
+
+    def said(self):
+        return asyncio.run(self.waiting._reasons())
+
+
+def test_processes_come_up_first():
+    job = Starting()
+    assert job.said() == ["processes for worker-0, worker-1"]
+    job.put(ActorKey("worker", 0))
+    job.put(ActorKey("worker", 1), placed=False)
+    assert job.said() == ["the constructor of Slow in worker-0"]
+
+
+def test_brokers_and_topics_are_what_the_metadata_actor_says():
+    job = Starting()
+    job.put(runtime.METADATA, Metadata("a broker: h:1: connection refused"))
+    assert job.said() == ["a broker: h:1: connection refused"]
+    job.job.job_start = object()
+    assert job.said() == ["processes for worker-0, worker-1"]
+
+
+def test_a_missing_resource_is_named_once_a_process_should_be_there():
+    job = Starting(resources_per_worker={"num_gpus": 1})
+    assert job.said() == ["processes for worker-0, worker-1"]
+    job.now = 3.0
+    assert job.said() == ["a place for worker-0, worker-1: worker-0 needs num_gpus=1"]
+
+
+def test_users_code_and_the_coordinator_come_last():
+    job = Starting(process=lambda batch: None)
+    for number in (0, 1):
+        job.put(ActorKey("worker", number))
+    assert job.said() == ["the process in worker-0, worker-1"]
+    for number in (0, 1):
+        job.put(ActorKey("worker", number), begun=True)
+    assert job.said() == ["the coordinator"]
+
+
+def test_a_program_without_a_view_is_warned_of_each_cause_once(caplog):
+    now = [0.0]
+    each = supervisor.log_waits(lambda: now[0])
+
+    def status(*waits_for):
+        return JobStatus(
+            "starting", "g", None, [], [], 0, 0, {}, {}, {}, ScalingStatus(workers=1),
+            waits_for=list(waits_for),
+        )  # fmt: skip
+
+    with caplog.at_level(logging.WARNING):
+        for at, cause in ((1.0, "a"), (10.0, "a"), (11.0, "a"), (12.0, "b"), (13.0, "")):
+            now[0] = at
+            each(status(*filter(None, [cause])))
+    assert [r.getMessage() for r in caplog.records] == [
+        "the job of group g has not started yet: it waits for a",
+        "the job of group g has not started yet: it waits for b",
+    ]

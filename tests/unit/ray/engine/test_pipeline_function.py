@@ -10,8 +10,8 @@ from fakes.records import records
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
+from kafka_actors.pipeline.bound_pipeline import LiveLine
 from kafka_actors.pipeline.engines import engine
-from kafka_actors.pipeline.progress import LiveLine
 from kafka_actors.ray.engine import pipeline_function as module
 from kafka_actors.ray.engine.on_ray import OnRay
 from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of

@@ -1,21 +1,16 @@
 """What `on_spark` takes and refuses, what later stages need of earlier ones, and what Spark's errors were."""
 
-import threading
-from collections import deque
 from datetime import UTC, datetime
 
 import numpy as np
-import pyarrow.compute as pc
 import pytest
 
 import kafka_actors as ka
 from kafka_actors.config import JobConfig, build
-from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, UsageError
+from kafka_actors.errors import ConfigError
 
 pytest.importorskip("pyspark")
-
 from kafka_actors.pipeline.source import ReadKafka
-from kafka_actors.spark import OnSpark
 from kafka_actors.spark.engine.arguments import (
     NOT_ON_SPARK,
     joined_options,
@@ -26,15 +21,12 @@ from kafka_actors.spark.engine.arguments import (
     state_option,
     trigger_of,
 )
-from kafka_actors.spark.engine.kafka_column import ColumnNeeds, groups_of, needs_of, sink_needs
-from kafka_actors.spark.engine.runs import QueryProgress, StreamRun
-from kafka_actors.spark.engine.session import SourceNames
-from kafka_actors.spark.engine.task_errors import failed
 from kafka_actors.spark.source.checkpoint import CheckpointPath
 from kafka_actors.spark.source.options import parse_batch
-from kafka_actors.types import TopicPartition
 
 READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1")
+
+
 DECODED = READ.decode_json("id BIGINT, country STRING")
 
 
@@ -241,218 +233,3 @@ def test_references_to_secrets_stay_references():
     assert found["kafka.sasl.plain.password"] == "${file:/none:password}"
     with pytest.raises(ConfigError, match=r"kafka.sasl.plain.username: refers to \$\{env:KA_NOBODY\}"):
         parse_batch(found)
-
-
-WRITTEN = DECODED.write_kafka("scored")
-
-
-@pytest.mark.parametrize(
-    ("pipeline", "given", "said"),
-    [
-        (WRITTEN, {"trigger": "availableNow"}, "trigger: is a stream's, which needs checkpoint="),
-        (WRITTEN, {"checkpoint": "c", "end": "latest"}, "end: is a batch's"),
-        (WRITTEN, {"output_mode": "update"}, "output_mode: is 'update'"),
-        (WRITTEN, {"minPartitions": 8}, r"minPartitions: splits partitions over tasks.*ordered=False"),
-        (
-            DECODED.sql("select * from {this}").write_kafka("x", on_error="dead_letter").dead_letters("d"),
-            {},
-            r"write_kafka\(x\): has on_error='dead_letter' behind the DataFrame stage sql",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_before_there_is_a_session(pipeline, given, said):
-    with pytest.raises(ConfigError, match=said):
-        pipeline.on_spark(None, **given)
-
-
-def test_before_it_is_started_it_says_what_runs_where():
-    run = WRITTEN.on_spark(None, minPartitions=8, ordered=False)
-    assert isinstance(run, OnSpark)
-    assert "before rows enter the JVM" in run._repr_html_()
-    assert repr(run).endswith("not started>")
-    run.stop()
-    with pytest.raises(UsageError, match="not started"):
-        run.wait()
-
-
-@pytest.mark.parametrize("session", [None, "spark://host:7077"])
-def test_what_is_no_session_is_refused_by_name(session):
-    for call in (WRITTEN.on_spark(session).start, WRITTEN.on_spark(session).dataframe):
-        with pytest.raises(ConfigError, match=r"^spark: is .*: accepts a SparkSession"):
-            call()
-
-
-# ---------------------------------------------------------------- what is needed
-
-
-def needs(pipeline):
-    checked = pipeline.check("spark")
-    groups = groups_of(checked)
-    end, asked = sink_needs(checked.sink, checked.key)
-    return list(zip([group.place for group in groups], needs_of(groups, end, asked=asked), strict=True))
-
-
-def test_the_hidden_column_crosses_the_jvm_only_where_it_is_needed():
-    grouped = DECODED.sql("select country, count(*) as n from {this} group by country")
-    assert needs(DECODED) == [("source", ColumnNeeds())]
-    assert needs(DECODED.write_parquet("p")) == [("source", ColumnNeeds())]
-    assert needs(DECODED.write_parquet("p", kafka=True)) == [("source", ColumnNeeds(kafka=True))]
-    assert needs(WRITTEN) == [("source", ColumnNeeds(kafka=True))]
-    assert needs(grouped.write_kafka("x")) == [
-        ("source", ColumnNeeds()),
-        ("DataFrame", ColumnNeeds(kafka=True)),
-    ]
-    assert needs(DECODED.sql("select *, _kafka.offset from {this}"))[0] == ("source", ColumnNeeds(kafka=True))
-    assert needs(DECODED.spark(lambda df: df, kafka=True))[0] == ("source", ColumnNeeds(kafka=True))
-    assert needs(DECODED.spark(lambda df: df).filter(pc.field("_kafka", "offset") > 5))[0][1].kafka
-    assert needs(DECODED.spark(lambda df: df).select("_kafka.offset"))[0][1].kafka
-
-
-def test_a_column_whose_name_holds_that_of_the_hidden_one_asks_for_nothing():
-    """A DataFrame stage that got it without asking would group, compare and count by it."""
-    read = READ.decode_json("from_kafka BOOLEAN, _kafka_id BIGINT").spark(lambda df: df.distinct())
-    for behind in (
-        read.filter(pc.field("from_kafka")),
-        read.select("_kafka_id"),
-        read.with_columns(twice=pc.field("_kafka_id") * 2),
-        read.with_key("_kafka_id").write_kafka("x"),
-        read.sql("select from_kafka, _kafka_id from {this}"),
-    ):
-        assert needs(behind)[0] == ("source", ColumnNeeds())
-
-
-def test_a_later_stage_with_dead_letters_needs_the_values():
-    gpu = DECODED.map_batches(len, schema="id BIGINT", num_gpus=1, on_error="dead_letter")
-    assert needs(gpu) == [("source", ColumnNeeds(True, True)), ("mapInArrow", ColumnNeeds())]
-    assert needs(gpu.write_parquet("p", on_error="fail").dead_letters("d"))[0][1] == ColumnNeeds(True, True)
-
-
-# ---------------------------------------------------------------- what it was
-
-
-def test_what_a_task_raised_is_the_cause_and_sparks_report_behind_it():
-    for error in (
-        StageError("map_batches(f)", "or-ders", 3, 5, 9, 2, "ValueError: no"),
-        StageError("score", "orders", 3, 5, 5, 1, "odd"),
-        StageError("score", "", -1, -1, -1, 1, "odd"),
-        SinkError("write_kafka(x)", "KafkaTimeoutError: too late"),
-    ):
-        report = RuntimeError(
-            f"[STREAM_FAILED] Traceback …\nkafka_actors.errors.{type(error).__name__}: {error}\n\n  at x"
-        )
-        found = failed(report)
-        assert isinstance(found, JobFailed)
-        assert str(found) == f"the run failed: {error}"
-        assert type(found.cause) is type(error)
-        assert vars(found.cause) == vars(error)
-        assert found.cause.__cause__ is report
-
-
-def test_other_errors_are_told_in_a_line():
-    report = RuntimeError("x\nkafka_actors.errors.DataLossError: orders-0: offset 5 is gone\n")
-    assert str(failed(report)) == "the run failed: DataLossError: orders-0: offset 5 is gone"
-    assert failed(report).cause is report
-    assert str(failed(ValueError("one\ntwo"))) == "the run failed: one"
-
-
-RAISED = """Traceback (most recent call last):
-  File "/app/source.py", line 104, in _read
-    yield from fusion.run(batch)
-               ^^^^^^^^^^^^^^^^^
-"""
-
-
-@pytest.mark.parametrize(
-    ("report", "said"),
-    [
-        (f"from the Python worker:\n{RAISED}ZeroDivisionError: by zero\n", "ZeroDivisionError: by zero"),
-        (f"Job aborted: {RAISED}KeyError: 'a'\n\n\tat org.apache.spark.x\n", "KeyError: 'a'"),
-        (f"{RAISED}a.B\n\nDuring handling of it:\n\n{RAISED}c.D: e\n\tat x", "c.D: e"),
-        (
-            f"{RAISED}OSError: no model\nraised when stage score was made\n\n\tat x",
-            "OSError: no model (raised when stage score was made)",
-        ),
-        (
-            f"{RAISED}OSError: no model\nraised by the constructor of M (m.py, line 3)\nraised when stage s was made\n\tat x",
-            "OSError: no model (raised by the constructor of M (m.py, line 3), raised when stage s was made)",
-        ),
-    ],
-)
-def test_of_what_a_python_worker_raised_its_last_line_is_told(report, said):
-    assert str(failed(RuntimeError(report))) == f"the run failed: {said}"
-
-
-def progress(batch, start, end, latest=None):
-    source = {"startOffset": start, "endOffset": end, "latestOffset": latest}
-    return {
-        "batchId": batch,
-        "sources": [{"startOffset": None, "endOffset": "5", "latestOffset": None}, source],
-    }
-
-
-def test_records_and_lag_are_counted_in_offsets():
-    reckoning = QueryProgress(lambda topic: topic == "t")
-    reckoning.observe(
-        progress(3, None, '{"t": {"0": 10}, "@start": {"t": {"0": 4}}}', '{"t": {"0": 25}, "@metrics": {}}')
-    )
-    assert reckoning.counts == (6, 15, 3)
-    again = progress(4, '{"t": {"0": 10}}', '{"t": {"0": 20, "1": 3}}')
-    for _ in range(2):
-        reckoning.observe(again)
-    assert reckoning.counts == (19, None, 4), "of a partition that is new all"
-    assert reckoning.end == {"t": {"0": 20, "1": 3}}
-    reckoning.observe(progress(5, '{"other": {"0": 1}}', '{"other": {"0": 2}}'))
-    reckoning.observe(progress(2, None, '{"t": {"0": 10}}'))
-    assert reckoning.counts == (19, None, 4)
-
-
-def test_the_first_batch_is_counted_from_the_kept_start_where_the_progress_does_not_say_it():
-    reckoning = QueryProgress(lambda topic: topic == "t", lambda: {TopicPartition("t", 0): 4})
-    reckoning.observe(progress(0, "null", '{"t": {"0": 10}}', '{"t": {"0": 25}}'))
-    assert reckoning.counts == (6, 15, 0)
-
-
-def test_progress_of_pyspark_4_1_has_offsets_in_pythons_text():
-    reckoning = QueryProgress(lambda topic: topic == "t")
-    end = {"t": {"0": 10}, "@start": {"t": {"0": 4}}, "@initial": True}
-    reckoning.observe(progress(3, "None", str(end), "None"))
-    assert reckoning.counts == (6, None, 3)
-    assert reckoning.end == end
-    reckoning.observe(progress(4, "KafkaV2[Subscribe[t]]", "neither {"))
-    assert reckoning.counts == (6, None, 3)
-
-
-def test_records_are_counted_from_the_first_batch_though_spark_keeps_the_last_hundred():
-    """Asked for a status only after 150 batches. A partition came in one that nobody saw."""
-    query = Query()
-    query.add(progress(0, '{"t": {"0": 0}}', '{"t": {"0": 10}}'))
-    run = StreamRun(query, QueryProgress(lambda topic: topic == "t"), lambda end: None, SourceNames(query))
-    query.seen.wait(10)
-    for batch in range(1, 150):
-        ends = f'{{"t": {{"0": {batch * 10 + 10}, "1": {batch}}}}}'
-        query.add(progress(batch, f'{{"t": {{"0": {batch * 10}, "1": {batch - 1}}}}}', ends))
-    assert run.status().records == 1500 + 149
-    run.stop()
-
-
-class Query:
-    """A streaming query of Spark's, as far as its progress goes."""
-
-    def __init__(self):
-        self.isActive = True
-        self.seen = threading.Event()
-        self._last = deque(maxlen=100)
-
-    def add(self, progress):
-        self._last.append(progress)
-
-    @property
-    def recentProgress(self):
-        self.seen.set()
-        return list(self._last)
-
-    def stop(self):
-        self.isActive = False
-
-    def exception(self):
-        return None

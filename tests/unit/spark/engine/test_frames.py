@@ -18,9 +18,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from kafka_actors.pipeline.rows import StageRows, rows_of
 from kafka_actors.spark.engine.arguments import source_options
 from kafka_actors.spark.engine.frames import PipelineFrame, as_spark
-from kafka_actors.spark.engine.fusion import FusedStages, MapInArrowStages
-from kafka_actors.spark.engine.pipeline_source import SourcePlan
-from kafka_actors.spark.worker_cache import WorkerCache
+from kafka_actors.spark.engine.pipeline_source import FusedStages, MapInArrowStages, SourcePlan
+from kafka_actors.spark.python_worker import WorkerCache
 
 READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1").on_error("fail", retries=0)
 

@@ -12,7 +12,7 @@ import pytest
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.spark.source.checkpoint import QueryCheckpoint
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
-from kafka_actors.spark.source.state_files import StateFiles, TextFiles
+from kafka_actors.spark.source.offset_format import StateFiles, TextFiles
 from kafka_actors.types import TopicPartition
 
 T0 = TopicPartition("t", 0)

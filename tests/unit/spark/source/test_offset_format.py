@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from kafka_actors.errors import ConfigError, TopicRecreatedError
 from kafka_actors.spark.source.machines.offset_ranges import ResolvedRanges, TaskRange
 from kafka_actors.spark.source.machines.stream_offsets import ObservedPartitions, StreamOffsets, restored
+from kafka_actors.spark.source.offset_format import _KEPT, StateFiles
 from kafka_actors.spark.source.options import parse_stream
-from kafka_actors.spark.source.state_files import _KEPT, StateFiles
 from kafka_actors.spark.source.stream_brokers import StreamStart
 from kafka_actors.spark.source.stream_driver import StreamDriver
 from kafka_actors.types import TopicPartition

@@ -3,25 +3,20 @@
 import pickle
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.spark.source.options import _NAMES, BatchOptions, StreamOptions, parse_batch, parse_stream
-from kafka_actors.spark.source.selection import (
-    AssignPartitions,
-    GivenCommitted,
-    GivenOffsets,
-    GivenTimestamps,
+from kafka_actors.spark.source.machines.offset_ranges import (
+    CommittedBound,
     LogEnd,
-    SubscribePattern,
-    SubscribeTopics,
+    SpecificOffsets,
+    SpecificTimestamps,
 )
-from kafka_actors.spark.source.sink_options import _NAMES as SINK_NAMES
-from kafka_actors.types import TopicPartition
+from kafka_actors.spark.source.options import _NAMES, BatchOptions, StreamOptions, parse_batch, parse_stream
+from kafka_actors.spark.source.options import _WRITE_NAMES as SINK_NAMES
+from kafka_actors.spark.source.selection import SubscribeTopics
 
-ORDERS = TopicPartition("orders", 0)
 BASE = {"kafka.bootstrap.servers": "localhost:9092"}
 
 
@@ -69,58 +64,6 @@ def test_options_travel_to_the_executors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "selection"),
-    [
-        ({"subscribe": " b, a ,b,"}, SubscribeTopics(("b", "a"))),
-        ({"subscribePattern": "orders-.*"}, SubscribePattern("orders-.*")),
-        (
-            {"assign": '{"b":[1,0,1],"a":[2]}'},
-            AssignPartitions((TopicPartition("a", 2), *[TopicPartition("b", p) for p in (0, 1)])),
-        ),
-    ],
-)
-def test_the_three_ways_to_select(options: dict[str, str], selection: Any) -> None:
-    assert parse(**options).selection == selection
-
-
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ({}, ["subscribe", "subscribePattern", "assign"]),
-        ({"subscribe": "a", "assign": '{"a":[0]}'}, ["subscribe", "assign"]),
-        ({"subscribe": "a", "subscribepattern": "b"}, ["subscribe", "subscribePattern"]),
-    ],
-)
-def test_exactly_one_of_the_three_is_needed(options: dict[str, str], names: list[str]) -> None:
-    assert refusal({**BASE, **options}).option == ", ".join(names)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("subscribe", " , "),
-        ("subscribePattern", " "),
-        ("subscribePattern", "orders-("),
-        ("assign", "orders"),
-        ("assign", "{}"),
-        ("assign", '{"orders":[]}'),
-        ("assign", '{"orders":[-1]}'),
-        ("assign", '{"orders":0}'),
-        ("assign", '{"orders":[0]'),
-    ],
-)
-def test_a_selection_that_selects_nothing_is_refused(name: str, value: str) -> None:
-    assert refusal({**BASE, name: value}).option == name
-
-
-def test_offsets_as_json() -> None:
-    parsed = orders(startingOffsets='{"orders":{"0":23,"1":-2}}', endingOffsets='{"orders":{"0":42,"1":-1}}')
-    second = TopicPartition("orders", 1)
-    assert parsed.start == GivenOffsets("startingOffsets", {ORDERS: 23, second: -2})
-    assert parsed.end == GivenOffsets("endingOffsets", {ORDERS: 42, second: -1})
-
-
-@pytest.mark.parametrize(
     ("name", "value", "says"),
     [
         ("startingOffsets", "latest", "can't be 'latest' in a batch read"),
@@ -149,21 +92,6 @@ def test_a_value_that_cannot_be_names_its_option(name: str, value: str, says: st
     error = refusal({**BASE, "subscribe": "orders", name: value})
     assert error.option == name
     assert says in error.message
-
-
-def test_one_timestamp_wins_over_those_by_partition_and_these_over_offsets() -> None:
-    by_partition = '{"orders":{"0":7}}'
-    both = orders(startingOffsets="earliest", startingOffsetsByTimestamp=by_partition)
-    assert both.start == GivenTimestamps("startingOffsetsByTimestamp", None, {ORDERS: 7})
-    assert isinstance(both.start, GivenTimestamps)
-    assert both.start.of(ORDERS) == 7
-    all_three = orders(
-        startingTimestamp="9", startingOffsetsByTimestamp=by_partition, startingOffsets="earliest"
-    )
-    assert all_three.start == GivenTimestamps("startingTimestamp", 9)
-    assert isinstance(all_three.start, GivenTimestamps)
-    assert all_three.start.of(ORDERS) == 9
-    assert orders(endingTimestamp="9", endingOffsets="latest").end == GivenTimestamps("endingTimestamp", 9)
 
 
 def test_an_end_below_its_start_is_refused() -> None:
@@ -255,23 +183,6 @@ def test_a_kafka_option_that_cannot_be_is_named_as_it_was_given(options: dict[st
     assert "secret" not in str(error)
 
 
-@pytest.mark.parametrize(
-    ("option", "text"),
-    [
-        ("subscribe", "a b"),
-        ("subscribe", "a, ключ"),
-        ("subscribe", "x" * 250),
-        ("subscribe", ".."),
-        ("assign", '{"a/b": [0]}'),
-        ("assign", '{"": [0]}'),
-    ],
-)
-def test_a_name_that_no_topic_has_is_refused_before_a_broker_is_asked(option: str, text: str) -> None:
-    error = refusal({**BASE, option: text})
-    assert error.option == option
-    assert "a topic's name has 1 to 249 of the characters" in error.message
-
-
 def test_what_sparks_catalog_adds_to_a_tables_options_is_passed_over() -> None:
     # As seen from CREATE TABLE … USING kafka_actors OPTIONS (…).
     given = {"provider": "kafka_actors", "owner": "me", "subscribe": "orders", "option.subscribe": "orders"}
@@ -314,12 +225,12 @@ def test_the_defaults_are_those_of_spark_in_a_stream() -> None:
 def test_a_stream_may_start_anywhere() -> None:
     assert stream(startingOffsets="earliest").start is LogEnd.EARLIEST
     both_ends = stream(startingOffsets='{"orders":{"0":-1,"1":-2,"2":7}}').start
-    assert isinstance(both_ends, GivenOffsets)
+    assert isinstance(both_ends, SpecificOffsets)
     assert sorted(both_ends.by_partition.values()) == [-2, -1, 7]
-    assert stream(startingTimestamp="9", startingOffsets="latest").start == GivenTimestamps(
+    assert stream(startingTimestamp="9", startingOffsets="latest").start == SpecificTimestamps(
         "startingTimestamp", 9
     )
-    assert stream(startingOffsets="Committed", kafka__group__id="g").start == GivenCommitted()
+    assert stream(startingOffsets="Committed", kafka__group__id="g").start == CommittedBound()
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])

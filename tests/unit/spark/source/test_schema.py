@@ -1,4 +1,4 @@
-"""The columns: Spark's own, and what a user chooses of them."""
+"""The columns: Spark's own, and what a user chooses of them; the options of a table, and that it keeps no secret."""
 
 import pyarrow as pa
 import pytest
@@ -8,7 +8,15 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from kafka_actors import records
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.spark.source.data_source import KafkaDataSource
-from kafka_actors.spark.source.schema import COLUMNS, HEADERS, WITH_HEADERS, columns_of, schema
+from kafka_actors.spark.source.schema import (
+    COLUMNS,
+    HEADERS,
+    WITH_HEADERS,
+    columns_of,
+    options_of,
+    schema,
+    with_options,
+)
 
 
 def test_spark_makes_of_the_schema_the_arrow_types_that_record_batches_have() -> None:
@@ -77,3 +85,47 @@ def test_a_column_that_cannot_be_is_named(field: StructField, says: str) -> None
 def test_a_topic_is_never_overwritten() -> None:
     with pytest.raises(UsageError, match=r"use \.mode\('append'\)"):
         KafkaDataSource({}).writer(StructType(), overwrite=True)
+
+
+TABLE = {"provider": "kafka_actors", "subscribe": "t", "kafka.bootstrap.servers": "a:1"}
+LOGIN = 'a.PlainLoginModule required username="u" password="{}";'
+
+
+def test_options_come_back_with_the_schema_and_those_of_a_query_go_before() -> None:
+    schema = with_options(COLUMNS, TABLE)
+    assert options_of({}, schema) == TABLE
+    assert options_of({"subscribe": "other"}, schema) == {**TABLE, "subscribe": "other"}
+    assert columns_of(schema, False) == columns_of(COLUMNS, False)
+
+
+def test_what_is_no_table_is_left_alone() -> None:
+    assert with_options(COLUMNS, {"subscribe": "t"}) is COLUMNS
+    assert options_of({"subscribe": "t"}, COLUMNS) == {"subscribe": "t"}
+    with pytest.raises(UsageError, match="without columns of its own"):
+        options_of({}, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kafka.sasl.plain.password", "hush"),
+        ("kafka.ssl.truststore.password", "hush"),
+        ("kafka.sasl.jaas.config", LOGIN.format("hush")),
+    ],
+)
+def test_a_secret_that_is_written_out_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match="is in plain text") as caught:
+        with_options(COLUMNS, {**TABLE, name: value})
+    assert caught.value.option == name
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kafka.ssl.key.password", "${env:P}"),
+        ("kafka.sasl.jaas.config", LOGIN.format("${file:/run/secret:p}")),
+    ],
+)
+def test_a_reference_may_be_kept(name: str, value: str) -> None:
+    assert options_of({}, with_options(COLUMNS, {**TABLE, name: value}))[name] == value

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.spark.source.sink_options import SinkOptions, parse_sink
+from kafka_actors.spark.source.options import SinkOptions, parse_sink
 
 
 def _headers(value: DataType, nullable: bool = True) -> ArrayType:

@@ -1,0 +1,161 @@
+"""Protocols of sinks: the definition, and the writer that it opens in a worker; and users' functions and classes as sinks."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from kafka_actors.base.callables import async_method, constructed, is_async, misfit
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class Origin(NamedTuple):
+    """Records of one partition from which rows were made, by first and last offset, both included."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+def origin_of(batch: pa.RecordBatch) -> Origin:
+    """The origin of a fetched batch, which has at least one row."""
+    offsets = batch.column("offset")
+    return Origin(
+        batch.column("topic")[0].as_py(),
+        batch.column("partition")[0].as_py(),
+        offsets[0].as_py(),
+        offsets[-1].as_py(),
+    )
+
+
+class Writer(Protocol):
+    """Open sink. Its methods are called one at a time, but maybe from different threads."""
+
+    def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
+        """Takes all rows, or raises and takes none. Rows may wait in memory."""
+        ...
+
+    def flush(self) -> None:
+        """Returns once all rows are durable. Raises what keeps them from it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Closes(Protocol):
+    """Object with a `close` method."""
+
+    def close(self) -> None: ...
+
+
+def close_all(*writers: Closes | None) -> None:
+    """Closes all that are not None. A failure is only logged: rows that were not flushed are not committed."""
+    for writer in writers:
+        try:
+            if writer is not None:
+                writer.close()
+        except Exception as error:  # users' classes raise anything
+            logger.warning("%r could not be closed: %s: %s", writer, type(error).__name__, error)
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Definition of a sink: a value that can be pickled."""
+
+    def open(self, connection: ClientConfig) -> Writer:
+        """Opens the sink in a worker. `connection` has the job's options for its cluster."""
+        ...
+
+
+def check_made(option: str, target: type) -> None:
+    """Raises `ConfigError` for a class whose constructor needs arguments: each worker makes one without any."""
+    if (wrong := misfit(target)) is not None:
+        what = f"the class {target.__name__}, which is made without arguments in each worker"
+        raise ConfigError(option, f"is {what}: {wrong.reason}")
+
+
+def as_sink(sink: Any) -> Sink:
+    """The argument `sink` as a `Sink`: a sink as it is, a function or class as a `UserSink`. Raises `ConfigError`."""
+    if not inspect.isclass(sink) and isinstance(sink, Sink):
+        return sink
+    if inspect.isclass(sink):
+        if not callable(getattr(sink, "write", None)):
+            raise ConfigError("sink", f"is the class {sink.__name__}, which has no write(self, batch)")
+        if (method := async_method(sink, "write", "flush", "close")) is not None:
+            raise ConfigError(
+                "sink", f"is the class {sink.__name__}, whose {method} is async: make it a plain method"
+            )
+        check_made("sink", sink)
+        return UserSink(sink, {})
+    if not callable(sink):
+        raise ConfigError(
+            "sink", f"is {sink!r}: accepts KafkaSink(…), ParquetSink(…), a function or a class with write"
+        )
+    if is_async(sink):
+        raise ConfigError("sink", "is async: make it a plain function")
+    return UserSink(sink, {})
+
+
+class UserSink:
+    """Calls a function with each batch, which counts as written when it returns; or an object of a class, made once per
+    worker, with `write(batch)` and optionally `flush()` and `close()`."""
+
+    def __init__(self, target: Any, arguments: dict[str, Any]) -> None:
+        self.target = target
+        self.arguments = arguments
+
+    def open(self, connection: ClientConfig) -> Writer:
+        """Makes the writer. Raises what the class's constructor raises."""
+        if inspect.isclass(self.target):
+            return _ObjectWriter(constructed(self.target, self.arguments))
+        return _FunctionWriter(self.target)
+
+    def __repr__(self) -> str:
+        return f"<UserSink {getattr(self.target, '__name__', self.target)!r}>"
+
+
+class _FunctionWriter:
+    def __init__(self, function: Callable[[pa.RecordBatch], Any]) -> None:
+        self._function = function
+
+    def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
+        _check_done(self._function(batch))
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _ObjectWriter:
+    def __init__(self, made: Any) -> None:
+        self._made = made
+
+    def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
+        _check_done(self._made.write(batch))
+
+    def flush(self) -> None:
+        self._call("flush")
+
+    def close(self) -> None:
+        self._call("close")
+
+    def _call(self, method: str) -> None:
+        found = getattr(self._made, method, None)
+        if callable(found):
+            _check_done(found())
+
+
+def _check_done(result: Any) -> None:
+    """Raises `TypeError` for an awaitable: nobody awaits it, so nothing would be written."""
+    if inspect.isawaitable(result):
+        raise TypeError(f"a sink returned {type(result).__name__}, which nobody awaits: make it plain")

@@ -1,0 +1,163 @@
+"""A definition is checked for an engine before anything starts; what runs where is explained."""
+
+import threading
+
+import pyarrow.compute as pc
+import pytest
+
+import kafka_actors as ka
+from kafka_actors.errors import ConfigError
+from kafka_actors.pipeline.engines import check_travels
+
+READ = ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
+
+
+JSON = READ.decode_json("id BIGINT NOT NULL, country STRING, amount DOUBLE")
+
+
+def double(batch):
+    return batch
+
+
+class Enrich:
+    def __init__(self, rate=1.0):
+        self.rate = rate
+
+    def __call__(self, batch):
+        return batch
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ka.Pipeline().filter(pc.field("x") > 0), "pipeline: has no source"),
+        (
+            lambda: JSON.filter(pc.field("amout") > 0),
+            "filter(amout > 0): .* no column 'amout'; did you mean 'amount'",
+        ),
+        (lambda: JSON.filter(pc.field("country") > 0), r"filter\(country > 0\): .*no kernel"),
+        (lambda: JSON.filter(pc.field("amount") + 1), r"filter\(.*\): .* is double: must be true or false"),
+        (lambda: JSON.select("id", "nope"), r"select\(id, nope\): there is no column 'nope'"),
+        (lambda: JSON.select("_kafka.offsett"), "has no field 'offsett'"),
+        (
+            lambda: JSON.select("id", "_kafka.offset", offset=pc.field("id")),
+            r"select\(.*\): names the column 'offset' twice",
+        ),
+        (
+            lambda: READ.decode_json("a STRUCT<`_kafka`: INT>").select("a._kafka"),
+            "'_kafka' can't be a column's name",
+        ),
+        (lambda: JSON.with_columns(x=pc.field("y")), r"with_columns\(x\): y: there is no column 'y'"),
+        (lambda: JSON.decode_json("a INT"), "decode_json #2: needs the record's own column 'value'"),
+        (lambda: JSON.map_batches(double), r"map_batches\(double\): has no output schema"),
+        (lambda: JSON.write_kafka("x").filter(pc.field("id") > 0), "is a sink, and filter.* comes behind it"),
+        (lambda: JSON.with_key("id"), r"with_key\(id\): is for write_kafka"),
+        (lambda: JSON.with_key("id").filter(pc.field("id") > 0).write_kafka("x"), "put it just before it"),
+        (lambda: JSON.with_key("nope").write_kafka("x"), r"with_key\(nope\): there is no column 'nope'"),
+        (lambda: JSON.write_kafka("x", format="columns"), "there is a column 'id'"),
+        (lambda: JSON.write_kafka(), "write_kafka: topic: is missing"),
+        (lambda: READ.raw().with_key("key").write_kafka("x", format="columns"), "is not for write_kafka"),
+        (lambda: JSON.write_parquet("x").on_error("dead_letter"), r"add \.dead_letters\('topic'\)"),
+        (lambda: JSON.sql("select 1"), "sql: .*doesn't name {this}"),
+        (lambda: JSON.sql("select 1 from {this}").decode_json("a INT"), "comes after a DataFrame stage"),
+    ],
+)
+def test_the_whole_definition_is_checked_and_the_stage_named(make, said):
+    pipeline = make()
+    with pytest.raises(ConfigError, match=said.replace("filter(amout > 0)", r"filter\(amout > 0\)")):
+        pipeline.check()
+
+
+def test_dead_letters_go_to_no_topic_that_is_read() -> None:
+    """Each would be read, fail and be sent again, for ever."""
+    with pytest.raises(ConfigError, match=r"^dead_letters: is 'orders', which is read here"):
+        JSON.write(double, on_error="dead_letter").dead_letters("orders").check()
+    read = ka.Pipeline.read_kafka(pattern="orders.*", bootstrap_servers="b:1").write_parquet("x")
+    with pytest.raises(ConfigError, match=r"matches the pattern 'orders\.\*' that is read here"):
+        read.on_error("dead_letter").dead_letters("orders-dead").check()
+    read.on_error("dead_letter").dead_letters("dead-orders").check()
+    JSON.write_parquet("x").dead_letters("orders", bootstrap_servers="elsewhere:9092").check()
+
+
+def test_results_go_to_no_topic_that_is_read() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^write_kafka\(orders\): is 'orders', which is read here: each result"
+    ):
+        JSON.write_kafka("orders").check()
+    read = ka.Pipeline.read_kafka(pattern="orders.*", bootstrap_servers="b:1").raw()
+    with pytest.raises(ConfigError, match=r"matches the pattern 'orders\.\*' that is read here"):
+        read.write_kafka("orders-eu").check()
+    read.write_kafka("eu-orders").check()
+    JSON.write_kafka("orders", bootstrap_servers="elsewhere:9092").check()
+
+
+cloudpickle = pytest.importorskip("ray.cloudpickle")
+
+
+def test_code_that_cannot_be_sent_is_told_with_stage_and_variable():
+    lock = threading.Lock()
+    stuck = JSON.map_batches(lambda batch: lock and batch, schema="id BIGINT", name="locked").write(double)
+    with pytest.raises(ConfigError, match=r"^locked: can't be sent to the workers: the variable 'lock': "):
+        check_travels(stuck.check(), cloudpickle.dumps)
+    rated = JSON.map_batches(Enrich, schema="id BIGINT", fn_constructor_kwargs={"rate": lock}).write(double)
+    with pytest.raises(ConfigError, match=r"^map_batches\(Enrich\): fn_constructor_kwargs: .*: 'rate': "):
+        check_travels(rated.check(), cloudpickle.dumps)
+    written = JSON.write(lambda batch: lock)
+    with pytest.raises(ConfigError, match=r"^write\(lambda\): can't be sent .*'lock'"):
+        check_travels(written.check(), cloudpickle.dumps)
+    check_travels(JSON.write(double).check(), cloudpickle.dumps)
+
+
+def test_dataframe_stages_are_refused_on_ray_before_the_start():
+    pipeline = JSON.spark(lambda df: df.groupBy("country").count()).write_parquet("/tmp/x")
+    with pytest.raises(ConfigError, match=r"^spark\(lambda\): is a DataFrame stage, .*\.on_spark\(spark\)"):
+        pipeline.check("ray")
+    assert pipeline.check("spark").columns is None
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: JSON, "pipeline: has no sink"),
+        (
+            lambda: ka.Pipeline.read_kafka("t", bootstrap_servers="b:1").write(double),
+            "group_id: is required on Ray",
+        ),
+        (
+            lambda: JSON.filter(pc.field("id") > 0, on_error="dead_letter").write(double),
+            "no topic for them",
+        ),
+    ],
+)
+def test_what_ray_needs_besides(make, said):
+    with pytest.raises(ConfigError, match=said):
+        make().check("ray")
+
+
+def test_explain_says_what_runs_where():
+    pipeline = (
+        JSON.filter(pc.field("amount") > 0, on_error="skip")
+        .map_batches(Enrich, schema="id BIGINT", num_gpus=0.5)
+        .map_batches(double, schema="id INT")
+        .with_key("id")
+        .write_kafka("scored")
+    )
+    ray = pipeline.explain("ray").splitlines()
+    assert ray[0] == "On Ray: orders, group revenue"
+    assert "    2 filter(amount > 0)  on_error skip" in ray
+    assert "    3 map_batches(Enrich), num_gpus 0.5 in each worker" in ray
+    assert sum("in each worker, one batch" in line for line in ray) == 1
+    assert "    5 with_key(id) write_kafka(scored)" in ray
+    spark = pipeline.explain("spark")
+    fused, _, behind = spark.partition("as mapInArrow")
+    assert "filter" in fused
+    assert "Enrich" not in fused, "a stage with a GPU is not fused"
+    assert "map_batches(double)" in behind
+    with_sql = JSON.sql("select id from {this}").map_batches(double, schema="id BIGINT").explain("spark")
+    assert [line for line in with_sql.splitlines() if line.startswith("  ") and line.endswith(":")] == [
+        "  fused into the data source's Python worker, before rows enter the JVM:",
+        "  by Spark:",
+        "  as mapInArrow, behind the JVM:",
+    ]
+    with pytest.raises(ConfigError, match="accepts 'ray' or 'spark'"):
+        JSON.explain("flink")

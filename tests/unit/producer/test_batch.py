@@ -1,0 +1,25 @@
+"""The batches that still take records."""
+
+from kafka_actors.producer.machines.batch import Accumulator, ProducerBatch
+from kafka_actors.types import TopicPartition
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Content:
+    used = 100
+
+    def __init__(self, count):
+        self.count = count
+
+
+def test_batches_are_due_in_the_order_in_which_they_were_begun():
+    made = Accumulator(linger=5.0)
+    made.begin(A, lambda: ProducerBatch(A, Content(1), 1.0))
+    made.begin(B, lambda: ProducerBatch(B, Content(1), 2.0))
+    assert made.next_due() == 6.0
+    assert made.due(5.9) == []
+    assert made.due(6.0) == [A]
+    assert made.due(7.0) == [A, B]
+    made.close(A)
+    assert (made.get(A), made.next_due(), len(made)) == (None, 7.0, 1)

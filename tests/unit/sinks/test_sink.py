@@ -1,0 +1,133 @@
+"""Functions and classes of users as sinks: what is taken, what is refused, and what they are called with."""
+
+import logging
+
+import pyarrow as pa
+import pytest
+from fakes.records import records
+
+from kafka_actors.config import ClientConfig
+from kafka_actors.errors import ConfigError
+from kafka_actors.sinks import KafkaSink, Origin, ParquetSink, as_sink, close_all, origin_of
+from kafka_actors.sinks.sink import UserSink
+
+BATCH = pa.record_batch({"n": [1, 2]})
+ORIGIN = Origin("orders", 3, 100, 101)
+CONNECTION = ClientConfig(bootstrap_servers=("a:1",))
+
+
+class Store:
+    """A user's sink, which keeps what is called."""
+
+    def __init__(self):
+        self.calls = []
+
+    def write(self, batch):
+        self.calls.append(("write", batch.num_rows))
+
+    def flush(self):
+        self.calls.append(("flush",))
+
+
+def test_the_origin_of_a_batch_is_its_first_and_last_record():
+    assert origin_of(records([b"a", b"b"])) == ORIGIN
+    assert origin_of(records([b"a"], partition=0, first=7)) == Origin("orders", 0, 7, 7)
+
+
+def test_a_function_is_called_with_each_batch():
+    taken = []
+    writer = as_sink(taken.append).open(CONNECTION)
+    writer.write(BATCH, ORIGIN)
+    writer.flush()
+    writer.close()
+    assert taken == [BATCH]
+
+
+def test_an_object_of_a_class_is_made_for_each_writer_and_close_may_be_missing():
+    sink = as_sink(Store)
+    one, other = sink.open(CONNECTION), sink.open(CONNECTION)
+    one.write(BATCH, ORIGIN)
+    one.flush()
+    one.close()
+    assert one._made.calls == [("write", 2), ("flush",)]
+    assert other._made.calls == []
+
+
+def test_a_class_gets_the_arguments_of_its_constructor():
+    class Named(Store):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+    assert UserSink(Named, {"name": "a"}).open(CONNECTION)._made.name == "a"
+
+
+def test_a_sink_stays_as_it_is():
+    for sink in (KafkaSink("scored"), ParquetSink("/out")):
+        assert as_sink(sink) is sink
+
+
+async def _later(batch):
+    pass
+
+
+class _NoWrite:
+    def flush(self):
+        pass
+
+
+class _AsyncFlush(Store):
+    async def flush(self):
+        pass
+
+
+class _NeedsArguments(Store):
+    def __init__(self, path):
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        (5, r"^sink: is 5: accepts KafkaSink\(…\), ParquetSink\(…\), a function or a class with write$"),
+        (_later, r"^sink: is async: make it a plain function$"),
+        (_NoWrite, r"^sink: is the class _NoWrite, which has no write\(self, batch\)$"),
+        (_AsyncFlush, r"^sink: is the class _AsyncFlush, whose flush is async: make it a plain method$"),
+        (_NeedsArguments, r"^sink: is the class _NeedsArguments, which is made without arguments .*'path'$"),
+    ],
+)
+def test_what_can_not_be_a_sink_is_refused(sink, said):
+    with pytest.raises(ConfigError, match=said):
+        as_sink(sink)
+
+
+class _Awaitable:
+    def __await__(self):
+        return iter(())
+
+
+def test_a_function_whose_result_nobody_awaits_has_written_nothing():
+    writer = as_sink(lambda batch: _Awaitable()).open(CONNECTION)
+    with pytest.raises(TypeError, match="a sink returned _Awaitable, which nobody awaits"):
+        writer.write(BATCH, ORIGIN)
+
+
+def test_all_are_closed_though_one_fails(caplog):
+    closed = []
+
+    class Closes:
+        def __init__(self, error=None):
+            self.error = error
+
+        def close(self):
+            closed.append(self)
+            if self.error is not None:
+                raise self.error
+
+    first, last = Closes(OSError("gone")), Closes()
+    with caplog.at_level(logging.WARNING):
+        close_all(first, None, last)
+    assert closed == [first, last]
+    assert [r.getMessage().partition(" could ")[2] for r in caplog.records] == [
+        "not be closed: OSError: gone"
+    ]

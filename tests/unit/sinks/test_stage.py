@@ -1,0 +1,67 @@
+"""Rows as JSON, and columns as the keys of records."""
+
+import datetime
+import decimal
+
+import msgspec
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from kafka_actors.sinks.stage import json_values, key_values
+
+
+@pytest.mark.parametrize(
+    ("column", "keys"),
+    [
+        (pa.array(["a", None]), [b"a", None]),
+        (pa.array([7, None]), [b"7", None]),
+        (pa.array([b"\xff", None]), [b"\xff", None]),
+        (pa.array([b"\xff\xfe", None], pa.binary(2)), [b"\xff\xfe", None]),
+        (pa.array([b"\xff", None], pa.large_binary()), [b"\xff", None]),
+        (pa.array([b"\xff", None], pa.binary_view()), [b"\xff", None]),
+        (pa.DictionaryArray.from_arrays(pa.array([1, 0, None]), pa.array(["a", None])), [None, b"a", None]),
+        (pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array([b"\xff"])), [b"\xff", b"\xff"]),
+        (pa.array([1, None], pa.timestamp("ms")), [b"1970-01-01 00:00:00.001000", None]),
+        (pa.array([1000, None], pa.timestamp("ns", tz="UTC")), [b"1970-01-01 00:00:00.000001Z", None]),
+        (pa.array([1], pa.timestamp("us", tz="Europe/Berlin")), [b"1970-01-01 00:00:00.000001Z"]),
+    ],
+    ids=[
+        *("text", "numbers", "bytes", "fixed", "large", "view", "encoded", "encoded-bytes"),
+        *("milliseconds", "nanoseconds", "zone"),
+    ],
+)
+def test_keys_are_texts_or_bytes_and_null_is_no_key(column, keys):
+    assert key_values(column).to_pylist() == keys
+
+
+def test_nanoseconds_are_written_wherever_they_are_as_microseconds():
+    """pyarrow gives those of pandas as objects of pandas, which no JSON encoder knows."""
+    at = pd.Timestamp("2026-01-02T03:04:05.000006")
+    kind = pa.struct([("l", pa.list_(pa.timestamp("ns"))), ("m", pa.map_(pa.string(), pa.timestamp("ns")))])
+    batch = pa.RecordBatch.from_arrays([pa.array([{"l": [at], "m": {"a": at}}], kind)], names=["x"])
+    text = "2026-01-02T03:04:05.000006"
+    assert json_values(batch).to_pylist() == [
+        b'{"x":{"l":["%b"],"m":{"a":"%b"}}}' % (text.encode(), text.encode())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "written"),
+    [
+        (pa.map_(pa.decimal128(5, 2), pa.int8()), [(decimal.Decimal("1.5"), 1)], {"1.50": 1}),
+        (pa.map_(pa.bool_(), pa.int8()), [(True, 1)], {"true": 1}),
+        (pa.list_(pa.map_(pa.bool_(), pa.timestamp("ns"))), [[(False, None)]], [{"false": None}]),
+        (pa.duration("ns"), datetime.timedelta(seconds=1), "PT1S"),
+        (pa.time64("ns"), datetime.time(1, 2, 3, 4), "01:02:03.000004"),
+    ],
+)
+def test_what_is_written_is_json_whatever_the_type(kind, value, written):
+    (made,) = json_values(pa.record_batch({"x": pa.array([value], kind)})).to_pylist()
+    assert msgspec.json.decode(made) == {"x": written}
+
+
+@pytest.mark.parametrize("name", ["größe", 'a"b', "a\\b", "\n"])
+def test_a_column_may_have_any_name(name):
+    (made,) = json_values(pa.record_batch({name: [1], "b": [{name: 2}]})).to_pylist()
+    assert msgspec.json.decode(made) == {name: 1, "b": {name: 2}}

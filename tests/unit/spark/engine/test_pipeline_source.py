@@ -1,0 +1,45 @@
+"""Names of a pipeline's data sources in sessions."""
+
+import gc
+
+from kafka_actors.spark.engine import pipeline_source
+from kafka_actors.spark.engine.pipeline_source import SourceNames
+
+
+class Session:
+    pass
+
+
+def test_names_are_given_to_one_at_a_time_and_used_again():
+    session = Session()
+    first, second = SourceNames(session), SourceNames(session)
+    taken = [first.take(), second.take(), first.take()]
+    assert len(set(taken)) == 3
+    first.give_back()
+    first.give_back()
+    third = SourceNames(session)
+    again = [third.take(), third.take(), third.take()]
+    assert {taken[0], taken[2]} < set(again)
+    assert taken[1] not in again
+
+
+def test_a_name_that_one_session_has_is_never_registered_in_another():
+    one, other = Session(), Session()
+    taken = set()
+    for session in (one, other, one, other):
+        names = SourceNames(session)
+        taken.add((session, names.take()))
+        names.give_back()
+    assert len(taken) == 2
+    assert len({name for _, name in taken}) == 2
+
+
+def test_the_names_of_a_session_that_is_gone_are_forgotten():
+    session = Session()
+    names = SourceNames(session)
+    names.take()
+    names.give_back()
+    before = len(pipeline_source._free)
+    del session, names
+    gc.collect()
+    assert len(pipeline_source._free) == before - 1

@@ -1,0 +1,125 @@
+"""Which frames have the hidden column, and how failed records go round DataFrame stages."""
+
+import pyarrow.compute as pc
+import pytest
+
+import kafka_actors as ka
+from kafka_actors.errors import ConfigError
+
+pytest.importorskip("pyspark")
+from kafka_actors.spark.engine.stage_groups import (
+    ColumnNeeds,
+    begin_of_both,
+    check_format,
+    check_repeatable,
+    groups_of,
+    needs_of,
+    options_of_failed,
+    sink_needs,
+    steps_with_dead_letters,
+)
+from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.types import TopicPartition
+
+READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1")
+
+
+DECODED = READ.decode_json("id BIGINT, country STRING")
+
+
+WRITTEN = DECODED.write_kafka("scored")
+
+
+# ---------------------------------------------------------------- what is needed
+
+
+def needs(pipeline):
+    checked = pipeline.check("spark")
+    groups = groups_of(checked)
+    end, asked = sink_needs(checked.sink, checked.key)
+    return list(zip([group.place for group in groups], needs_of(groups, end, explicit=asked), strict=True))
+
+
+def test_the_hidden_column_crosses_the_jvm_only_where_it_is_needed():
+    grouped = DECODED.sql("select country, count(*) as n from {this} group by country")
+    assert needs(DECODED) == [("source", ColumnNeeds())]
+    assert needs(DECODED.write_parquet("p")) == [("source", ColumnNeeds())]
+    assert needs(DECODED.write_parquet("p", kafka=True)) == [("source", ColumnNeeds(kafka=True))]
+    assert needs(WRITTEN) == [("source", ColumnNeeds(kafka=True))]
+    assert needs(grouped.write_kafka("x")) == [
+        ("source", ColumnNeeds()),
+        ("DataFrame", ColumnNeeds(kafka=True)),
+    ]
+    assert needs(DECODED.sql("select *, _kafka.offset from {this}"))[0] == ("source", ColumnNeeds(kafka=True))
+    assert needs(DECODED.spark(lambda df: df, kafka=True))[0] == ("source", ColumnNeeds(kafka=True))
+    assert needs(DECODED.spark(lambda df: df).filter(pc.field("_kafka", "offset") > 5))[0][1].kafka
+    assert needs(DECODED.spark(lambda df: df).select("_kafka.offset"))[0][1].kafka
+
+
+def test_a_column_whose_name_holds_that_of_the_hidden_one_asks_for_nothing():
+    """A DataFrame stage that got it without asking would group, compare and count by it."""
+    read = READ.decode_json("from_kafka BOOLEAN, _kafka_id BIGINT").spark(lambda df: df.distinct())
+    for behind in (
+        read.filter(pc.field("from_kafka")),
+        read.select("_kafka_id"),
+        read.with_columns(twice=pc.field("_kafka_id") * 2),
+        read.with_key("_kafka_id").write_kafka("x"),
+        read.sql("select from_kafka, _kafka_id from {this}"),
+    ):
+        assert needs(behind)[0] == ("source", ColumnNeeds())
+
+
+def test_a_later_stage_with_dead_letters_needs_the_values():
+    gpu = DECODED.map_batches(len, schema="id BIGINT", num_gpus=1, on_error="dead_letter")
+    assert needs(gpu) == [("source", ColumnNeeds(True, True)), ("mapInArrow", ColumnNeeds())]
+    assert needs(gpu.write_parquet("p", on_error="fail").dead_letters("d"))[0][1] == ColumnNeeds(True, True)
+
+
+OPTIONS = {"subscribe": "orders", "kafka.bootstrap.servers": "a:1"}
+
+
+DEAD = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1").dead_letters("dead")
+
+
+WITH_DEAD_LETTERS = DEAD.decode_json("id BIGINT", on_error="dead_letter")
+
+
+def test_what_may_fail_differently_cannot_be_worked_on_twice():
+    called = WITH_DEAD_LETTERS.map_batches(len, schema="id BIGINT", on_error="dead_letter", name="score")
+    check_repeatable(WITH_DEAD_LETTERS.sql("select * from {this}").check("spark"))
+    check_repeatable(
+        WITH_DEAD_LETTERS.map_batches(len, schema="id BIGINT").sql("select * from {this}").check("spark")
+    )
+    with pytest.raises(
+        ConfigError, match=r"^score: has on_error='dead_letter' before a DataFrame stage of a stream"
+    ):
+        check_repeatable(called.sql("select * from {this}").check("spark"))
+
+
+def test_failed_records_need_the_stages_up_to_the_last_that_has_dead_letters():
+    pipeline = WITH_DEAD_LETTERS.with_columns(a=pc.scalar(1), on_error="dead_letter").filter(
+        pc.field("a") == 1
+    )
+    steps = pipeline.check("spark").steps
+    assert [step.stage.name for step in steps_with_dead_letters(steps)] == ["decode_json", "with_columns(a)"]
+    assert steps_with_dead_letters(DEAD.raw().check("spark").steps) == ()
+
+
+def test_two_sources_of_a_stream_begin_where_one_of_them_asked(monkeypatch):
+    asked = StreamOffsets({TopicPartition("orders", 0): 3}, initial=True)
+    monkeypatch.setattr("kafka_actors.spark.engine.stage_groups.initial_offsets", lambda *_: asked)
+    for start in ("earliest", "latest", '{"orders": {"0": -2}}', '{"orders": {"0": 5, "1": -1}}'):
+        assert begin_of_both({**OPTIONS, "startingOffsets": start}, None) is asked
+    assert begin_of_both({**OPTIONS, "startingOffsets": '{"orders": {"0": 5}}'}, None) is None
+    given = {**OPTIONS, "startingOffsets": "committed", "kafka.group.id": "g", "commitOffsets": "true"}
+    begin = StreamOffsets({TopicPartition("orders", 0): 5}, initial=True)
+    assert options_of_failed(given, begin) == OPTIONS
+    assert (
+        options_of_failed({**OPTIONS, "startingOffsets": "earliest"}, None)["startingOffsets"] == "earliest"
+    )
+
+
+def test_a_stream_of_two_sources_has_no_place_for_what_sparks_form_leaves_out():
+    check_format(OPTIONS)
+    with pytest.raises(ConfigError, match=r"^offsetFormat: is for one source, .* the stream has two"):
+        check_format({**OPTIONS, "offsetFormat": "spark", "stateLocation": "/c"})

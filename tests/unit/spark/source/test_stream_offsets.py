@@ -1,0 +1,56 @@
+"""How far Spark's checkpoint is, from what Spark says where a stream is planned."""
+
+from __future__ import annotations
+
+from kafka_actors.spark.source.machines.stream_offsets import CheckpointProgress, StreamOffsets
+from kafka_actors.types import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+class Spark:
+    """Offsets of one partition, as Spark says them."""
+
+    def __init__(self) -> None:
+        self._checkpoint = CheckpointProgress()
+
+    def asks(self, offset: int, *, initial: bool = False) -> int:
+        found = self._checkpoint.safe_at(StreamOffsets({T0: offset}, initial=initial))
+        return found.by_partition[T0]
+
+    def commits(self, offset: int) -> None:
+        self._checkpoint.committed(StreamOffsets({T0: offset}))
+
+
+def test_what_has_ended_is_in_the_checkpoint_of_a_query() -> None:
+    spark = Spark()
+    assert spark.asks(0, initial=True) == 0
+    assert [spark.asks(4), spark.asks(4)] == [4, 4]
+    spark.commits(4)
+    assert [spark.asks(8), spark.asks(8)] == [8, 8]
+    spark.commits(8)
+    assert spark.asks(9) == 9
+
+
+def test_a_query_that_was_started_again_begins_with_what_is_in_its_checkpoint() -> None:
+    spark = Spark()
+    assert spark.asks(8) == 8
+    spark.commits(8)
+    assert spark.asks(9) == 9
+
+
+def test_where_not_every_end_is_kept_only_what_spark_tells_of_counts() -> None:
+    """Batches end at 4, 8, 12, 16 and 20; Spark keeps 4, 16 and 20, and tells of one when the next one is kept."""
+    spark = Spark()
+    spark.asks(0, initial=True)
+    assert spark.asks(4) == 4
+    assert [spark.asks(8), spark.asks(8), spark.asks(12)] == [4, 4, 4]
+    spark.commits(4)
+    assert [spark.asks(16), spark.asks(16)] == [4, 4]
+    spark.commits(16)
+    assert spark.asks(20) == 20
+    assert spark.asks(24) == 20
+    spark.commits(20)
+    assert spark.asks(28) == 20
+    spark.commits(28)
+    assert spark.asks(32) == 32

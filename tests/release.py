@@ -285,7 +285,7 @@ def make(directory: Path, *, release: bool) -> None:
     full.install(f"{wheel}[ray,testing]")
     full.run(KERNEL.format(kernel="cython") + READ)
     tutorial = program_of(ROOT / "docs" / "tutorial.md", ADDRESS)
-    print(full.run(tutorial, RAY_TMPDIR=str(directory), RAY_worker_niceness="0").rstrip())
+    full.run(tutorial, RAY_TMPDIR=str(directory), RAY_worker_niceness="0")
     print("with the wheel: the tutorial's program ran")
 
     missing = to_fill_in(metadata(wheel))
@@ -294,7 +294,8 @@ def make(directory: Path, *, release: bool) -> None:
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     for file in (sdist, wheel, bill):
-        print(f"dist/{shutil.copy(file, DIST).name}")
+        shutil.copy(file, DIST)
+        print(f"dist/{file.name}")
     if missing:
         print(f"before it can be published, fill in the {TO_FILL_IN} of the URLs in pyproject.toml")
 

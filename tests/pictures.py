@@ -28,6 +28,7 @@ from typing import Any
 
 import pyte
 from fakes.chromium import Chromium, program
+from pace import Measuring
 from waiting import until
 
 import kafka_actors as ka
@@ -202,8 +203,12 @@ def main() -> None:
     if program() is None:
         sys.exit("pictures are taken with Chromium: apt-get install chromium fonts-dejavu-core")
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="ka-") as directory:  # short: Ray has sockets in it
-        take(Path(directory))
+    measuring = Measuring()  # waits are by the machine's pace
+    try:
+        with tempfile.TemporaryDirectory(prefix="ka-") as directory:  # short: Ray has sockets in it
+            take(Path(directory))
+    finally:
+        measuring.close()
     for file in sorted(PICTURES.glob("*.png")):
         print(f"{file.relative_to(PICTURES.parents[1])} {file.stat().st_size / 1000:,.0f} kB")
 

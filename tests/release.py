@@ -8,6 +8,7 @@ plain-Python kernel.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -197,6 +198,24 @@ class Environment:
         return ran(self.python, file, cwd=self._directory, env={**self._env, **environment})
 
 
+def bill_of_materials(installed: Environment, file: Path) -> Path:
+    """Writes what an installation without extras brings, as CycloneDX, and checks that it has all dependencies."""
+    options = ("--pyproject", ROOT / "pyproject.toml", "--output-reproducible", "--output-file", file)
+    ran(sys.executable, "-m", "cyclonedx_py", "environment", *options, installed.python)
+    bill = json.loads(file.read_text(encoding="utf-8"))
+    for component in bill[
+        "components"
+    ]:  # from which file on this machine it was installed is nobody's business
+        found = component.get("externalReferences", [])
+        component["externalReferences"] = [each for each in found if not each["url"].startswith("file:")]
+    file.write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
+    there = {component["name"].lower().replace("_", "-") for component in bill["components"]}
+    wanted = {re.split(r"[^\w.-]", each, maxsplit=1)[0] for each in PROJECT["dependencies"]}
+    check([f"{name} is not in the SBOM" for name in sorted(wanted - there)])
+    print(f"SBOM: {len(there)} components", flush=True)
+    return file
+
+
 def check_identifiers() -> None:
     """Holds the configuration of cibuildwheel against the systems that shall have wheels."""
     for platform, archs, wanted in (
@@ -260,22 +279,13 @@ def make(directory: Path, *, release: bool) -> None:
     plain.run(KERNEL.format(kernel="python") + READ)
     print("without a compiler: installed from the sdist, reads and writes batches with the Python kernel")
 
-    bill = directory / f"kafka_actors-{PROJECT['version']}.cdx.json"
-    cyclonedx = (
-        "-m",
-        "cyclonedx_py",
-        "environment",
-        "--pyproject",
-        ROOT / "pyproject.toml",
-        "--output-reproducible",
-    )
-    ran(sys.executable, *cyclonedx, "--outfile", bill, plain.python)
+    bill = bill_of_materials(plain, directory / f"kafka_actors-{PROJECT['version']}.cdx.json")
 
     full = Environment(directory / "full")
     full.install(f"{wheel}[ray,testing]")
     full.run(KERNEL.format(kernel="cython") + READ)
     tutorial = program_of(ROOT / "docs" / "tutorial.md", ADDRESS)
-    print(full.run(tutorial, RAY_TMPDIR=str(directory), RAY_worker_niceness="0").rstrip())
+    full.run(tutorial, RAY_TMPDIR=str(directory), RAY_worker_niceness="0")
     print("with the wheel: the tutorial's program ran")
 
     missing = to_fill_in(metadata(wheel))
@@ -284,7 +294,8 @@ def make(directory: Path, *, release: bool) -> None:
     shutil.rmtree(DIST, ignore_errors=True)
     DIST.mkdir()
     for file in (sdist, wheel, bill):
-        print(f"dist/{shutil.copy(file, DIST).name}")
+        shutil.copy(file, DIST)
+        print(f"dist/{file.name}")
     if missing:
         print(f"before it can be published, fill in the {TO_FILL_IN} of the URLs in pyproject.toml")
 

@@ -19,7 +19,7 @@ from kafka_actors.lazy import lazily
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kafka_actors import errors
+    from kafka_actors import errors, ray
     from kafka_actors.admin import Admin, AsyncAdmin, NewTopic
     from kafka_actors.consumer import AsyncConsumer, Consumer, ConsumerRebalanceListener, Message
     from kafka_actors.errors import JobFailed, KafkaActorsError, KafkaError, ProcessError
@@ -56,6 +56,7 @@ _HOMES = {
     "RunningJob": "ray",
     "TopicPartition": "types",
     "errors": "errors",
+    "ray": "ray",
 }
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "TopicPartition",
     "__version__",
     "errors",
+    "ray",
 ]
 
 

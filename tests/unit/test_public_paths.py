@@ -23,7 +23,7 @@ PUBLIC = {
     "kafka_actors": """
         Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer ConsumerRebalanceListener Job JobFailed
         JobStatus KafkaActorsError KafkaError KafkaSink Message NewTopic OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
-        RecordMetadata RunningJob TopicPartition __version__ errors
+        RecordMetadata RunningJob TopicPartition __version__ errors ray
     """,
     "kafka_actors.admin": """
         AclBinding AclBindingFilter Admin AlterConfigOp AsyncAdmin ClusterDescription ConfigEntry ConfigResource

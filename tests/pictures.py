@@ -39,7 +39,9 @@ COMMAND = Path(sys.executable).with_name("kafka-actors")
 COLUMNS, LINES = 118, 34
 RATE = 4_000
 """Orders a second."""
-BEFORE_KILL_S, AFTER_KILL_S = 60.0, 45.0
+BEFORE_KILL_S, AFTER_KILL_S = 45.0, 35.0
+PATIENT_RAY = {"RAY_agent_register_timeout_ms": "120000", "RAY_raylet_start_wait_time_s": "120"}
+"""On a busy machine Ray gives up its own start."""
 TOPIC, PARTITIONS = "orders", 8
 
 JOB = """
@@ -168,8 +170,12 @@ def take(directory: Path) -> None:
     with contextlib.ExitStack() as all_of_it:
         cluster = all_of_it.enter_context(MockCluster(brokers=3))
         cluster.create_topic(TOPIC, partitions=PARTITIONS)
-        all_of_it.enter_context(orders(cluster.bootstrap_servers))
-        env = {**os.environ, "BOOTSTRAP": cluster.bootstrap_servers, "RAY_TMPDIR": str(directory)}
+        env = {
+            **os.environ,
+            "BOOTSTRAP": cluster.bootstrap_servers,
+            "RAY_TMPDIR": str(directory),
+            **PATIENT_RAY,
+        }
         run = Terminal("run", "work.py:job", "--workers", "4", "--status", ":0", env=env, cwd=directory)
         all_of_it.callback(run.stop)
         said = re.compile(rb"http://[\w.:-]+/?")
@@ -177,6 +183,7 @@ def take(directory: Path) -> None:
         address = said.search(run.heard)
         assert address is not None, run.heard.decode(errors="replace")
         page = address[0].decode().rstrip("/") + "/"
+        all_of_it.enter_context(orders(cluster.bootstrap_servers))
         time.sleep(BEFORE_KILL_S)
         os.kill(status(page)["workers"][1]["pid"], signal.SIGKILL)
         time.sleep(AFTER_KILL_S)

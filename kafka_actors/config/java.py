@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from kafka_actors.errors import ConfigError
 
-__all__ = ["FromJava", "add_keys", "add_trust", "from_java", "is_pem", "login_of", "without_effect"]
+__all__ = ["FromJava", "from_java", "login_of", "without_effect"]
 
 _OPTION = re.compile(r"""\s*([\w.]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""")
 _FLAGS = ("required", "requisite", "sufficient", "optional")

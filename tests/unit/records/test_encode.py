@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_actors import records
-from kafka_actors.records.batch import HEADER, HEADER_SIZE, is_compressed
+from kafka_actors.records.batch import HEADER, HEADER_SIZE
 
 
 def header(data: bytes) -> tuple:
@@ -34,14 +34,6 @@ def test_the_header_says_what_was_asked_for():
     assert (base, length, epoch, magic) == (7, len(data) - 12, 6, 2)
     assert attributes == 4 | 0x08 | 0x10 | 0x20
     assert (delta, first, last, producer, era, sequence, count) == (13, -1, -1, 3, 4, 5, 2)
-
-
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_header_tells_whether_its_batch_is_compressed(codec):
-    batch = pa.record_batch({"value": pa.array([b"a" * 100])})
-    data = memoryview(records.encode(batch, codec=codec, is_transactional=True))
-    assert is_compressed(data) is (codec != "none")
-    assert is_compressed(data[:60]) is False
 
 
 def test_a_batch_without_rows_is_a_header():

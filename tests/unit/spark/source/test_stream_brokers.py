@@ -1,0 +1,216 @@
+"""Where a stream starts and what brokers hold now, by a client whose answers may be missing or behind for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_actors.errors import ConfigError, NonEmptyGroupError
+from kafka_actors.spark.source import stream_brokers
+from kafka_actors.spark.source.machines.offset_ranges import LogRange
+from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.spark.source.options import parse_stream
+from kafka_actors.spark.source.stream_brokers import StreamBrokers
+from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ID = b"i" * 16
+
+
+class Brokers:
+    """Planning's client: partitions and log ends as scripted, each list's last entry for ever."""
+
+    def __init__(self, options: Any, clock: Any) -> None:
+        self.client = SimpleNamespace()
+        self.present_now = [[T0, T1]]
+        self.ends: list[dict[TopicPartition, int] | None] = [{T0: 10, T1: 20}]
+        self.starts = {T0: 2, T1: 3}
+        self.refreshes: list[float | None] = []
+        self.error: ConfigError | None = None
+
+    async def connect(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def refresh(self, since: float | None = None) -> None:
+        self.refreshes.append(since)
+        if since is None and len(self.present_now) > 1:
+            self.present_now.pop(0)
+
+    async def partitions(self) -> list[TopicPartition]:
+        if self.error is not None:
+            raise self.error
+        return self.present()
+
+    def present(self) -> list[TopicPartition]:
+        return self.present_now[0]
+
+    def topic_ids(self, partitions: Any) -> dict[str, bytes]:
+        return {tp.topic: ID for tp in partitions}
+
+    async def logs(
+        self, partitions: list[TopicPartition], start: Any, end: Any
+    ) -> dict[TopicPartition, LogRange]:
+        return {tp: LogRange(self.starts[tp], 100) for tp in partitions}
+
+    async def offsets_while_there(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int] | None:
+        if set(timestamps.values()) == {EARLIEST}:
+            return {tp: self.starts[tp] for tp in timestamps}
+        assert set(timestamps.values()) <= {LATEST}
+        ends = self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
+        return None if ends is None else {tp: ends[tp] for tp in timestamps}
+
+
+class Groups:
+    def __init__(self) -> None:
+        self.offsets: dict[TopicPartition, int] = {}
+        self.members = ""
+        self.asked_for: list[tuple[str, Mapping[str, bytes]]] = []
+
+    async def committed(
+        self, group: str, deadline: Any, ids: Mapping[str, bytes]
+    ) -> dict[TopicPartition, Any]:
+        self.asked_for.append((group, ids))
+        return {tp: OffsetAndMetadata(offset, "", -1) for tp, offset in self.offsets.items()}
+
+    async def members_of(self, group: str, deadline: Any) -> str:
+        return self.members
+
+
+class InThisThread:
+    """Runs work at once, where the product has a thread."""
+
+    def __init__(self, name: str) -> None:
+        self.stopped = False
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run(work)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Scene:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
+        self.pauses: list[float] = []
+        self.groups = Groups()
+        monkeypatch.setattr(stream_brokers, "PlanningBrokers", Brokers)
+        monkeypatch.setattr(stream_brokers, "IoThread", InThisThread)
+        monkeypatch.setattr(stream_brokers, "CallDeadline", lambda client: None)
+        monkeypatch.setattr(asyncio, "sleep", self._pause)
+        given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", **options}
+        if "subscribePattern" in options:
+            del given["subscribe"]
+        self.stream = StreamBrokers(parse_stream(given, limits=True), clock=lambda: 50.0)
+        self.brokers: Any = self.stream._brokers
+        monkeypatch.setattr(self.stream, "_groups", self.groups)
+
+    async def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def starts(scene: Scene) -> dict[TopicPartition, int]:
+    return {r.tp: r.start for r in scene.stream.start().found.ranges}
+
+
+def test_a_stream_starts_where_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert starts(Scene(monkeypatch, startingOffsets="earliest")) == {T0: 2, T1: 3}
+    assert starts(Scene(monkeypatch)) == {T0: 100, T1: 100}
+    found = Scene(monkeypatch, startingOffsets='{"t": {"0": 5, "1": -2}}').stream.start()
+    assert [r.start for r in found.found.ranges] == [5, 3]
+    assert (found.topic_ids, found.log_starts) == ({"t": ID}, {T0: 2, T1: 3})
+
+
+def test_committed_offsets_count_for_the_topic_of_this_id_and_others_start_at_the_earliest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(monkeypatch, startingOffsets="committed", **{"kafka.group.id": "g"})
+    scene.groups.offsets = {T1: 42}
+    with caplog.at_level(logging.WARNING):
+        assert starts(scene) == {T0: 2, T1: 42}
+    assert scene.groups.asked_for == [("g", {"t": ID})]
+    assert "group g has committed nothing for 1 of 2 partitions" in caplog.text
+
+
+def test_a_pattern_may_wait_for_its_first_topic_and_a_name_may_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    patterned = Scene(monkeypatch, subscribePattern="t.*")
+    patterned.brokers.error = ConfigError("subscribePattern", "no topic")
+    with caplog.at_level(logging.WARNING):
+        assert starts(patterned) == {}
+    assert "the stream waits for one" in caplog.text
+    named = Scene(monkeypatch)
+    named.brokers.error = ConfigError("subscribe", "no topic")
+    with pytest.raises(ConfigError, match="no topic"):
+        named.stream.start()
+
+
+def test_metadata_of_the_last_second_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    observed = scene.stream.observed(StreamOffsets({T0: 1, T1: 1}))
+    assert scene.brokers.refreshes == [49.0]
+    assert (observed.ends, observed.topic_ids, observed.starts) == ({T0: 10, T1: 20}, {"t": ID}, {})
+    scene.stream.observed(StreamOffsets({T0: 1, T1: 1}), since=7.0)
+    assert scene.brokers.refreshes[-1] == 7.0
+
+
+def test_a_new_partition_is_read_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Scene(monkeypatch).stream.observed(StreamOffsets({T0: 1})).starts == {T1: 3}
+
+
+def test_a_partition_that_a_broker_has_not_heard_of_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, **{"fetchOffset.retryIntervalMs": "200"})
+    scene.brokers.present_now = [[T0], [T0], [T0, T1]]
+    observed = scene.stream.observed(StreamOffsets({T0: 1, T1: 1}))
+    assert observed.ends == {T0: 10, T1: 20}
+    assert scene.pauses == [0.2, 0.2]
+
+
+def test_a_partition_that_is_gone_is_waited_for_only_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, **{"fetchOffset.numRetries": "2"})
+    scene.brokers.present_now = [[T0]]
+    assert scene.stream.observed(StreamOffsets({T0: 1, T1: 1})).ends == {T0: 10}
+    assert len(scene.pauses) == 2
+
+
+def test_an_end_before_the_position_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.brokers.ends = [{T0: 3, T1: 20}, {T0: 3, T1: 20}, {T0: 10, T1: 20}]
+    assert scene.stream.observed(StreamOffsets({T0: 5, T1: 1}, {"t": ID})).ends == {T0: 10, T1: 20}
+    assert len(scene.pauses) == 2
+
+
+def test_partitions_that_go_during_a_look_up_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.brokers.present_now = [[T0, T1], [T0]]
+    scene.brokers.ends = [None, {T0: 10}]
+    assert scene.stream.observed(StreamOffsets({T0: 1, T1: 1})).ends == {T0: 10}
+
+
+@pytest.fixture
+def committing(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return Scene(monkeypatch, commitOffsets="true", **{"kafka.group.id": "g"})
+
+
+def test_a_group_with_members_is_refused(committing: Scene) -> None:
+    committing.stream.check_group()
+    committing.groups.members = "2: consumer-1, consumer-2"
+    with pytest.raises(
+        NonEmptyGroupError, match=r"commitOffsets: group 'g' has members \(2: consumer-1, consumer-2\)"
+    ):
+        committing.stream.check_group()
+
+
+def test_the_thread_ends_with_the_connections(committing: Scene) -> None:
+    committing.stream.close()
+    assert committing.stream._io.stopped

@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
     "files": 422,
-    "modules without a test file": 80,
+    "modules without a test file": 79,
     "numbered tests": 0,
     "short files": 27,
 }

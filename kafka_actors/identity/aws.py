@@ -53,7 +53,7 @@ class AwsMsk:
         role_session_name: str = "kafka-actors",
         role_external_id: str | None = None,
         sts_region: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time,  # wall clock: a signature carries the time of day
     ) -> None:
         self._region = region
         self._profile = profile_name

@@ -43,7 +43,12 @@ class Google:
     email: of the account, where the credentials don't tell it.
     """
 
-    def __init__(self, *, email: str | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        email: str | None = None,
+        clock: Callable[[], float] = time.time,  # wall clock: a token carries the time of day
+    ) -> None:
         self._email = email
         self._clock = clock
         self._lock = threading.Lock()

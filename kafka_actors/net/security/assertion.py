@@ -34,7 +34,7 @@ def assertion_of(config: ClientConfig, now: float | None = None) -> Secret | Non
         return None
     header, payload = _template(config)
     header = {**header, "alg": config.sasl_oauthbearer_assertion_algorithm, "typ": "JWT"}
-    moment = int(time.time() if now is None else now)
+    moment = int(time.time() if now is None else now)  # wall clock: claims are times of day
     payload |= {
         "iat": moment,
         "exp": moment + config.sasl_oauthbearer_assertion_claim_exp_seconds,

@@ -94,6 +94,15 @@ def test_what_a_maintainers_page_names_exists(page: Path) -> None:
     assert problems == []
 
 
+def test_what_was_renamed_is_where_the_page_of_renames_says() -> None:
+    rows = [
+        line for line in (ROOT / "docs" / "renames.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    now = [name for row in rows for name in names_in(row.strip("| ").rpartition(" | ")[2])]
+    assert len(now) > 600
+    assert [problem for name in now if _FILE.search(name) and (problem := problem_of(name))] == []
+
+
 @pytest.mark.parametrize(
     "name",
     [

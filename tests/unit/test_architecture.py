@@ -88,6 +88,11 @@ def _is_there(dotted: str) -> bool:
     return True
 
 
+def _rows(text: str) -> list[list[str]]:
+    """Cells of a page's table, without its head."""
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_maintainers_page_names_exists(page: Path) -> None:
     problems = [problem for name in names_in(page.read_text()) if (problem := problem_of(name)) is not None]

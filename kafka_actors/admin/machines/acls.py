@@ -1,4 +1,17 @@
-"""Conversion of ACLs and their filters into requests, and of brokers' responses into ACLs."""
+"""Conversion of ACLs and their filters into requests, and of brokers' responses into ACLs.
+
+Theory of operation. Everything that is given is checked before anything is sent, so one ACL that can't be is an error of the whole
+call, and never leaves half of a list created. What a broker refuses afterwards is the outcome of that ACL alone.
+
+- An ACL to create has one value in each field. The tables in `codes` lack ANY and UNKNOWN, and MATCH is left out for it: brokers
+  refuse all three there. A CLUSTER has one name, and brokers refuse any other (`AclApis`).
+- A filter may leave fields out: None is ANY for a code, and null for a name, which both take every value. MATCH also finds the
+  ACLs of prefixes and of "*" that concern a name (KIP-290).
+- The results are dicts, so an ACL that is given twice is sent once. To create one that exists succeeds: a request may be repeated
+  when its answer was lost. To delete may be repeated too, but the second answer lacks what the first one deleted.
+
+The fields, their codes and what a filter matches are those of KIP-140; `AclBinding` and `AclBindingFilter` are Java's names.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +48,7 @@ def creations_of(acls: Iterable[AclBinding]) -> dict[AclBinding, AclCreation]:
 
 
 def _creation(acl: AclBinding) -> AclCreation:
+    """Converts one ACL. A principal is a type and a name, as authorizers compare it: "alice" alone would match nobody."""
     if acl.resource_type == "CLUSTER" and acl.resource_name != CLUSTER_NAME:
         raise UsageError(f"resource_name is {acl.resource_name!r}: that of a CLUSTER is {CLUSTER_NAME!r}")
     for argument in ("resource_name", "principal", "host"):
@@ -58,6 +72,8 @@ def filters_of(filters: Iterable[AclBindingFilter]) -> dict[AclBindingFilter, De
 
 
 def _filter(wanted: AclBindingFilter) -> DeleteAclsFilter:
+    """Converts one filter. DescribeAcls has the same fields, so its request is made of this one."""
+
     def code(codes: Mapping[str, int], argument: str) -> int:
         name = getattr(wanted, argument)
         return ANY if name is None else code_of(codes, name, argument)
@@ -89,6 +105,7 @@ def deleted_binding(acl: DeleteAclsMatchingAcl) -> AclBinding:
 def _binding(
     resource: DescribeAclsResource | DeleteAclsMatchingAcl, acl: AclDescription | DeleteAclsMatchingAcl
 ) -> AclBinding:
+    """Makes an ACL of a response. DescribeAcls lists ACLs below their resource, DeleteAcls repeats the resource in each."""
     return AclBinding(
         resource_type=name_of(RESOURCE_TYPES, resource.resource_type),
         resource_name=resource.resource_name,
@@ -101,6 +118,7 @@ def _binding(
 
 
 def _each(given: Iterable[S], kind: type[S], argument: str) -> list[S]:
+    """Checks that all that is given is of this kind; a single one in place of a list gets an error that says so."""
     if isinstance(given, kind):
         raise TypeError(f"{argument} is {kind_of(given)}: give a list of them")
     found = list(given)

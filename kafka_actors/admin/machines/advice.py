@@ -1,4 +1,9 @@
-"""Advice for errors of brokers that name the cause and not what to do about it."""
+"""Advice for errors of brokers that name the cause and not what to do about it.
+
+Theory of operation. Arrives: an error code and the broker's text, or the error made of them. The table has the errors whose
+remedy is the same whatever the resource: an option of the brokers to set, another argument to give, or another call to make.
+Advice stands behind the broker's own words and never replaces them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ _ADVICE: dict[type[KafkaError], str] = {
 
 
 def advised(error: KafkaError) -> KafkaError:
-    """The error with advice at the end of its message, if there is some."""
+    """The error with advice at the end of its message, if there is some. Changes the error itself: to be called once for each."""
     advice = _ADVICE.get(type(error))
     if advice is not None:
         error.message = f"{error.message.rstrip('. ')}: {advice}" if error.message else advice

@@ -1,4 +1,18 @@
-"""Conversion of brokers' responses into the results of the admin."""
+"""Conversion of brokers' responses into the results of the admin.
+
+Theory of operation. Arrives: one group or topic of a response. Decided: its description or, for a group, the error that it has
+instead. That error is returned and not raised, because one call asks about many groups, and each has an outcome of its own; of a
+topic the caller has dealt with the error before. Nothing is kept between calls. Source: `DescribeConsumerGroupsHandler.java`.
+
+- A group is described by one of two requests. ConsumerGroupDescribe (KIP-848) comes first and answers GROUP_ID_NOT_FOUND for a
+  classic group as well, so the caller asks again, by DescribeGroups, about those that it doesn't know. That answer's error is final.
+- Brokers pass on the assignments of classic members as bytes whose meaning is the group's. They are read where the protocol type is
+  "consumer"; those of Kafka Connect and others stay unread, and their members have no partitions here.
+- A classic group that is not Stable has no assignor and no assignments: brokers tell both only of a finished generation
+  (`ClassicGroup.describe`). So a member without partitions may have some a moment later.
+- States and assignors are passed on in the broker's words, since later brokers may have more of them. Numbers by which a broker says
+  that it doesn't know, below 0, become None.
+"""
 
 from __future__ import annotations
 
@@ -80,14 +94,21 @@ def consumer_group(
 
 
 def unknown_group(group_id: str) -> GroupIdNotFoundError:
+    """Error of a group that doesn't exist, with one text, however a broker's version says so: by a code or by the state "Dead"."""
     return GroupIdNotFoundError(f"group {group_id!r} does not exist")
 
 
 def topic_listing(topic: MetadataResponseTopic) -> TopicListing:
+    """Listing of a topic in a Metadata response. Internal is what the broker calls so, such as the topics of offsets and of
+    transactions."""
     return TopicListing(topic.name or "", topic_id_text(topic.topic_id), topic.is_internal)
 
 
 def topic_description(topic: MetadataResponseTopic) -> TopicDescription:
+    """Description of a topic in a Metadata response without an error. Brokers list partitions in any order: here they are sorted.
+
+    A partition without a leader is part of it: no replica that may lead is online, or an election is under way.
+    """
     partitions = sorted(topic.partitions, key=lambda p: p.partition_index)
     return TopicDescription(
         topic.name or "",
@@ -115,6 +136,7 @@ def topic_id_text(topic_id: uuid.UUID) -> str | None:
 
 
 def _classic_member(member: describe_groups.DescribedGroupMember, protocol_type: str) -> MemberDescription:
+    """Description of a classic member. Raises `DecodeError` for an assignment that isn't one, as a faulty leader may send it."""
     assigned: Iterable[TopicPartition] = ()
     if protocol_type == "consumer" and member.member_assignment:
         blob = decode_consumer_protocol(ConsumerProtocolAssignment, member.member_assignment)
@@ -129,6 +151,8 @@ def _classic_member(member: describe_groups.DescribedGroupMember, protocol_type:
 
 
 def _consumer_member(member: consumer_group_describe.Member) -> MemberDescription:
+    """Description of a member under KIP-848. It has both what it holds and what it is to get: they differ while it gives up
+    partitions, or waits for others to do so. Until it has given up all that it must, its epoch stays behind the group's."""
     return MemberDescription(
         member_id=member.member_id,
         group_instance_id=member.instance_id,

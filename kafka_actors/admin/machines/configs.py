@@ -1,4 +1,15 @@
-"""Conversion of settings' changes into requests, and of brokers' responses into settings; which broker is asked about a resource."""
+"""Conversion of settings' changes into requests, and of brokers' responses into settings; which broker is asked about a resource.
+
+Theory of operation. Changes are increments (IncrementalAlterConfigs, KIP-339): a setting that is not named stays as it is. All of
+them are checked before anything is sent, so a mistake that is found here leaves every resource unchanged.
+
+- Settings of one broker, and the levels of its loggers, are that broker's: it alone is asked about them, and there is no answer
+  while it is down. About topics, groups, client metrics and the defaults of all brokers any broker is asked. Java's
+  `KafkaAdminClient` divides them in the same way (`nodeFor`).
+- DELETE takes a dynamic value away; the setting then has the next one in the order of its `synonyms`, such as that of the broker's
+  file. APPEND and SUBTRACT change lists.
+- Values are text in both directions, and the broker knows their types. Secrets come back as None.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +33,8 @@ def resources_of(resources: Iterable[ConfigResource]) -> dict[ConfigResource, in
 
 
 def _code(resource: ConfigResource) -> int:
+    """Checks a resource and returns the code of its type. Names of brokers are checked, being ids, or "" for the defaults of all;
+    whether there is a topic or group of a name only the cluster knows."""
     if not isinstance(resource, ConfigResource):
         raise TypeError(f"{resource!r}, {kind_of(resource)}, is no resource: give ConfigResource(type, name)")
     code = code_of(CONFIG_RESOURCES, resource.type, "type of a ConfigResource")
@@ -51,6 +64,7 @@ def alterations_of(
 
 
 def _alteration(change: AlterConfigOp) -> AlterableConfig:
+    """Converts one change. Whether the setting exists, and takes the value, only the broker knows."""
     if not isinstance(change, AlterConfigOp):
         raise TypeError(f"{change!r}, {kind_of(change)}, is no change: give AlterConfigOp(name, value)")
     operation = code_of(CONFIG_OPERATIONS, change.op, f"op of {change.name!r}")

@@ -4,6 +4,10 @@ A plan of a reset (KIP-122) has the new offset of each partition in its scope. T
 the log, the committed offset, a given offset, a shift, or the first record at or after a time. Given and shifted offsets
 outside of the log move to its nearest bound; where nothing is committed, or no record is as young as the time, the end of
 the log is taken. Each such change is noted in the plan.
+
+The functions here only compute. The caller asks for the offsets before, and commits a plan after; in between the logs grow and
+lose records, so a plan is made of the bounds as they were. Brokers refuse the commit while the group has members, which would go on
+from their own positions and commit those.
 """
 
 from __future__ import annotations
@@ -116,6 +120,7 @@ def _goal(
 
 
 def _within(offset: int, start: int, end: int) -> tuple[int, str | None]:
+    """Offset within the bounds of the log, with a note where it was moved. The end itself is a valid position: the next record."""
     if offset < start:
         return start, f"{offset} is before the start of the log"
     if offset > end:
@@ -151,6 +156,7 @@ def _row(
     end: int | None,
     owner: MemberDescription | None,
 ) -> PartitionLag:
+    # Negative where the offset is behind the end, as in a topic that was made anew: shown as it is, for it is to be noticed.
     current = None if committed is None else committed.offset
     return PartitionLag(
         group_id=group_id,

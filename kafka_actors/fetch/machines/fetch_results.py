@@ -6,10 +6,11 @@ before a seek or a revocation, and has the partition asked for anew. So records 
 the order of answers and calls.
 
 Decided, in this order: an error code (`action_for` has the table); a diverging epoch, with which a leader tells that the
-logs parted before the position (KIP-595); another replica to read from (KIP-392); records. Of all errors only an offset out of
-range ever leads to a reset; every other one leaves the position as it is. It is believed only of the leader, and only once the
-records that are already fetched are consumed: a follower may lag behind. Even then the position is looked up before it counts as
-lost (`positions`). `FetchCollector.handleInitializeErrors` in Java's client is the model.
+logs parted before the position (KIP-595; brokers do so only for requests that name the last epoch fetched, and ours don't);
+another replica to read from (KIP-392); records. Of all errors only an offset out of range ever leads to a reset; every other one
+leaves the position as it is. It is believed only of the leader, and only once the records that are already fetched are consumed: a
+follower may lag behind. Even then the position is looked up before it counts as lost (`positions`).
+`FetchCollector.handleInitializeErrors` in Java's client is the model.
 """
 
 from __future__ import annotations
@@ -83,7 +84,11 @@ _WITH_LEADER = (NotLeaderOrFollowerError, FencedLeaderEpochError)
 
 
 class FetchResults:
-    """Applies the answers to fetches to the partitions of a table."""
+    """Applies the answers to fetches to the partitions of a table.
+
+    An answer that isn't taken has its partition asked for anew, at once or after a backoff, unless it fails the partition. An
+    empty one without an error is not of these: the partition stays in the session, and the broker answers when it has records.
+    """
 
     def __init__(self, table: PartitionTable, positions: PositionLookups) -> None:
         self._table = table
@@ -127,6 +132,11 @@ class FetchResults:
     def _on_error(
         self, partition: FetchPartition, fetched: FetchedPartition, broker: int, now: float
     ) -> None:
+        """Treats an error code. One that may pass sends the partition back to its leader.
+
+        A broker that no longer leads may say who does (KIP-951). With a newer epoch that is taken over at once, without a
+        backoff; with any other the hint is no news, and is left alone.
+        """
         code = fetched.error_code
         action = action_for(code)
         if action is FetchErrorAction.FAIL:
@@ -151,6 +161,7 @@ class FetchResults:
                 self._table.back_off(partition, _name(code), now)
 
     def _out_of_range(self, partition: FetchPartition, broker: int, now: float) -> None:
+        """Treats the one error that may cost the position: only from the leader, and only when nothing that was fetched is left."""
         if partition.replica >= 0 and broker == partition.replica:
             # A follower may lag behind the leader; its word is no proof.
             partition.replica = UNKNOWN
@@ -163,6 +174,7 @@ class FetchResults:
 
 
 def _note_ends(partition: FetchPartition, fetched: FetchedPartition) -> None:
+    """Takes over the bounds of the log, for lag and progress. A broker sends -1 for one that it doesn't know: the last one stays."""
     if fetched.high_watermark >= 0:
         partition.high_watermark = fetched.high_watermark
     if fetched.last_stable_offset >= 0:

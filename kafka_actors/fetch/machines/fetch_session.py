@@ -11,7 +11,14 @@ names every partition and opens a session anew. It is sent
 - at the beginning, and after `reset` for a new connection;
 - after any error of a response as a whole: an unknown session id is not sent again, any other session is closed by the request;
 - when partitions with topic ids and without are mixed, which one session can't do (KIP-516): it falls back to version 12;
-- when the response to a full request lacks a partition: the broker's list isn't the one that was sent.
+- when the response to a full request lacks a partition: the broker's list isn't the one that was sent;
+- each time, while the broker has no room for a session and answers with the session id 0.
+
+Every other response lists only partitions with news, so one that is missing there has nothing new. A partition that a request
+doesn't name keeps its place in the broker's list, with the offset that was sent last.
+
+Requests and responses take turns strictly. A request is never repeated: after a lost answer the epochs of the two sides differ,
+so the owner gives up the connection with its session, and the worker side begins a stream with pull 0. Java: `FetchSessionHandler`.
 
 A partition whose answer is not records (`messages.without_records`), or records that lead nowhere, is taken out of the session.
 The worker side decides what to do, and requests it again.
@@ -218,6 +225,10 @@ class FetchSession:
     def _fetched(
         self, key: Key, wanted: _SessionPartition, data: PartitionData, next_offset: NextOffset
     ) -> FetchedPartition:
+        """Makes the reply's part of one partition. Only records move its offset, which names it in the next request.
+
+        The position of the user is no concern here: the offset is ahead of it by all that is buffered or in the user's hands.
+        """
         fetch_offset = wanted.offset
         size = 0
         end, replica = data.diverging_epoch.end_offset, data.preferred_read_replica
@@ -276,6 +287,7 @@ class FetchSession:
                 self._wanted[key] = wanted
 
     def _drop(self, key: Key) -> None:
+        """Fetches a partition no more. It is noted as changed, so that the next request has the broker forget it, too."""
         wanted = self._wanted.pop(key, None)
         if wanted is not None:
             self._without_id -= wanted.want.topic_id is None
@@ -288,6 +300,7 @@ class FetchSession:
         self._epoch = FULL
 
     def _continued(self, session_id: int) -> None:
+        """Takes the session id of a response without an error. After the highest epoch comes 1: 0 opens a session anew."""
         self._session_id = session_id
         if session_id == NO_SESSION:
             self._epoch = FULL  # the broker has no room for a session: each request stays a full one
@@ -309,6 +322,7 @@ class FetchSession:
         return self._wanted[key].want.topic_id if self._with_ids else None
 
     def _topics(self, keys: Iterable[Key]) -> list[FetchTopic]:
+        """Returns these partitions as a request names them. Up to version 12 only the name is sent, from 13 on only the id."""
         topics: list[FetchTopic] = []
         for key in keys:
             wanted = self._wanted[key]

@@ -1,7 +1,9 @@
 """The state of one fetched partition, as data; `PartitionTable` and its parts change it.
 
 Three offsets run one behind the other: `position` (consumed by the user), `delivered` (handed out), and
-`fetched` (the next one to ask for). An answer is taken only if it continues `fetched` exactly.
+`fetched` (the next one to ask for). An answer is taken only if it continues `fetched` exactly. `position` alone is committed.
+While a partition has a position, position <= delivered <= fetched: records between the first two are in the user's hands, those
+between the last two in the buffer.
 
 `TRANSITIONS` is the table of states; a trigger that it doesn't list for a state raises an error:
 
@@ -12,6 +14,12 @@ Three offsets run one behind the other: `position` (consumed by the user), `deli
 
 An error leads from every state to FAILED; a seek leads from every state back to FETCHING or AWAITING_OFFSET. Each transition makes
 a new `version`, which makes answers to look-ups under way obsolete.
+
+States are about the position. A pause, a drain, a backoff or a leader that isn't known only hold up the fetching of a partition,
+in whatever state it is. For the user: in AWAITING_OFFSET there is no position, so nothing can be committed; in VALIDATING there is
+one, and records that were handed out may be consumed, but no more are fetched; AT_END says that all records up to the end are
+fetched, not that they are consumed; a FAILED partition raises its error once the records before it are consumed, again and again.
+Java's model is `SubscriptionState.TopicPartitionState` with its `FetchStates`; AT_END and FAILED are not in it.
 """
 
 from __future__ import annotations
@@ -159,6 +167,7 @@ class FetchPartition:
     )
 
     def __init__(self, tp: TopicPartition, start: PartitionStart) -> None:
+        # Identity. Answers under another assignment epoch are stale; under another topic id it is another partition.
         self.tp = tp
         self.epoch = start.epoch
         self.topic_id = start.topic_id
@@ -175,13 +184,16 @@ class FetchPartition:
         self.position_id = start.topic_id  # id of the topic that `position` is of
         self.delivered = UNKNOWN
         self.fetched = UNKNOWN
+        # Source of the records. The leader epoch only rises, as long as the topic is the same.
         self.leader = UNKNOWN
         self.leader_epoch = UNKNOWN
         self.replica = UNKNOWN  # the follower that the leader told us to read from (KIP-392)
         self.replica_until = 0.0
+        # Bounds of the log, as the last answer had them: for people and lag, never for a decision about the position.
         self.high_watermark = UNKNOWN
         self.last_stable_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
+        # Backoff: none at 0; without end at infinity, where records that can't be read are decoded first.
         self.retry_at = 0.0
         self.failures = 0
         self.trouble = ""  # why the last attempt failed, for people

@@ -12,9 +12,9 @@ Decided: nothing is sent from here. Each call leaves its consequences in fields 
 
 Three rules hold throughout. A temporary error never changes a position: only a broker's own word does (an offset outside
 the log, a log that diverges, another topic id), and then `auto_offset_reset` and `on_data_loss` decide, with an event or
-a typed error. Records that were handed out are not taken back, unless the position itself moves. Under a new leader
-epoch a position is validated before anything more is read (KIP-320, `SubscriptionState.maybeValidatePositionForCurrentLeader`
-in Java's client).
+a typed error. Records that were handed out are not taken back, unless the position moves, or the owner gives them up
+(`revoke`, `rewind`). Under a new leader epoch a position is validated before anything more is read (KIP-320,
+`SubscriptionState.maybeValidatePositionForCurrentLeader` in Java's client).
 
 Few partitions wait for time or for an answer, so those are listed apart (`watch`): a plan looks at them alone, whatever the
 number of partitions.
@@ -108,7 +108,10 @@ class PartitionTable:
         self.touch(tp)
 
     def regrant(self, tp: TopicPartition, epoch: Epoch) -> None:
-        """Keeps the partition under a new epoch; reading goes on from its own position."""
+        """Keeps the partition under a new epoch; reading goes on from its own position.
+
+        Records on their way or in the buffer are of the old epoch: they are fetched again. Those that were handed out stay valid.
+        """
         partition = self.require(tp)
         if partition.epoch != epoch:
             partition.epoch = epoch
@@ -129,7 +132,7 @@ class PartitionTable:
             self._refetch(partition)
 
     def pause(self, tp: TopicPartition) -> None:
-        """Stops fetching until `resume`; records that are fetched stay."""
+        """Stops fetching until `resume`; records that are fetched stay. Those on their way are dropped, and fetched again then."""
         partition = self.require(tp)
         partition.paused = True
         self.touch(tp)
@@ -173,7 +176,10 @@ class PartitionTable:
             partition.position_epoch = leader_epoch
 
     def skip_to(self, partition: FetchPartition, next_offset: int) -> None:
-        """Goes on behind records that can't be read; records before them that were handed out stay valid."""
+        """Goes on behind records that can't be read. All before them have been handed out: the position moves past those, too.
+
+        Everything that is fetched of the partition becomes invalid, in the buffer and in hand; what follows is fetched again.
+        """
         if partition.state is FetchState.AT_END:
             partition.move(Trigger.SOUGHT)  # records up to the end are discarded, and fetched again
         partition.position = partition.delivered = partition.fetched = next_offset
@@ -183,7 +189,8 @@ class PartitionTable:
         self.check_end(partition)
 
     def fail(self, partition: FetchPartition, error: Exception) -> None:
-        """Stops the partition with an error; only a seek or a new assignment ends that."""
+        """Stops the partition with an error; only a seek or a new assignment ends that. The first error stays. Records that are
+        fetched, and still valid, are handed out before it."""
         if partition.state is FetchState.FAILED:
             return
         partition.move(Trigger.ERROR)
@@ -210,6 +217,10 @@ class PartitionTable:
             self._apply_metadata(partition, snapshot)
 
     def _apply_metadata(self, partition: FetchPartition, snapshot: ClusterSnapshot) -> None:
+        """Takes over what metadata says of one partition. The topic id comes first: epochs of two topics can't be compared.
+
+        A topic that metadata lacks loses its leader here, not its position: a broker that has just started may not know it yet.
+        """
         known = snapshot.partition(partition.tp)
         if known is None:
             self.set_leader(partition, UNKNOWN, partition.leader_epoch)
@@ -252,6 +263,7 @@ class PartitionTable:
             self._refetch(partition)
 
     def _recreated(self, partition: FetchPartition, old_id: bytes) -> None:
+        """Gives up the position in a topic that was deleted, under whose name there is another one now (KIP-516)."""
         partition.position_epoch = UNKNOWN
         if partition.state is FetchState.FAILED:
             return
@@ -277,7 +289,7 @@ class PartitionTable:
     # ------------------------------------------------------------ time
 
     def back_off(self, partition: FetchPartition, trouble: str, now: float) -> None:
-        """Delays the next attempt; the position stays."""
+        """Delays the next attempt; the position stays. Failures in a row make the delay grow, until a success."""
         partition.failures += 1
         partition.trouble = trouble
         partition.retry_at = now + self._retry_backoff(partition.failures)

@@ -9,6 +9,10 @@ A partition is in at most one stream, that of its source (the leader, or the fol
 it: `PullStreams.route` compares the partitions that were changed (`PartitionTable.dirty`) with the streams that they are in.
 An answer to a pull before the one that requested a partition last is stale, whatever its offset.
 
+No pull is repeated. If one gets lost on its way, the connection side refuses the next for the gap in the numbers, and that failure
+ends the stream. A lost answer ends it, too. Answers that come after the end find another token, or no stream, and are dropped, so
+nothing is counted or buffered twice.
+
 One pull at a time is always allowed. More, up to `credit`, only while records come: a pull that waits behind a long poll
 would keep the changes that come after it waiting too.
 """
@@ -135,7 +139,11 @@ class PullStream:
         return PullToSend(self.broker, self.token, pull)
 
     def answered(self, reply: FetchReply, now: float, backoff: Callable[[int], float]) -> None:
-        """Counts an answer: throttled streams rest, and refused ones after the second time."""
+        """Counts an answer: throttled streams rest, and refused ones from the second time in a row on.
+
+        A broker that throttles answers at once and expects the client to be silent for the time that it names (KIP-219); a request
+        in that time would wait in the broker, and look like a broker that doesn't answer.
+        """
         self.outstanding.pop(reply.sequence, None)
         self.silent_at = NEVER
         self.retry_at = now + throttle_s(reply.throttle_ms / 1000) if reply.throttle_ms else 0.0
@@ -177,7 +185,11 @@ class PullStreams:
         return self.by_broker.get(self._broker_of.get(tp, -1))
 
     def route(self, now: float, left_out: Collection[TopicPartition]) -> None:
-        """Moves each partition that was changed into the stream of its source; those `left_out` into none."""
+        """Moves each partition that was changed into the stream of its source; those `left_out` into none.
+
+        A partition leaves its old stream before it enters the new one, so an answer of the old broker, if one is still on its way,
+        doesn't count. One that stays in its stream is requested again: its offset, epoch or topic id may be another one now.
+        """
         dirty, self._table.dirty = self._table.dirty, {}
         for tp in dirty:
             partition = self._table.get(tp)
@@ -190,7 +202,11 @@ class PullStreams:
                 self._open(target).add(tp)
 
     def restart(self, stream: PullStream) -> PullStream:
-        """Replaces a stream that failed by a new one, which asks for the same partitions."""
+        """Replaces a stream that failed by a new one, which asks for the same partitions.
+
+        Bytes that the lost answers could have brought no longer count as reserved, and each partition is asked for from its
+        `fetched` offset: records that are buffered already stay, and none is skipped or handed out twice.
+        """
         fresh = self._new(stream.broker)
         fresh.failures = stream.failures + 1
         for tp in [*stream.requested, *stream.to_add]:
@@ -198,7 +214,7 @@ class PullStreams:
         return fresh
 
     def end(self, stream: PullStream) -> None:
-        """Removes a stream."""
+        """Removes a stream. Answers that are still on their way to it will be ignored."""
         del self.by_broker[stream.broker]
 
     def wakeup(self, now: float) -> float | None:
@@ -224,6 +240,8 @@ class PullStreams:
 
 
 def _target(partition: FetchPartition, now: float, left_out: Collection[TopicPartition]) -> int | None:
+    """Returns the broker to fetch a partition from, None for now. Whoever ends the hindrance has to `touch` the partition, because
+    only those that were changed are routed: the end of a backoff, a leader that is known, room in the buffer."""
     if not partition.wants_records or partition.retry_at > now or partition.tp in left_out:
         return None
     return partition.source if partition.source >= 0 else None

@@ -4,6 +4,11 @@
 commit follows `auto_offset_reset`. A new partition of a topic that is consumed already, and a recreated topic, begin at their
 start: nothing of them has been read. Lost data is an error under `on_data_loss="fail"` or `auto_offset_reset="none"`; else
 reading goes on by policy, with an `OffsetReset` event that says how many offsets were skipped.
+
+A seek to an end of the log is the user's wish, so nothing is lost by it and no event tells of it. An offset out of range is looked
+up by both bounds of the log first (`LookupKind.BOUNDS`): only they prove it, since a broker that lags behind gives the same error.
+Nothing is remembered here: the purpose and the proof are the partition's. Java's `FetchCollector` resets without that proof, and
+only logs it.
 """
 
 from __future__ import annotations
@@ -94,7 +99,10 @@ def event_of_choice(partition: FetchPartition, chosen: int, policy: ResetPolicy)
 def error_of_loss(
     partition: FetchPartition, start: int | None = None, end: int | None = None, old_id: object = None
 ) -> KafkaActorsError:
-    """Returns the typed error of a partition whose options forbid to choose a position."""
+    """Returns the typed error of a partition whose options forbid to choose a position.
+
+    `start`, `end`: the bounds of the log, where they were looked up. `old_id`: the id of the topic that the position is of.
+    """
     topic, number = partition.tp
     if partition.purpose is LookupPurpose.OUT_OF_RANGE:
         return FetchOffsetOutOfRangeError(topic, number, partition.position, start, end)

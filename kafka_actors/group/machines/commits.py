@@ -165,6 +165,7 @@ class CommitQueue:
             self._send(GroupApi.COMMIT, commit_request(self._config, offsets, self.eligibility), now)
 
     def _send(self, api: GroupApi, body: object, now: float) -> None:
+        """Sends a request, the only one until it has ended; its generation tells later whether an error is about the present one."""
         self._request = GroupRequest(api, body, self._patience.seconds, now, self.eligibility.generation)
         self._actions.append(self._request)
 
@@ -330,6 +331,7 @@ class CommitQueue:
             self._report(tp, self._waiting.pop(tp), error, as_a_whole=True)
 
     def _fail_sent(self, error: Exception) -> None:
+        """Ends what was sent, also what may have landed: nobody will find out any more."""
         for tp in list(self._sent):
             self._settle(tp, error, ErrorAction.FATAL)
 
@@ -365,6 +367,7 @@ class CommitQueue:
             self._abandon(commit)
 
     def _too_late(self, commit: PendingCommit) -> KafkaTimeoutError:
+        """Returns the error of a commit whose time is over, with the last refusal, and whether it may have landed."""
         left = sorted(tp for tp in commit.wanted if tp not in commit.results)
         first = left[0]
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""

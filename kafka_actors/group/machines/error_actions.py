@@ -4,6 +4,14 @@ An error is looked up in the table of its request, then in the common one; for w
 decides. Of errors without a code of Kafka's (no answer, a lost connection, bytes that can't be read) most lead to another search
 for the coordinator (`judge`). After `AbstractCoordinator.java` and `ConsumerCoordinator.java`, with KIP-345 (static members), KIP-394 (member ids)
 and KIP-848 (the codes of the newer protocol, which a mixed group may answer).
+
+One code means different things to different requests, so there is a table for each. REBALANCE_IN_PROGRESS tells a heartbeat to join
+again, a JoinGroup to try once more, and an OffsetCommit to wait for the next generation. An unknown topic is worth another try
+to a commit, whose coordinator may not have heard of it yet, and is final for that partition to an OffsetFetch. A code in no table
+that isn't retriable refuses one partition where it answers a commit, and is `FATAL` elsewhere.
+
+The tables say what an error means, not whether it still matters: whether its generation is the present one is for `MemberAnswers`
+and `CommitQueue` to decide.
 """
 
 from __future__ import annotations
@@ -154,5 +162,8 @@ def judge(api: GroupApi, error: Exception, *, alive: bool = False) -> ErrorActio
 
 
 def outcome_known(error: Exception) -> bool:
-    """Returns whether this error says that the request was answered, or was never sent."""
+    """Returns whether this error says that the request was answered, or was never sent.
+
+    After any other one the broker may have carried it out. Of an OffsetCommit that has to be found out before the next.
+    """
     return isinstance(error, (KafkaError, ConnectionFailedError, NodeNotReadyError, EncodeError))

@@ -183,6 +183,7 @@ class ClassicMember:
     # ------------------------------------------------------------ what time ends
 
     def _expire(self, now: float) -> None:
+        """Ends what is overdue: all requests, then the first of the rest; the next poll, which is due at once, finds another."""
         for request, error in self._core.overdue(now):
             self.on_response(request, error, now)
         if self._core.ended:
@@ -218,6 +219,7 @@ class ClassicMember:
         self._core.reset("max_poll_interval_ms has passed without progress", keep_member_id=False)
 
     def _end_release(self) -> None:
+        """Ends the drain, done or not: from here on others may have the partitions, so nothing of them may be committed."""
         assert self._core.revocation is not None  # called while there is one
         self.policy.released(self._core.revocation.partitions)
         self._core.revocation = None

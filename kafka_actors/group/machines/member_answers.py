@@ -15,6 +15,11 @@ rebalance (`REJOIN`), all partitions (`RESET_GENERATION`), the member id as well
   overtake each other, because requests go over several connections.
 - The session counts from the sending of a request that the coordinator answered as a member's: JoinGroup, SyncGroup, heartbeats,
   also one that says that the group rebalances.
+- A lost answer ends its request after its timeout, and most often costs the coordinator (`REDISCOVER`), not the partitions: those
+  go when the session ends, by this side's clock. A late or second answer is not that of a request in flight, and is ignored.
+- A JoinGroup whose answer is lost is sent again with the same member id. A new member gets that id before it counts as one
+  (KIP-394, Kafka 2.2), so a repeated JoinGroup leaves at most an id behind that was never used, and no member without a process.
+- Partitions are taken only by SyncGroup's answer. Until then a cooperative member goes on with those that it has.
 - A broker that took a JoinGroup, a SyncGroup or a heartbeat is proved to coordinate the group: the pause before the next search
   begins small again (`CoordinatorFinder`).
 
@@ -71,7 +76,11 @@ class MemberAnswers:
         self._core = core
 
     def on_response(self, request: GroupRequest, outcome: object, now: float) -> bool:
-        """Takes the answer to a request, or the exception that ended it. Returns False where it no longer matters."""
+        """Takes the answer to a request, or the exception that ended it. Returns False where it no longer matters.
+
+        The request is no longer in flight when its handler runs, which may send another of its kind. An error of Kafka's or of this
+        client that a handler raises ends the membership.
+        """
         if self._core.ended or self._core.inflight.get(request.api) is not request:
             return False
         del self._core.inflight[request.api]
@@ -84,7 +93,10 @@ class MemberAnswers:
     def on_membership_error(
         self, error: Exception, verdict: ErrorAction, generation: Generation, now: float
     ) -> None:
-        """Takes an error that a request outside this machine (a commit) had, and that concerns the membership."""
+        """Takes an error that a request outside this machine (a commit) had, and that concerns the membership.
+
+        `generation` is the one that the request was sent in: a loss in an earlier one takes nothing from the present one.
+        """
         if self._core.ended:
             return
         if verdict is ErrorAction.REDISCOVER:
@@ -116,9 +128,11 @@ class MemberAnswers:
     # ------------------------------------------------------------ the coordinator
 
     def _on_found(self, request: GroupRequest, outcome: object, now: float) -> None:
+        """Hands FindCoordinator's answer on; the member's next step has the finder connect to the broker that it names."""
         self._core.finder.found(outcome, now)
 
     def _on_connected(self, request: GroupRequest, outcome: object, now: float) -> None:
+        """Takes the end of connecting. Only now the coordinator counts as found, and requests of the group are sent to it."""
         node = self._core.finder.connected(outcome, now)
         if node is not None:
             self._core.events.append(CoordinatorFound(node))
@@ -184,6 +198,11 @@ class MemberAnswers:
             self.send_sync(now, ())
 
     def _on_join_error(self, error: Exception, outcome: object, now: float) -> None:
+        """Handles an error of JoinGroup. A member id to take over is the normal course of a new member, and is used without a pause.
+
+        Before it fails for a strategy that the group lacks (`EXPLAIN`), the member has the group described, for the text of the
+        error, and stays JOINING meanwhile.
+        """
         verdict = judge(GroupApi.JOIN, error)
         if verdict is ErrorAction.TAKE_MEMBER_ID:
             assert isinstance(outcome, JoinGroupResponse)  # only an answer has an id
@@ -336,6 +355,7 @@ class MemberAnswers:
 
 
 def _short(error: Exception) -> str:
+    """Names an error in the reason of a rejoin, which the coordinator logs (KIP-800)."""
     return error.name if isinstance(error, KafkaError) else type(error).__name__
 
 

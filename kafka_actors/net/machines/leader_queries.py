@@ -6,6 +6,11 @@ it wants metadata instead. `answered` and `failed` take the results: a temporary
 that partition, a final one settles it. Leaders move and brokers fail meanwhile, so the leader is looked up anew each time, an answer
 from a broker that was not asked last is ignored, and `moved` gives up requests to brokers that no longer lead. At the deadline each open
 partition fails with the last error about it. Times are seconds. Java: `OffsetFetcher`, `OffsetsForLeaderEpochClient`.
+
+Each request has to end in `answered` or `failed`, for all of its partitions: one that nobody reports stays out until the deadline.
+A result that comes twice, or after its partition was settled or sent elsewhere, finds no such request and changes nothing. A query
+may be carried out twice, where an answer got lost: only requests that bear it belong here, such as ListOffsets or DeleteRecords
+up to an offset.
 """
 
 from __future__ import annotations
@@ -122,7 +127,10 @@ class LeaderQueries(Generic[A]):
         self._refused(tp, query, code, now)
 
     def _refused(self, tp: TopicPartition, query: _OpenQuery, code: int, now: float) -> bool:
-        """Notes an error code. Returns whether newer metadata is needed."""
+        """Notes an error code: a final one settles the partition, another begins its pause, which delays no other partition.
+
+        Returns whether newer metadata is needed.
+        """
         error = error_for_code(code, request=self._request, topic=tp.topic, partition=tp.partition)
         assert error is not None  # the caller has a code other than 0
         query.leader = None
@@ -144,7 +152,8 @@ class LeaderQueries(Generic[A]):
         return self._refused(tp, query, code, now)
 
     def failed(self, leader: int, tps: Iterable[TopicPartition], error: KafkaActorsError, now: float) -> None:
-        """Takes the failure of a request to a leader, or an answer that lacks these partitions."""
+        """Takes the failure of a request to a leader, or an answer that lacks these partitions. The latter breaks the protocol, and
+        is final, as any error that isn't retriable."""
         for tp in tps:
             query = self._open.get(tp)
             if query is None or query.leader != leader:

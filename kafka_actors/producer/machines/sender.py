@@ -164,7 +164,8 @@ class Sender:
         self._busy[batch.partition] = queue
 
     def identify(self, producer_id: int, epoch: int) -> None:
-        """Takes over a producer id and its epoch."""
+        """Takes over a producer id and its epoch, for queues that have none. The others keep theirs: their sequences are counted
+        under it."""
         self._identity = producer_id, epoch
 
     # ------------------------------------------------------------ requests
@@ -213,9 +214,12 @@ class Sender:
         return bool(building)
 
     def _full(self, node: int, building: Mapping[int, ProduceOrder]) -> bool:
+        """Returns whether no request to this node may be begun; one that is being made still takes batches."""
         return node not in building and self._in_flight[node] >= self._options.window
 
     def _next(self, queue: PartitionQueue, now: float, node: int, step: _Pass) -> ProducerBatch | None:
+        """Returns the batch of a queue that may go out now. A queue without a producer id gets the present one, unless it has
+        used up all epochs of that: then another id is asked for, once for all queues."""
         batch = queue.sendable(now, node)
         if batch is None and queue.needs_id:
             if self._identity is None:
@@ -246,7 +250,10 @@ class Sender:
     def failed(
         self, order: ProduceOrder, error: KafkaActorsError, now: float, *, maybe_written: bool
     ) -> AnswerOutcome:
-        """Takes the failure of a request without an answer; `maybe_written` False says that it was certainly not sent."""
+        """Takes the failure of a request without an answer; `maybe_written` False says that it was certainly not sent.
+
+        Metadata is wanted in any case: the broker may be down, and its partitions may be led by another one by now.
+        """
         self._in_flight[order.node] -= 1
         outcome = AnswerOutcome(wants_metadata=True)
         for batch in order.batches:
@@ -272,6 +279,8 @@ class Sender:
         now: float,
         outcome: AnswerOutcome,
     ) -> None:
+        """Applies the answer for one batch. A gap in front of the oldest batch ends it where it is a part of one that may be in
+        the log as a whole: the broker doesn't recognise the part, and under a new epoch its records could be there twice."""
         topic, partition = batch.partition
         error = error_for_code(
             answer.error_code,
@@ -318,6 +327,8 @@ class Sender:
     # ------------------------------------------------------------ time
 
     def _expire(self, now: float) -> list[SettledBatch]:
+        """Fails the batches that are too old, counted from their first record, the oldest of a partition first. One on the wire
+        may still be written: its error says so, and its answer is ignored when it comes."""
         limit = now - self._options.delivery_timeout
         settled = []
         for partition, queue in list(self._busy.items()):
@@ -343,6 +354,7 @@ class Sender:
         return settled
 
     def _next_wake(self, now: float) -> float | None:
+        """Returns when a batch gets too old or a backoff ends. A leader, a connection, an id or an answer comes with a call."""
         due = []
         for queue in self._busy.values():
             if (oldest := queue.oldest()) is not None:

@@ -1,9 +1,14 @@
 """Figures of a job: rates, shares of time, latency and sums, derived from the statuses of its coordinator.
 
 Theory of operation. A worker only counts: records, bytes, seconds at work, and records by classes of latency. So a lost or repeated
-report changes nothing, and a rate is the difference of two statuses over the time between them. Every view of a job (`status()`, the status page, `kafka-actors top` and `run`) shows these figures; nothing else
-computes them. Rates and latency are those of the last five seconds: counters of successive statuses are compared
-(`kafka_actors.base.rates`).
+report changes nothing, and a rate is the difference of two statuses over the time between them. Every view of a job (`status()`,
+the status page, `kafka-actors top` and `run`) shows these figures; nothing else computes them. Rates and latency are those of the
+last five seconds: counters of successive statuses are compared (`kafka_actors.base.rates`).
+
+A process that is replaced counts from 0. A worker's counters go by its name with incarnation, so its successor is another one and
+none of its records is missed. A new coordinator's counters are less than the old one's: then a rate is 0, never negative, at most
+until the window has left the old ones behind. Where the coordinator has long been silent the caller has no rates (None): old ones
+would look like work.
 """
 
 from __future__ import annotations

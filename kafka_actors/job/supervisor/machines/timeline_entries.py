@@ -2,6 +2,11 @@
 
 The timeline is for people who look at a job: it has what changed for the job as a whole. So most events of single partitions have no
 entry, the changes of one step are one entry for each worker and cause, and of many partitions only the number is given.
+
+Arrives: an event of the coordinator or the supervisor (`entry_of`), or what one step of the placement did (`entries_of_facts`).
+Nothing is remembered, so an event that is given twice has two entries: each side notes its own events only, and the supervisor
+takes over the coordinator's entries by their numbers (`JobReport`). The caller adds the moment. Entries of the kinds "state" and
+"restart" have no event: the supervisor writes them where it changes the state or replaces an actor.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ NAMED = 3
 
 
 def entry_of(event: Event) -> EntryText | None:
-    """Makes the entry of an event; None where it has none, as most events of single partitions."""
+    """Makes the entry of an event; None where it has none, as most events of single partitions. The caller logs an event in any
+    case, so the timeline is no full record."""
     match event:
         case Rejoining(reason=reason):
             return "rebalance", f"joins the group: {reason}"
@@ -79,7 +85,8 @@ def entries_of_facts(facts: Iterable[Withdrawal | DrainEnd]) -> list[EntryText]:
 
 
 def _of_worker(kind: str, worker: str, cause: str, partitions: str) -> str:
-    """Makes the text of one entry about a worker."""
+    """Makes the text of one entry about a worker. "forced" is one that was still at work at its deadline: the partition was taken
+    from it, and the records that it has not committed are processed again elsewhere."""
     match kind:
         case "move":
             return f"{worker} gives up {partitions}: {cause}"

@@ -244,6 +244,9 @@ async def test_check_version_and_get_api_versions() -> None:
         ApiKey.LIST_GROUPS: 4,
         ApiKey.FIND_COORDINATOR: 3,
         ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+        ApiKey.DESCRIBE_ACLS: 2,
+        ApiKey.CREATE_ACLS: 2,
+        ApiKey.DELETE_ACLS: 2,
     }.items():
         versions[api] = (0, highest)
     async with FakeCluster(2) as cluster:

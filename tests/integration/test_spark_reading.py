@@ -369,3 +369,17 @@ def test_a_timestamp_of_nanoseconds_is_an_error_with_its_offset(
     assert values == [b"0", b"1", b"4"]
     skipped = [e for e in seen if isinstance(e, BadBatchSkipped)]
     assert [(e.offset, e.next_offset, e.kind) for e in skipped] == [(2, 4, "timestamp")]
+
+
+@pytest.mark.parametrize("behind", [[], [b"4"]], ids=["at the end", "in the middle"])
+def test_a_bad_batch_may_be_skipped_wherever_it_is(
+    reads: Reads, kafka_topic: Topic, produce: Produce, behind: list[bytes]
+) -> None:
+    topic = kafka_topic(config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    produce(topic, [b"0", b"1"], partition=0)
+    produce(topic, [b"2", b"3"], partition=0, timestamps=[1_700_000_000_000_000_000] * 2)
+    if behind:
+        produce(topic, behind, partition=0)
+    options = {"kafka.on.bad.batch": "skip", "kafkaConsumer.pollTimeoutMs": "10000"}
+    rows = reads.all(subscribe=topic, **options)
+    assert [row["value"] for row in rows] == [b"0", b"1", *behind]

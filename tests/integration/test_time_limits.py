@@ -19,7 +19,15 @@ import pytest
 from pace import this_run
 
 import kafka_actors as ka
-from kafka_actors.admin import EARLIEST, NewTopic, OffsetTarget
+from kafka_actors.admin import (
+    EARLIEST,
+    AclBinding,
+    AclBindingFilter,
+    AlterConfigOp,
+    ConfigResource,
+    NewTopic,
+    OffsetTarget,
+)
 from kafka_actors.errors import NoBrokersAvailable, TopicAlreadyExistsError, UndeliveredError
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.node import free_ports
@@ -34,10 +42,17 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "beginning_offsets": ([TP],),
     "commit": ({TP: 1},),
     "committed": ([TP],),
+    "create_acls": ([AclBinding("TOPIC", "t", "User:u", "READ", "ALLOW")],),
+    "create_partitions": ({TP.topic: 9},),
     "create_topics": ([NewTopic("time-limits-2")],),
+    "delete_acls": ([AclBindingFilter("TOPIC", "t")],),
     "delete_consumer_groups": (["g"],),
+    "delete_records": ({TP: 1},),
+    "delete_topics": (["time-limits-3"],),
+    "describe_configs": ([ConfigResource("TOPIC", TP.topic)],),
     "describe_consumer_groups": (["g"],),
     "end_offsets": ([TP],),
+    "incremental_alter_configs": ({ConfigResource("TOPIC", TP.topic): [AlterConfigOp("retention.ms", "1")]},),
     "lag": ("g",),
     "list_consumer_group_offsets": ("g",),
     "list_offsets": ({TP: EARLIEST},),

@@ -205,7 +205,8 @@ class _TaskRead:
             self._positions[tp] = chunk.next_offset
             if chunk.batch.num_rows:
                 yield chunk.batch
-        if self._fetcher.consumed(item) and self._fetcher.end_reached(tp):
+        self._fetcher.consumed(item)
+        if self._fetcher.end_reached(tp):  # also where a skipped bad batch has moved the position
             self._done(tp)
 
     def _done(self, tp: TopicPartition) -> None:

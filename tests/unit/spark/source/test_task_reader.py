@@ -57,7 +57,7 @@ class Fetcher:
         self._reached = item.next_offset >= self.ends[item.partition]
 
     def consumed(self, item: Any) -> bool:
-        return True
+        return not item.moved
 
     def end_reached(self, tp: TopicPartition) -> bool:
         return self._reached
@@ -99,8 +99,9 @@ class Session:
         return step
 
 
-def item(tp: TopicPartition, first: int, next_offset: int) -> Any:
-    return SimpleNamespace(partition=tp, first=first, next_offset=next_offset)
+def item(tp: TopicPartition, first: int, next_offset: int, *, moved: bool = False) -> Any:
+    """Fetched records; `moved`: the fetcher moves the position behind a bad batch, so that no record of the item is consumed."""
+    return SimpleNamespace(partition=tp, first=first, next_offset=next_offset, moved=moved)
 
 
 class Task:
@@ -147,6 +148,11 @@ def test_ranges_are_read_side_by_side_and_each_ends_by_itself(monkeypatch: pytes
     task = Task(monkeypatch, item(T0, 0, 1), item(T1, 4, 5), item(T0, 1, 2))
     assert task.read(TaskRange("t", 0, 0, 2), TaskRange("t", 1, 4, 5)) == [(0, 0), (1, 4), (0, 1)]
     assert task.session.fetcher.revoked == [T1, T0]
+
+
+def test_a_range_ends_behind_a_bad_batch_that_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(monkeypatch, item(T0, 5, 9, moved=True))
+    assert task.read(TaskRange("t", 0, 5, 9, ID)) == [(0, 5), (0, 6), (0, 7), (0, 8)]
 
 
 def test_chunks_without_rows_move_the_position_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Administration of a test cluster: topics, leaders, coordinators and offsets through confluent-kafka's AdminClient, groups by
+"""Administration of a test cluster: topics, leaders, coordinators and offsets through confluent-kafka's AdminClient, brokers and groups by
 requests that are encoded here by hand, in their last classic (non-flexible) versions.
 
 The requests don't use `kafka_actors.protocol` on purpose, so that tests of that package are checked independently.
@@ -8,6 +8,7 @@ group's coordinator is loading (2.16.1, ListConsumerGroupOffsets).
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import time
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-_FIND_COORDINATOR, _OFFSET_FETCH, _DESCRIBE_GROUPS = 10, 9, 15
+_METADATA, _OFFSET_FETCH, _FIND_COORDINATOR, _DESCRIBE_GROUPS = 3, 9, 10, 15
 COORDINATOR_MOVING = {14, 15, 16}
 """Error codes to be retried, perhaps at another broker: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
 NOT_COORDINATOR."""
@@ -50,6 +51,18 @@ class GroupDescription:
     state: str
     protocol: str
     members: list[GroupMember]
+
+
+def list_brokers(address: tuple[str, int]) -> set[int]:
+    """Sends Metadata v1 for no topic. Returns the ids of the brokers that this one knows as live."""
+    answer = _ask(address, _METADATA, 1, struct.pack(">i", 0), timeout=2.0)
+    found = set()
+    for _ in range(answer.int32()):
+        found.add(answer.int32())
+        answer.string()  # host
+        answer.skip(4)  # port
+        answer.string()  # rack
+    return found
 
 
 def find_coordinator(address: tuple[str, int], group: str) -> tuple[int, str, int]:
@@ -152,9 +165,9 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(data)) + data
 
 
-def _ask(address: tuple[str, int], api: int, version: int, body: bytes) -> _Reader:
+def _ask(address: tuple[str, int], api: int, version: int, body: bytes, *, timeout: float = 10.0) -> _Reader:
     request = struct.pack(">hhi", api, version, 1) + _string("kafka-actors-testing") + body
-    with socket.create_connection(address, timeout=10) as connection:
+    with socket.create_connection(address, timeout=timeout) as connection:
         connection.sendall(struct.pack(">i", len(request)) + request)
         with connection.makefile("rb") as stream:
             size = int.from_bytes(_exactly(stream.read(4), 4))
@@ -198,13 +211,13 @@ class ClusterAdmin(ABC):
         return self._admin
 
     def live_brokers(self) -> set[int]:
-        """Ids of the brokers in the cluster's metadata; empty while no broker answers."""
-        from confluent_kafka import KafkaException
-
-        try:
-            return set(self.admin.list_topics(timeout=2).brokers)
-        except KafkaException:
-            return set()
+        """Ids of the brokers in the cluster's metadata; empty while no broker answers. The brokers need not be reachable yet by the
+        addresses that they advertise."""
+        for server in self.bootstrap_servers.split(","):
+            host, _, port = server.rpartition(":")
+            with contextlib.suppress(OSError, EOFError):
+                return list_brokers((host, int(port)))
+        return set()
 
     def create_topic(
         self,

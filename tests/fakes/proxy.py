@@ -13,6 +13,7 @@ it, as a broker does that takes long over a request.
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 import threading
 from collections import Counter, deque
@@ -22,7 +23,6 @@ from contextlib import contextmanager, suppress
 from waiting import slow_s
 
 from kafka_actors.protocol import ApiKey
-from kafka_actors.testing.node import free_ports
 
 HOST = "127.0.0.1"
 
@@ -31,7 +31,8 @@ class Proxy:
     """See the module. `kept` counts what was kept back or delayed."""
 
     def __init__(self) -> None:
-        (self._port,) = free_ports(1, HOST)
+        # Bound from the start: nobody else may get the port before it is forwarded. Until then connections wait.
+        self._socket = socket.create_server((HOST, 0), backlog=100)
         self._target = (HOST, 0)
         self._keeping: frozenset[ApiKey] = frozenset()
         self._delays: dict[ApiKey, float] = {}
@@ -44,13 +45,13 @@ class Proxy:
     @property
     def address(self) -> str:
         """`host:port` that the broker is to advertise."""
-        return f"{HOST}:{self._port}"
+        return "{}:{}".format(*self._socket.getsockname())
 
     def forward_to(self, host: str, port: int) -> None:
-        """Begins to listen."""
+        """Begins to take connections."""
         self._target = (host, port)
         self._thread.start()
-        listening = asyncio.start_server(self._connected, HOST, self._port)
+        listening = asyncio.start_server(self._connected, sock=self._socket)
         asyncio.run_coroutine_threadsafe(listening, self._loop).result(slow_s(10))
 
     @contextmanager
@@ -81,6 +82,7 @@ class Proxy:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(slow_s(10))
+        self._socket.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked: deque[ApiKey] = deque()

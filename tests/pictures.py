@@ -116,7 +116,7 @@ class Terminal:
         return self._process.poll() is not None
 
     def stop(self) -> None:
-        """As with Ctrl-C; waits for its end."""
+        """Ends the program as Ctrl-C does, and waits for its end."""
         if not self.ended():
             self._process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -29,7 +29,7 @@ def configs() -> None:
 
 
 def resource_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that name resources; `resources_named` reads their values."""
+    """Options that name resources; the command gets their values for `resources_named(**named)`."""
     for option in (
         click.option("--group", "groups", metavar="GROUP", multiple=True, help="A consumer group."),
         click.option("--broker-defaults", is_flag=True, help="The defaults of all brokers."),
@@ -61,18 +61,9 @@ def resources_named(
 @resource_options
 @click.option("--all", "everything", is_flag=True, help="Kafka's own defaults, too.")
 @admin_command
-async def describe(
-    output: Output,
-    admin: AsyncAdmin,
-    form: str,
-    topics: tuple[str, ...],
-    brokers: tuple[str, ...],
-    broker_defaults: bool,
-    groups: tuple[str, ...],
-    everything: bool,
-) -> int:
+async def describe(output: Output, admin: AsyncAdmin, form: str, everything: bool, **named: Any) -> int:
     """Describe the settings that differ from Kafka's defaults, and where each value comes from."""
-    resources = resources_named(topics, brokers, broker_defaults, groups)
+    resources = resources_named(**named)
     found = await admin.describe_configs(resources)
     chosen = {resource: _chosen(found[resource], everything) for resource in resources}
     rows = (
@@ -108,28 +99,23 @@ async def alter(
     output: Output,
     admin: AsyncAdmin,
     form: str,
-    topics: tuple[str, ...],
-    brokers: tuple[str, ...],
-    broker_defaults: bool,
-    groups: tuple[str, ...],
     added: tuple[str, ...],
     deleted: tuple[str, ...],
     appended: tuple[str, ...],
     subtracted: tuple[str, ...],
     validate_only: bool,
+    **named: Any,
 ) -> int:
     """Change settings; those that aren't named stay."""
-    resources = resources_named(topics, brokers, broker_defaults, groups)
+    resources = resources_named(**named)
     changes = changes_of(added, deleted, appended, subtracted)
     await admin.incremental_alter_configs(dict.fromkeys(resources, changes), validate_only=validate_only)
     done = "could be changed" if validate_only else "changed"
     lines = [f"Settings of {resource} {done}." for resource in resources]
-    if form == "text":
-        show(output, form, lines, None)
-        return EXIT_DONE
-    for line in lines:
-        note(line)
-    show(output, form, [], [{**plain(resource), "altered": not validate_only} for resource in resources])
+    if form != "text":
+        for line in lines:
+            note(line)
+    show(output, form, lines, [{**plain(resource), "altered": not validate_only} for resource in resources])
     return EXIT_DONE
 
 

@@ -264,21 +264,21 @@ class BaseCoordinator(ABC):
     ) -> Mapping[str, bytes]:
         """Computes, as leader, each member's assignment by member id, under the protocol that the group chose."""
 
-    async def _on_join_prepare(self, generation: int, member_id: str) -> None:  # noqa: B027
+    async def _on_join_prepare(self, generation: int, member_id: str) -> None:  # noqa: B027  a group may do without
         """Finishes with the part, which is about to be given up. Cancelled after `revoke_timeout_ms`."""
 
-    async def _on_join_complete(  # noqa: B027
+    async def _on_join_complete(  # noqa: B027  a group may do without
         self, generation: int, member_id: str, protocol: str, assignment: bytes
     ) -> None:
         """Takes this member's part: the group is active."""
 
-    async def _on_membership_lost(self, reason: str) -> None:  # noqa: B027
+    async def _on_membership_lost(self, reason: str) -> None:  # noqa: B027  a group may do without
         """Learns that the part is gone already: others may have it."""
 
-    def _on_disconnected(self) -> None:  # noqa: B027
+    def _on_disconnected(self) -> None:  # noqa: B027  a group may do without
         """Learns that the connections to the coordinator have been closed."""
 
-    def _after_poll(self) -> None:  # noqa: B027
+    def _after_poll(self) -> None:  # noqa: B027  a group may do without
         """Ends a turn of the loop, after which the membership may have changed."""
 
     def _make_policy(self, config: GroupConfig) -> EmbeddedProtocol:

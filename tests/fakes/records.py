@@ -33,3 +33,14 @@ def records(
         else [None] * count,
     }
     return pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in SCHEMA], schema=SCHEMA)
+
+
+MURMUR2_OF_JAVA = [
+    (b"21", -973932308),
+    (b"foobar", -790332482),
+    (b"a-little-bit-long-string", -985981536),
+    (b"a-little-bit-longer-string", -1486304829),
+    (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+    (b"abc", 479470107),
+]
+"""Keys and their hashes, of Kafka's own UtilsTest.testMurmur2; its partitioner takes them without the sign bit (`Utils.toPositive`)."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from fakes.records import MURMUR2_OF_JAVA
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,17 +122,6 @@ def test_kernel_and_twin_hash_alike(key):
 
 
 @pytest.mark.parametrize("kernel", [compiled, _reference])
-@pytest.mark.parametrize(
-    ("key", "hash_"),
-    [
-        # Those of Kafka's own UtilsTest.testMurmur2.
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
+@pytest.mark.parametrize(("key", "hash_"), MURMUR2_OF_JAVA)
 def test_murmur2_is_javas(kernel, key, hash_):
     assert kernel.murmur2(key) == hash_ & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""What a hand-over reads of a cluster, and how long it waits for a group to be without members."""
+"""A hand-over reads topics, offsets and groups of a cluster, and waits for a group to be without members, for a time."""
 
 from __future__ import annotations
 

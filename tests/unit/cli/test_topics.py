@@ -1,4 +1,4 @@
-"""What the commands on topics, settings and ACLs ask of an admin, which is a stand-in here, and what they print."""
+"""Commands on topics, settings and ACLs: their calls of an admin, which is a stand-in here, and their lines."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_javas_own_handler_asks_for_what_is_done_anyway() -> None:
 
 
 def test_the_files_of_clouds_for_javas_clients() -> None:
-    """As Amazon's and Google's documents have them."""
+    """Files for Java clients, as Amazon's and Google's documents have them, become options here."""
     iam = from_java(
         {
             "sasl_mechanism": "AWS_MSK_IAM",

@@ -1,4 +1,4 @@
-"""What a member may commit, how commits become requests, and the generation that the group refused."""
+"""A member's commits: which it may make, how they become requests, and the generation that the group refused."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from kafka_actors.ray import Job
 
 
 def process(batch: Any) -> None:
-    """Of a user."""
+    """Function of a user."""
 
 
 def plan(**options: Any) -> JobPlan:

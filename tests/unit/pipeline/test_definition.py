@@ -5,26 +5,10 @@ import pickle
 
 import pyarrow.compute as pc
 import pytest
+from fakes.definitions import JSON, READ, Enrich, double
 
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError
-
-READ = ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
-
-
-JSON = READ.decode_json("id BIGINT NOT NULL, country STRING, amount DOUBLE")
-
-
-def double(batch):
-    return batch
-
-
-class Enrich:
-    def __init__(self, rate=1.0):
-        self.rate = rate
-
-    def __call__(self, batch):
-        return batch
 
 
 def test_every_method_gives_a_new_value():

@@ -121,7 +121,7 @@ def test_what_a_function_may_return(function, wanted, of):
 
 
 class DataFrame(list):
-    """As pandas' own one gives the names of its columns."""
+    """Stands for pandas' DataFrame, which yields the names of its columns."""
 
 
 def test_what_is_no_batch_is_named_with_what_it_came_in():

@@ -1,4 +1,4 @@
-"""What stages take, and the columns behind them, which are known before the start."""
+"""Stages: the arguments that they take, and the columns behind them, which are known before the start."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -2,22 +2,12 @@
 
 import numpy as np
 import pytest
+from fakes.records import MURMUR2_OF_JAVA
 
 from kafka_actors.records._reference_writer import group, murmur2
 
 
-# Java's UtilsTest.testMurmur2, without the sign bit, as `Utils.toPositive` takes it.
-@pytest.mark.parametrize(
-    ("key", "hashed"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
+@pytest.mark.parametrize(("key", "hashed"), MURMUR2_OF_JAVA)
 def test_keys_hash_as_in_java(key, hashed):
     assert murmur2(key) == hashed & 0x7FFFFFFF
 

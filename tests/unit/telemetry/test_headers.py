@@ -1,7 +1,7 @@
 """Trace contexts in record headers, read and written."""
 
-import pyarrow as pa
 import pytest
+from fakes.spans import batch, context, made
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,32 +12,6 @@ from kafka_actors.telemetry.spans import (
     parse,
     traceparent,
 )
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
-def context(number):
-    return f"00-{number:032x}-{number:016x}-01"
-
-
-def batch(*headers):
-    """A batch with these headers a row: None, or a list of (key, value)."""
-    rows = [h if h is None else [{"key": k, "value": v} for k, v in h] for h in headers]
-    count = len(rows)
-    return pa.record_batch(
-        {
-            "value": pa.array([b"v"] * count, pa.binary()),
-            "topic": ["orders"] * count,
-            "partition": pa.array([3] * count, pa.int32()),
-            "offset": pa.array(range(100, 100 + count), pa.int64()),
-            "headers": pa.array(rows, HEADERS),
-        }
-    )
-
-
-def made(number):
-    return [("traceparent", context(number).encode())]
-
 
 # ---------------------------------------------------------------- headers
 

@@ -4,7 +4,7 @@ from contextvars import copy_context
 
 import pyarrow as pa
 import pytest
-from fakes.spans import kept_spans
+from fakes.spans import batch, context, kept_spans, made
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
@@ -24,9 +24,6 @@ from kafka_actors.telemetry.spans import (
     traceparent,
 )
 from kafka_actors.types import TopicPartition
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
 
 ATTRIBUTES = {
     "messaging.system",
@@ -73,29 +70,6 @@ KINDS = {
 
 
 """Operation → its type, and the kind of its span (the table "Span kind" of messaging-spans.md)."""
-
-
-def context(number):
-    return f"00-{number:032x}-{number:016x}-01"
-
-
-def batch(*headers):
-    """A batch with these headers a row: None, or a list of (key, value)."""
-    rows = [h if h is None else [{"key": k, "value": v} for k, v in h] for h in headers]
-    count = len(rows)
-    return pa.record_batch(
-        {
-            "value": pa.array([b"v"] * count, pa.binary()),
-            "topic": ["orders"] * count,
-            "partition": pa.array([3] * count, pa.int32()),
-            "offset": pa.array(range(100, 100 + count), pa.int64()),
-            "headers": pa.array(rows, HEADERS),
-        }
-    )
-
-
-def made(number):
-    return [("traceparent", context(number).encode())]
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_nothing_counts_as_confirmed_of_which_no_coordinator_has_said_so(coordin
 
 
 class Slow:
-    """Of a user, constructed once per worker."""
+    """Class of a user, constructed once per worker."""
 
     def __call__(self, batch):
         pass

@@ -1,4 +1,4 @@
-"""What `on_spark` refuses before there is a session, and what it explains."""
+"""`on_spark` refuses what cannot run before there is a session, and explains what runs where."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a failed task raised, and how far a query is, by what Spark reports."""
+"""Runs on Spark: the error of a failed task, and how far a query is, by Spark's own reports."""
 
 import threading
 from collections import deque

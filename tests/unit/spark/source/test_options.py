@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from fakes.spark_options import BASE, orders, refusal
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.spark.source.machines.offset_ranges import (
@@ -13,27 +14,9 @@ from kafka_actors.spark.source.machines.offset_ranges import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from kafka_actors.spark.source.options import _NAMES, BatchOptions, StreamOptions, parse_batch, parse_stream
+from kafka_actors.spark.source.options import _NAMES, StreamOptions, parse_batch, parse_stream
 from kafka_actors.spark.source.options import _WRITE_NAMES as SINK_NAMES
 from kafka_actors.spark.source.selection import SubscribeTopics
-
-BASE = {"kafka.bootstrap.servers": "localhost:9092"}
-
-
-def parse(**options: str) -> BatchOptions:
-    """Keys with `__` for dots, as keyword arguments can't have them."""
-    return parse_batch({**BASE, **{key.replace("__", "."): value for key, value in options.items()}})
-
-
-def orders(**options: str) -> BatchOptions:
-    return parse(subscribe="orders", **options)
-
-
-def refusal(options: dict[str, str]) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        parse_batch(options)
-    assert "\n" not in str(caught.value)
-    return caught.value
 
 
 def test_the_defaults_are_those_of_spark_in_batch() -> None:

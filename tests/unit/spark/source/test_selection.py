@@ -3,36 +3,16 @@
 from typing import Any
 
 import pytest
+from fakes.spark_options import BASE, orders, parse, refusal
 
-from kafka_actors.errors import ConfigError
 from kafka_actors.spark.source.machines.offset_ranges import (
     SpecificOffsets,
     SpecificTimestamps,
 )
-from kafka_actors.spark.source.options import BatchOptions, parse_batch
 from kafka_actors.spark.source.selection import AssignPartitions, SubscribePattern, SubscribeTopics
 from kafka_actors.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
-
-
-BASE = {"kafka.bootstrap.servers": "localhost:9092"}
-
-
-def parse(**options: str) -> BatchOptions:
-    """Keys with `__` for dots, as keyword arguments can't have them."""
-    return parse_batch({**BASE, **{key.replace("__", "."): value for key, value in options.items()}})
-
-
-def orders(**options: str) -> BatchOptions:
-    return parse(subscribe="orders", **options)
-
-
-def refusal(options: dict[str, str]) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        parse_batch(options)
-    assert "\n" not in str(caught.value)
-    return caught.value
 
 
 @pytest.mark.parametrize(

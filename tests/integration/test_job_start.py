@@ -224,35 +224,6 @@ def test_an_actor_of_a_detached_job_is_replaced_like_any_other(scene):
     scene.settle()
 
 
-def test_a_ray_that_was_started_for_jobs_ends_with_the_last_of_them(monkeypatch):
-    """Else to stop one job would be the sudden end of all others of its program."""
-    from kafka_actors.ray import cluster as ray_cluster
-
-    there, ends = [], []
-
-    def connect():
-        started = not there
-        there.append("ray")
-        return started
-
-    def shutdown():
-        there.clear()
-        ends.append("ended")
-
-    monkeypatch.setattr(ray_cluster, "connect_to_ray", connect)
-    monkeypatch.setattr(ray_cluster.ray, "shutdown", shutdown)
-    for _ in range(2):
-        first, second = ray_cluster.use_ray(), ray_cluster.use_ray()
-        first()
-        assert not ends
-        second()
-        assert ends == ["ended"]
-        ends.clear()
-    there.append("of the user's own")
-    ray_cluster.use_ray()()
-    assert not ends
-
-
 def test_a_job_that_two_threads_stop_is_taken_down_once():
     """One thread stops the job while another leaves its `with`: both see its end in the same moment."""
     from kafka_actors.base.io_thread import IoThread

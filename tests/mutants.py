@@ -37,8 +37,9 @@ PAGE_HEAD = """# Promises and what holds them
 README makes seven promises. Each guard of the product that keeps one has been taken out (a mutant), and the test beside it failed:
 `make mutants` does that again for all of them. The names are those of `tests/mutants.toml`, which says for each what is taken out and where.
 What needs real brokers, Ray or Spark is held by `tests/integration` too: kills, pauses and moves of workers, coordinators and brokers
-(`test_job_kills.py`, `test_job_freezes.py`, `test_consumer_faults.py`, `test_producer_faults.py`), recreated and truncated topics
-(`test_recreated_topics.py`), and the time that starts and stops take (`test_time_limits.py`, `test_job_stop.py`).
+(`tests/integration/test_job_kills.py`, `tests/integration/test_job_freezes.py`, `tests/integration/test_consumer_faults.py`,
+`tests/integration/test_producer_faults.py`), recreated and truncated topics (`tests/integration/test_recreated_topics.py`), and the time
+that starts and stops take (`tests/integration/test_time_limits.py`, `tests/integration/test_job_stop.py`).
 
 `python tests/mutants.py --page > docs/development/promises.md` makes this page.
 """
@@ -164,7 +165,7 @@ def page() -> str:
             "|---|---|",
         ]
         lines += [
-            f"| `{each.name}` | `{each.test.removeprefix('tests/')}` |"
+            f"| `{each.name}` | `{each.test.partition('::')[0]}` {each.test.partition('::')[2]} |"
             for each in listed()
             if each.promise == int(number)
         ]

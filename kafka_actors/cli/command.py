@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from kafka_actors.base.callables import described
 from kafka_actors.errors import ConfigError, JobFailed, KafkaActorsError, RemoteCauseError, UsageError
 from kafka_actors.ray.log_settings import quiet_lines
 
@@ -148,11 +149,7 @@ def _text(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if not isinstance(error, KafkaActorsError | RemoteCauseError):
-        text = str(error)
-        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        # Notes of an error in a constructor: the class, and where it is.
-        notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("raised ")]
-        return f"{said} ({', '.join(notes)})" if notes else said
+        return described(error)
     text = str(error) or type(error).__name__
     cause = error.__cause__
     if cause is None or str(cause) in text:

@@ -1,5 +1,6 @@
 """A pipeline run on Spark, as a stream and as a batch, from real topics to real topics and files."""
 
+import asyncio
 import json
 import os
 import sys
@@ -102,6 +103,32 @@ def test_parquet_of_a_stream_has_each_record_once_and_dead_letters_beside_it(pla
     assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(90) if n != 5}
     assert len(found) == 89
     assert [m.value for m in place.records(place.dead)] == [b"no"]
+
+
+def test_async_stages_run_in_the_source_and_behind_a_dataframe_stage(place):
+    place.fill(range(60))
+
+    class Lookup:
+        loop = None
+
+        async def __call__(self, batch):
+            self.loop = self.loop or asyncio.get_running_loop()
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is self.loop, "an object keeps its event loop"
+            if 7 in batch["id"].to_pylist():
+                raise ValueError("no 7")
+            return batch.set_column(0, "id", pc.add(batch["id"], 1000))
+
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA)
+        .map_batches(Lookup, schema=SCHEMA, on_error="skip")
+        .sql("select * from {this} where id >= 1030")
+        .map_batches(Lookup, schema=SCHEMA)
+        .on_error("fail", retries=0)
+    )
+    rows = pipeline.on_spark(place.spark, maxRecordsPerPartition=5).dataframe().collect()
+    assert sorted(row.id for row in rows) == [2000 + n for n in range(30, 60)]
 
 
 def test_a_stage_that_fails_ends_the_run_and_says_where(place, tmp_path):

@@ -101,6 +101,13 @@ def test_options_may_stand_in_tables_within_tables(render, tmp_path):
     assert (read["fetch_max_bytes"], read["fetch_min_bytes"], read["client_id"]) == (1_000_000, 5, "x")
 
 
+def test_options_of_a_pipeline_on_spark_have_none_that_only_a_job_has(render, tmp_path):
+    """`kafka-actors run` would refuse it by name."""
+    options = {"engine": "spark", "checkpoint": "s3://c", "spark_options": {"maxOffsetsPerTrigger": 5}}
+    read = options_of(render({"job": {"target": "orders:pipeline", "options": options}}), tmp_path)
+    assert read == {"job": "orders:pipeline", **options}
+
+
 @pytest.mark.parametrize(
     ("name", "configmap", "target"),
     [

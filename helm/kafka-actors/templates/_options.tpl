@@ -24,7 +24,9 @@
 {{- with .Values.job.name }}{{ $_ := set $options "name" . }}{{ end }}
 {{- with .Values.job.deadLetterTopic }}{{ $_ := set $options "dead_letter_topic" . }}{{ end }}
 {{- with .Values.job.until }}{{ $_ := set $options "until" . }}{{ end }}
+{{- if ne (get .Values.job.options "engine" | toString) "spark" }}
 {{- $_ := set $options "drain_timeout_ms" .Values.job.drainTimeoutMs }}
+{{- end }}
 {{- with .Values.kafka.bootstrapServers }}{{ $_ := set $options "bootstrap_servers" . }}{{ end }}
 {{- with .Values.kafka.groupId }}{{ $_ := set $options "group_id" . }}{{ end }}
 {{- with .Values.kafka.topics }}{{ $_ := set $options "topics" . }}{{ end }}

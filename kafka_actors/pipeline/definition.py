@@ -207,15 +207,18 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
 
     @property
     def title(self) -> str:
-        """Source and sink: `orders → scored`."""
+        """Source and sinks: `orders → scored, /data/scored`."""
         begin = self.source.what if self.source is not None else "…"
-        last = self.stages[-1] if self.stages and self.stages[-1].is_sink else None
-        end = getattr(last, "topic", None) or getattr(last, "path", None) or (last.name if last else "…")
-        return f"{begin} → {end}"
+        sinks = [stage for stage in self.stages if stage.is_sink]
+        ends = [getattr(s, "topic", None) or getattr(s, "path", None) or s.name for s in sinks]
+        return f"{begin} → {', '.join(ends) or '…'}"
 
     def __repr__(self) -> str:
-        begin = [] if self.source is None else [self.source.what]
-        return f"<Pipeline {' → '.join([*begin, *(stage.name for stage in self.stages)]) or 'of nothing'}>"
+        text, between = "" if self.source is None else self.source.what, " → "
+        for stage in self.stages:
+            text += f"{between if text else ''}{stage.name}"
+            between = ", " if stage.is_sink else " → "
+        return f"<Pipeline {text or 'of nothing'}>"
 
 
 def _check_policy(name: str, policy: Any) -> None:

@@ -37,19 +37,18 @@ class FailedRecord(NamedTuple):
     reason: str
 
 
-def once(failures: list[FailedRecord]) -> list[FailedRecord]:
-    """The first failure of each record, in the order of records: several rows of one record may fail."""
-    first: dict[int, FailedRecord] = {}
-    for failure in failures:
-        first.setdefault(failure.record, failure)
-    return [first[record] for record in sorted(first)]
-
-
 def of_policy(
     failures: Sequence[FailedRecord], policies: Mapping[str, OnError], policy: OnError
 ) -> list[FailedRecord]:
-    """Failures in stages with this policy; `policies` are by stage name."""
-    return [f for f in failures if policies[f.stage] == policy]
+    """The first failure of each record in stages with this policy, in the order of records; `policies` are by stage name.
+
+    Several rows of one record may fail, and a row in several sinks: a record that one stage skips may be another's dead letter.
+    """
+    first: dict[int, FailedRecord] = {}
+    for failure in failures:
+        if policies[failure.stage] == policy:
+            first.setdefault(failure.record, failure)
+    return [first[record] for record in sorted(first)]
 
 
 def events_of(
@@ -230,7 +229,7 @@ def stage_error(
 
 
 class StageOutput(NamedTuple):
-    """Result of a batch: rows, in order, and the records that failed, each once."""
+    """Result of a batch: rows, in order, and the records that failed, by stage; see `of_policy`."""
 
     rows: list[StageRows]
     failures: list[FailedRecord]
@@ -282,7 +281,7 @@ class FusedSteps:
             for part in rows:
                 output += yield from guard.calls(part, source, failures)
             rows = [made for made in output if made.batch.num_rows]
-        return StageOutput(rows, once(failures))
+        return StageOutput(rows, failures)
 
     def close(self) -> None:
         """Closes users' objects: all of them, even if one raises, which is logged."""

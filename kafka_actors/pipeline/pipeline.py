@@ -38,6 +38,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
                     .write_kafka("scored"))
         orders.on_ray(workers=8).run()
 
+    Sinks come last; each `write_…` after another adds one, which gets the same rows.
+
     A pipeline without a source is a fragment, to be joined to others: `orders = read | clean | write`.
 
     Schemas are pyarrow Schemas, DDL strings or msgspec Structs. Every stage takes `name=` (what errors call it) and

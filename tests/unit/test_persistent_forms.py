@@ -342,7 +342,7 @@ def letter(group: bytes, stage: bytes, reason: bytes) -> tuple[str, dict[str, An
 
 
 def test_a_dead_letter_of_a_job(producer: Sends) -> None:
-    outputs = Outputs(OutputsSpec(None, "dead"), ka.options.ConsumerConfig(group_id="scorer"))
+    outputs = Outputs(OutputsSpec((), "dead"), ka.options.ConsumerConfig(group_id="scorer"))
     outputs.open()
     outputs.dead_letter(RECORD, ValueError("no such country"))
     assert producer.sent == [letter(b"scorer", b"process", b"ValueError: no such country")]

@@ -50,7 +50,9 @@
 {{- if eq .mechanism "OAUTHBEARER" }}
 {{- with .tokenEndpointUrl }}{{ $_ := set $options "sasl_oauthbearer_token_endpoint_url" . }}{{ end }}
 {{- with .scope }}{{ $_ := set $options "sasl_oauthbearer_scope" . }}{{ end }}
+{{- with .tokenProvider }}{{ $_ := set $options "sasl_oauth_token_provider" . }}{{ end }}
 {{- end }}
+{{- with .identity }}{{ $_ := set $options "sasl_identity" . }}{{ end }}
 {{- end }}
 {{- end }}
 {{- if hasSuffix "SSL" .Values.kafka.securityProtocol }}

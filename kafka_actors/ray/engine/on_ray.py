@@ -39,7 +39,7 @@ _SOURCES = ("bootstrap_servers", "group_id")
 
 @timeouts_by_name
 class OnRay(BoundPipeline[RunningJob]):
-    """A job whose workers run all stages of a pipeline on each batch, and its sink.
+    """A job whose workers run all stages of a pipeline on each batch, and its sinks.
 
         run = orders.on_ray(workers=8).start()
         run.status(); run.wait(); run.stop()
@@ -69,8 +69,7 @@ class OnRay(BoundPipeline[RunningJob]):
             raise ConfigError(wrong[0], "is the pipeline's: say it there")
         # Options of this call override those of the source.
         merged = {**{n: v for n, v in source.options.items() if n not in options}, **more}
-        assert checked.sink is not None
-        if isinstance(checked.sink.stage, WriteParquet):
+        if any(isinstance(sink.step.stage, WriteParquet) for sink in checked.sinks):
             merged.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
         resources = resources_per_worker
         if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
@@ -127,7 +126,7 @@ class OnRay(BoundPipeline[RunningJob]):
         return self
 
     def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
-        """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
+        """Finishes what is in hand, flushes the sinks, commits, leaves the group. Safe to call twice."""
         if self._running is not None:
             self._live.end()
             self._running.stop(timeout=timeout, leave=leave)

@@ -40,7 +40,7 @@ from .runs import BatchRun, QueryProgress, SparkRun, SparkStatus, StreamRun
 
 class OnSpark(BoundPipeline[SparkRun]):
     """Runs a pipeline in a Spark session: stages before the first DataFrame stage run in the data source's own Python
-    worker, before rows enter the JVM; the sink runs in Spark's tasks.
+    worker, before rows enter the JVM; the sinks run in Spark's tasks, all of them in one write.
 
         run = orders.on_spark(spark, checkpoint="…", trigger="availableNow").start()
         run.status(); run.wait(); run.stop()
@@ -97,8 +97,8 @@ class OnSpark(BoundPipeline[SparkRun]):
                 "output_mode",
                 f"is {output_mode!r}: accepts 'append' and 'complete'; Spark allows 'update' to no Python sink",
             )
-        if checked.sink is not None:
-            check_ordered(checked.sink.stage, options, ordered)
+        for sink in checked.sinks:
+            check_ordered(sink.step.stage, options, ordered)
         super().__init__(pipeline, progress)
         self._meter = RateMeter()
         self._source: ReadKafka = pipeline.source
@@ -177,7 +177,7 @@ class OnSpark(BoundPipeline[SparkRun]):
     # ------------------------------------------------------------ as a DataFrame
 
     def dataframe(self, *, streaming: bool | None = None, kafka: bool = False) -> Any:
-        """The rows as a DataFrame, the sink left out; None: a stream where there is a checkpoint. `kafka`: with the
+        """The rows as a DataFrame, the sinks left out; None: a stream where there is a checkpoint. `kafka`: with the
         column `_kafka`.
 
         Where a stage has on_error="dead_letter" there is a column `_error`: failed records are rows in which only it

@@ -42,7 +42,8 @@ def of_coordinator():
 def of_bounded():
     event = asyncio.Event()
     return SimpleNamespace(
-        wait=lambda: bounded(event.wait(), LONG_S), wake=lambda: asyncio.sleep(0, event.set())
+        wait=lambda: bounded(event.wait(), LONG_S, "the event", "nothing"),
+        wake=lambda: asyncio.sleep(0, event.set()),
     )
 
 

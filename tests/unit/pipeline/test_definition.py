@@ -44,6 +44,15 @@ def test_repr_is_one_line_and_holds_no_secrets():
     assert repr(ka.Pipeline()) == "<Pipeline of nothing>"
 
 
+def test_several_sinks_are_named_side_by_side():
+    pipeline = JSON.write_kafka("scored").write_parquet("/data").with_key("id").write_kafka("by-id")
+    assert repr(pipeline) == (
+        "<Pipeline orders → decode_json → write_kafka(scored), write_parquet, with_key(id) → write_kafka(by-id)>"
+    )
+    assert pipeline.title == "orders → scored, /data, by-id"
+    assert (JSON.title, JSON.write(double).title) == ("orders → …", "orders → write(double)")
+
+
 def test_it_is_picklable():
     pipeline = (
         JSON.filter((pc.field("amount") > 0) & pc.field("_kafka", "offset").is_valid())

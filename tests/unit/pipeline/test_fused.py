@@ -11,7 +11,7 @@ from kafka_actors.base.bisect import MAX_FAILED_CALLS
 from kafka_actors.base.tasks import carried_out_async
 from kafka_actors.errors import ProcessError, StageError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import FusedSteps
+from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, of_policy
 
 SCHEMA = "id BIGINT"
 JSON = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").decode_json(SCHEMA)
@@ -158,7 +158,8 @@ def test_a_record_fails_once_however_many_of_its_rows_do():
         Failing(2), schema=SCHEMA, on_error="skip"
     )
     outcome = FusedSteps(pipeline.check().steps).run(source(4))
-    assert [f.record for f in outcome.failures] == [2]
+    skipped = of_policy(outcome.failures, {"map_batches(Failing)": "skip"}, "skip")
+    assert [f.record for f in skipped] == [2]
     assert ids(outcome) == [0, 0, 1, 1, 3, 3]
 
 
@@ -213,3 +214,10 @@ def test_a_cancellation_within_an_async_function_is_an_error_of_its_call():
     output = awaited(*JSON.map_batches(cancelled, schema=SCHEMA, on_error="skip").check().steps)
     assert ids(output) == [0, 1, 3]
     assert [(f.record, f.reason) for f in output.failures] == [(2, "CancelledError: CancelledError")]
+
+
+def test_a_record_that_one_stage_skips_is_still_the_dead_letter_of_another():
+    failures = [FailedRecord(5, "a", "x"), FailedRecord(2, "b", "y"), FailedRecord(5, "b", "z")]
+    policies = {"a": "skip", "b": "dead_letter"}
+    assert of_policy(failures, policies, "skip") == failures[:1]
+    assert of_policy(failures, policies, "dead_letter") == failures[1:]

@@ -196,6 +196,39 @@ def test_a_flush_that_fails_names_the_sink():
         made.flush()
 
 
+def test_each_of_two_sinks_has_its_columns_policy_and_retries():
+    seen, offsets = [], []
+
+    def refuse(batch):
+        if 3 in batch["id"].to_pylist():
+            raise OSError("no room")
+        seen.extend(batch["id"].to_pylist())
+
+    events = []
+    pipeline = (
+        JSON.write(refuse, on_error="skip")
+        .write(lambda batch: offsets.extend(batch["_kafka"].field("offset").to_pylist()), kafka=True)
+        .on_error("fail", retries=0)
+    )
+    process(pipeline, events)(SOURCE)
+    assert seen == [0, 1, 2, 4, 5]
+    assert offsets == [100, 101, 102, 103, 104, 105]
+    assert [(type(event), event.first_offset) for event in events] == [(RecordsSkipped, 103)]
+
+
+@pytest.mark.parametrize("full", ["first", "second"])
+def test_both_of_two_sinks_are_flushed_and_the_one_that_fails_is_named(full):
+    pipeline = JSON
+    for name in ("first", "second"):
+        where = {"where": "full" if name == full else "here"}
+        pipeline = pipeline.write(Sink, fn_constructor_kwargs=where, name=name)
+    made = process(pipeline)
+    made(SOURCE)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=rf"^{full}: OSError: disk full"):
+            made.flush()
+
+
 @pytest.mark.parametrize(
     ("pipeline", "keys", "values"),
     [
@@ -268,6 +301,9 @@ def test_on_ray_makes_a_job_with_the_options_of_the_source_and_its_own():
     assert (config.group_id, config.bootstrap_servers) == ("g", ["b:9092"])
     assert (config.fetch_max_wait_ms, config.session_timeout_ms, config.batch_rows) == (50, 6000, 10)
     assert config.auto_commit_interval_ms == 10_000, "a file of each partition at each commit"
+    assert pipeline.write(print).on_ray().job.config.auto_commit_interval_ms == 10_000, (
+        "whichever sink is the last"
+    )
     assert (run.job.workers, run.job.until, run.job.resources) == (3, "latest", {"num_gpus": 0.75})
     assert repr(run).endswith("3 workers, not started>")
     assert "in each worker" in run._repr_html_()

@@ -69,7 +69,7 @@ class PipelineFunction:
         self._put_out(batch, *await carried_out_async(self._stages.calls(batch)))
 
     def _put_out(self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]) -> None:
-        """Writes the rows of a batch to the sink, and takes out the records that failed. Nothing in it is awaited: it holds
+        """Writes the rows of a batch to the sinks, and takes out the records that failed. Nothing in it is awaited: it holds
         a lock for which a flush in another thread may wait."""
         with self._lock:  # a flush comes before the whole batch, or after it
             for part in rows:

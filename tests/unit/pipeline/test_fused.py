@@ -163,6 +163,13 @@ def test_a_record_fails_once_however_many_of_its_rows_do():
     assert ids(outcome) == [0, 0, 1, 1, 3, 3]
 
 
+def test_a_record_that_one_stage_skips_is_still_the_dead_letter_of_another():
+    failures = [FailedRecord(5, "a", "x"), FailedRecord(2, "b", "y"), FailedRecord(5, "b", "z")]
+    policies = {"a": "skip", "b": "dead_letter"}
+    assert of_policy(failures, policies, "skip") == failures[:1]
+    assert of_policy(failures, policies, "dead_letter") == failures[1:]
+
+
 def awaited(*stages):
     """Runs async stages in a loop, and closes them."""
 
@@ -214,10 +221,3 @@ def test_a_cancellation_within_an_async_function_is_an_error_of_its_call():
     output = awaited(*JSON.map_batches(cancelled, schema=SCHEMA, on_error="skip").check().steps)
     assert ids(output) == [0, 1, 3]
     assert [(f.record, f.reason) for f in output.failures] == [(2, "CancelledError: CancelledError")]
-
-
-def test_a_record_that_one_stage_skips_is_still_the_dead_letter_of_another():
-    failures = [FailedRecord(5, "a", "x"), FailedRecord(2, "b", "y"), FailedRecord(5, "b", "z")]
-    policies = {"a": "skip", "b": "dead_letter"}
-    assert of_policy(failures, policies, "skip") == failures[:1]
-    assert of_policy(failures, policies, "dead_letter") == failures[1:]

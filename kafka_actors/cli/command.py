@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,7 +20,17 @@ from kafka_actors.ray.log_settings import quiet_lines
 
 from .output import Output
 
-__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "LoadError", "command", "describe", "exit_code", "needs"]
+__all__ = [
+    "EXIT_DONE",
+    "EXIT_FAILED",
+    "EXIT_USAGE",
+    "LoadError",
+    "command",
+    "describe",
+    "exit_code",
+    "needs",
+    "terminable",
+]
 
 LEVELS = ["debug", "info", "warning", "error"]
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -98,6 +109,16 @@ def _quiet_ray(log_level: str) -> None:
         quiet_lines()
     # Ray's warning about a setting of its next versions; it concerns tasks without GPUs that use GPUs.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Context manager in which SIGTERM raises `KeyboardInterrupt`, as Ctrl-C does: `timeout` and containers end programs so."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 # ------------------------------------------------------------ errors

@@ -278,7 +278,10 @@ def explain(pipeline: Definition, engine: str) -> str:
     before: Place | None = None
     for number, (step, place) in enumerate(placed(checked, engine), 1):
         if place != before:
-            lines.append(f"  {_TEXTS[place]}:")
+            overlap = (
+                "; batches of different partitions overlap" if engine == RAY and pipeline.is_async else ""
+            )
+            lines.append(f"  {_TEXTS[place]}{overlap}:")
             before = place
         lines += _step(number, step)
     if checked.sinks:
@@ -300,7 +303,8 @@ def explain(pipeline: Definition, engine: str) -> str:
 
 def _step(number: int, step: CheckedStage) -> list[str]:
     gpus = getattr(step.stage, "num_gpus", 0)
-    more = f", num_gpus {gpus:g} in each worker" if gpus else ""
+    more = ", async" if getattr(step.stage, "is_async", False) else ""
+    more += f", num_gpus {gpus:g} in each worker" if gpus else ""
     return [f"  {number:>3} {step.stage.name}{_policy(step)}{more}", f"      {_columns(step.behind)}"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -48,7 +48,7 @@ class OnRay(BoundPipeline[RunningJob]):
     stderr, or in a notebook's cell; None shows it where there is a terminal or a notebook.
     """
 
-    _engine = "ray"
+    engine = "ray"
 
     def __init__(
         self,
@@ -76,6 +76,8 @@ class OnRay(BoundPipeline[RunningJob]):
             resources = {"num_gpus": checked.num_gpus, **(resources or {})}
         group_id = merged.pop("group_id")
         super().__init__(pipeline, progress)
+        self._arguments = {"workers": workers, "resources_per_worker": resources_per_worker, **options}
+        self._config = more
         self.job = Job(
             topics=source.topics,
             pattern=source.pattern,
@@ -89,11 +91,36 @@ class OnRay(BoundPipeline[RunningJob]):
             **options,
         )
 
+    def changed(
+        self,
+        options: Mapping[str, Any],
+        *,
+        topics: Iterable[str] | None = None,
+        pattern: str | None = None,
+        resources_per_worker: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> OnRay:
+        """A copy that has not started, with other values for what is given, as `Job.changed` makes one: `options` are those
+        of `JobConfig`, underscored, and hold for sink and dead letters where these use the source's connection.
+
+        Raises `ConfigError` as making it does.
+        """
+        pipeline = self.pipeline.reading(options, topics=topics, pattern=pattern)
+        kept = {name: value for name, value in self._arguments.items() if name not in options}
+        if resources_per_worker is not None:
+            kept["resources_per_worker"] = {**(kept["resources_per_worker"] or {}), **resources_per_worker}
+        config = {name: value for name, value in self._config.items() if name not in options}
+        return OnRay(pipeline, config=config, progress=False, **{**kept, **arguments})
+
+    def check_travels(self) -> None:
+        """Checks that users' code can be sent to the workers. Raises `ConfigError`, naming stage and variable."""
+        if (dumps := _dumps()) is not None:
+            check_travels(self.pipeline.check("ray"), dumps)
+
     def start(self) -> Self:
         """Starts and returns when all workers are ready. Raises as `Job.start`."""
         self._check_new()
-        if (dumps := _dumps()) is not None:
-            check_travels(self.pipeline.check("ray"), dumps)
+        self.check_travels()
         self._running = self.job.start(each=self._live.starting(self._reading))
         self._live.start()
         return self
@@ -123,7 +150,8 @@ class OnRay(BoundPipeline[RunningJob]):
             finally:
                 self._live.last()
 
-    def _read(self) -> RunProgress:
+    def progress(self) -> RunProgress:
+        """The run's progress now."""
         return self._reading(self.status())
 
     def _reading(self, status: JobStatus) -> RunProgress:

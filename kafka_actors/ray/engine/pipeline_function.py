@@ -8,9 +8,11 @@ from typing import ClassVar
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.base.tasks import carried_out_async
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, events_of, of_policy
+from kafka_actors.pipeline.rows import StageRows
 from kafka_actors.pipeline.source import producer_config
 from kafka_actors.sinks import DeadLetters, close_all
 from kafka_actors.sinks.sink import flush_all
@@ -24,13 +26,16 @@ class PipelinePlan(msgspec.Struct, frozen=True):
     group_id: str
 
 
-def function_of(plan: PipelinePlan) -> type[PipelineFunction]:
-    """Makes a class whose constructor has no arguments, as `Job(process=…)` wants it."""
+def function_of(plan: PipelinePlan) -> type[PipelineFunction | AsyncPipelineFunction]:
+    """Makes a class whose constructor has no arguments, as `Job(process=…)` wants it; an async one for async stages."""
 
     class Bound(PipelineFunction):
         bound = plan
 
-    return Bound
+    class AsyncBound(AsyncPipelineFunction):
+        bound = Bound
+
+    return AsyncBound if plan.pipeline.is_async else Bound
 
 
 class PipelineFunction:
@@ -58,7 +63,15 @@ class PipelineFunction:
 
     def __call__(self, batch: pa.RecordBatch) -> None:
         """Processes one batch. Raises `StageError`, and what keeps a dead letter from being sent."""
-        rows, failures = self._stages.run(batch)
+        self._put_out(batch, *self._stages.run(batch))
+
+    async def call_async(self, batch: pa.RecordBatch) -> None:
+        """Processes one batch, in whose async stages batches of other partitions may go on. Raises as `__call__`."""
+        self._put_out(batch, *await carried_out_async(self._stages.calls(batch)))
+
+    def _put_out(self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]) -> None:
+        """Writes the rows of a batch to the sinks, and takes out the records that failed. Nothing in it is awaited: it holds
+        a lock for which a flush in another thread may wait."""
         with self._lock:  # a flush comes before the whole batch, or after it
             for part in rows:
                 self._unflushed = True
@@ -94,3 +107,25 @@ class PipelineFunction:
     def close(self) -> None:
         self._stages.close()
         close_all(self._sinks, self._dead)
+
+    async def close_async(self) -> None:
+        await carried_out_async(self._stages.closing())
+        close_all(self._sinks, self._dead)
+
+
+class AsyncPipelineFunction:
+    """Runs a `PipelineFunction` with async stages as the async function of a job: calls of different partitions overlap."""
+
+    bound: ClassVar[type[PipelineFunction]]
+
+    def __init__(self, events: EventSink = log_event) -> None:
+        self._function = self.bound(events)
+
+    async def __call__(self, batch: pa.RecordBatch) -> None:
+        await self._function.call_async(batch)
+
+    def flush(self) -> None:
+        self._function.flush()
+
+    async def close(self) -> None:
+        await self._function.close_async()

@@ -149,6 +149,20 @@ def test_what_ray_needs_besides(make, said):
         make().check("ray")
 
 
+async def looked_up(batch):
+    return batch
+
+
+def test_explain_names_async_stages_and_what_overlaps():
+    pipeline = JSON.map_batches(looked_up, schema="id BIGINT", on_error="skip").write(print)
+    ray, spark = pipeline.explain("ray"), pipeline.explain("spark")
+    assert "one batch of one partition after another; batches of different partitions overlap:" in ray
+    assert "    2 map_batches(looked_up)  on_error skip, async\n" in ray
+    assert ", async\n" in spark
+    assert "overlap" not in spark
+    assert "overlap" not in JSON.write(print).explain("ray")
+
+
 def test_explain_says_what_runs_where():
     pipeline = (
         JSON.filter(pc.field("amount") > 0, on_error="skip")

@@ -1,10 +1,12 @@
 """What a worker runs: stages, then the sink and the dead letters; all of it safe when `flush` has returned."""
 
+import asyncio
 import pickle
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from fakes.loop import turns_until
 from fakes.records import records
 
 import kafka_actors as ka
@@ -108,6 +110,53 @@ def test_a_sink_has_its_policy_too():
     assert [keys for keys, _, _ in Letters.made.seen] == [[b"k3"]]
     with pytest.raises(StageError, match=r"stage write\(refuse\) failed on orders-3 offsets 100-105"):
         process(JSON.write(refuse).on_error("fail", retries=0))(SOURCE)
+
+
+def test_calls_of_an_async_pipeline_overlap_and_each_has_its_own_rows():
+    begun, seen, order = [], [], []
+
+    class Lookup:
+        async def __call__(self, batch):
+            begun.append(batch["id"].to_pylist())
+            await turns_until(lambda: len(begun) >= 2)
+            return failing(1)(batch)
+
+        async def close(self):
+            order.append("closed")
+
+    pipeline = (
+        JSON.map_batches(Lookup, schema="id BIGINT, country STRING", name="look", on_error="dead_letter")
+        .filter(pc.field("id") != 5)
+        .write(lambda batch: seen.extend(batch["id"].to_pylist()))
+        .on_error("fail", retries=0)
+        .dead_letters("dead")
+    )
+    events = []
+
+    async def both():
+        made = process(pipeline, events)
+        await asyncio.gather(made(SOURCE.slice(0, 3)), made(SOURCE.slice(3)))
+        made.flush()
+        await made.close()
+
+    asyncio.run(both())
+    assert begun[:2] == [[0, 1, 2], [3, 4, 5]], "the second call began while the first was under way"
+    assert sorted(seen) == [0, 2, 3, 4]
+    assert Letters.made.seen[0] == ([b"k1"], ["look"], ["ValueError: no good: [1]"])
+    assert Letters.made.seen[1:] == ["flush", "close"]
+    assert [type(event) for event in events] == [RecordsDeadLettered]
+    assert order == ["closed"]
+
+
+def test_an_async_pipeline_is_an_async_job_whose_failure_names_the_stage():
+    async def no(batch):
+        raise ValueError("no")
+
+    pipeline = JSON.map_batches(no, schema="id BIGINT").write(print).on_error("fail", retries=0)
+    assert pipeline.on_ray().job.plan().spec.is_async
+    assert not JSON.write(print).on_ray().job.plan().spec.is_async
+    with pytest.raises(StageError, match=r"stage map_batches\(no\) failed on orders-3 offsets 100-105"):
+        asyncio.run(process(pipeline)(SOURCE))
 
 
 class Sink:

@@ -147,6 +147,51 @@ def test_a_file_says_what_to_run_and_how_and_the_environment_wins(
     assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
 
 
+PIPELINE = """
+import os
+
+import kafka_actors as ka
+
+
+def double(batch):
+    return batch
+
+
+orders = (
+    ka.Pipeline.read_kafka("not-there", group_id="of-the-file", bootstrap_servers="nobody:9092", start_timeout_s=600)
+    .raw()
+    .map_batches(double, schema="key BINARY, value BINARY")
+    .write_kafka(OUT, format="columns")
+)
+
+
+def bound():
+    return orders.on_ray(workers=1, name=f"of-{GROUP}")
+"""
+
+
+def test_a_pipeline_runs_as_a_job_does_and_its_sink_follows_the_options(
+    shell, kafka_cluster, kafka_topic, topic, group_id, tmp_path
+):
+    """The definition names another cluster, topic and group."""
+    out = kafka_topic(1, cluster=kafka_cluster)
+    (tmp_path / "pipe.py").write_text(PIPELINE.replace("OUT", repr(out)).replace("GROUP", repr(group_id)))
+    (tmp_path / "job.toml").write_text(f'job = "pipe.py:orders"\ntopics = ["{topic}"]\nuntil = "latest"')
+    shell.environment["KAFKA_ACTORS_GROUP_ID"] = group_id
+    servers = ("-b", kafka_cluster.bootstrap_servers)
+    code, shown, err = shell.run("-c", "job.toml", *servers, "--workers", "2", named=False)
+    assert (code, err) == (0, "")
+    assert "  2 workers  " in shown
+    assert shown.splitlines()[-1].startswith("done: 12,000 records in ")
+    assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
+    assert kafka_cluster.end_offsets(out) == {(out, 0): 12_000}
+    process = shell.start("-c", "job.toml", "pipe.py:bound", *servers, named=False)
+    found, err = process.communicate(timeout=slow_s(150))
+    assert (process.returncode, err) == (0, "")
+    assert "  1 worker  " in found
+    assert found.splitlines()[-1].startswith("done: 0 records in ")
+
+
 def test_a_json_log_has_an_object_a_line_and_progress_in_it(shell):
     code, out, err = shell.run("--until", "latest", "--log-format", "json", "--log-level", "info")
     assert code == 0

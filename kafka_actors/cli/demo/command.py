@@ -31,9 +31,7 @@ SMALL = {"worker_buffer_bytes": 16 * MIB, "max_partition_fetch_bytes": 64 * KIB}
 
 
 @click.command()
-@click.option(
-    "--kafka", metavar="HOST:PORT", help="A real plaintext cluster, in place of embedded brokers."
-)
+@click.option("--kafka", metavar="HOST:PORT", help="A real plaintext cluster, in place of embedded brokers.")
 @click.option(
     "--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster, in place of a local one for the demo."
 )

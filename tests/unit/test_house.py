@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
     "files": 429,
-    "modules without a test file": 59,
+    "modules without a test file": 58,
     "numbered tests": 0,
     "short files": 27,
 }

@@ -186,6 +186,10 @@ NOT_IN_JAVA = frozenset(
         "prometheus",
         "topics",
         "until",
+        "checkpoint",
+        "engine",
+        "spark_options",
+        "trigger",
         "workers",
     }
 )

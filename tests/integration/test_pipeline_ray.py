@@ -1,5 +1,6 @@
 """A pipeline on Ray, from real topics to real topics and files: nothing missing, whatever fails."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -170,6 +171,57 @@ def test_skip_and_dead_letter_take_out_the_records_at_fault_and_no_other(place):
         assert headers["kafka_actors.error.stage"] == (b"decode_json" if n in bad else b"score")
     assert dict(dead[50].headers)["kafka_actors.error.reason"] == b"ValueError: no good: [50]"
     assert dict(dead[7].headers)["kafka_actors.error.reason"] == b"the value is empty"
+    assert place.settled()
+
+
+def test_calls_of_an_async_stage_overlap_over_partitions_and_those_of_one_come_in_order(place, tmp_path):
+    """No call ends before two partitions have one under way."""
+    place.fill(300)
+    began, written = tmp_path / "began", tmp_path / "written"
+
+    class Lookup:
+        def __init__(self):
+            self.under_way = set()
+            self.two = asyncio.Event()
+
+        async def __call__(self, batch):
+            partition = batch["id"][0].as_py() % PARTITIONS
+            assert partition not in self.under_way
+            self.under_way.add(partition)
+            with began.open("a") as file:
+                file.write(f"{len(self.under_way)}\n")
+            if len(self.under_way) > 1:
+                self.two.set()
+            await self.two.wait()
+            self.under_way.remove(partition)
+            return failing(51)(batch)
+
+        async def close(self):
+            with began.open("a") as file:
+                file.write(f"closed with {len(self.under_way)}\n")
+
+    def write(batch):
+        with written.open("a") as file:
+            file.writelines(f"{n}\n" for n in batch["id"].to_pylist())
+
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA)
+        .map_batches(Lookup, schema=SCHEMA, on_error="dead_letter")
+        .filter(pc.field("id") != 52)
+        .write(write)
+        .on_error("fail", retries=0)
+        .dead_letters(place.dead)
+    )
+    pipeline.on_ray(workers=1, until="latest", batch_rows=20).run()
+    *calls, last = began.read_text().splitlines()
+    assert {"2", "3"} & set(calls)
+    assert last == "closed with 0"
+    ids = [int(line) for line in written.read_text().splitlines()]
+    for partition in range(PARTITIONS):
+        expected = [n for n in range(partition, 300, PARTITIONS) if n not in (51, 52)]
+        assert [n for n in ids if n % PARTITIONS == partition] == expected
+    assert [m.value for m in place.records(place.dead)] == [order(51)]
     assert place.settled()
 
 

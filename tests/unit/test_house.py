@@ -22,7 +22,7 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 429,
+    "files": 454,
     "modules without a test file": 59,
     "numbered tests": 0,
     "short files": 27,

@@ -5,6 +5,7 @@ VENV   ?= .venv
 KAFKA  ?=
 BENCH  ?=
 FUZZ   ?=
+MUTANT ?=
 # With LOCKED=1 an environment is made of the versions in requirements-dev.lock, on which the suite passed.
 LOCKED ?=
 # With RELEASE=1, make dist refuses what nobody has filled in yet.
@@ -26,7 +27,7 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 GROUPS := -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz mutants docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -95,6 +96,9 @@ java-answers: $(VENV)/.installed-dev  ## what Kafka's own classes say to the tes
 docs: $(VENV)/.installed-docs  ## the documentation as a site, in build/docs; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "open build/docs/index.html; or, for its search: $(BIN)/python -m http.server --directory build/docs"
+
+mutants: $(VENV)/.installed-dev  ## takes guards out one at a time: each has to make its test fail; MUTANT="name …" for some
+	$(BIN)/python tests/mutants.py $(MUTANT)
 
 docs-options: $(VENV)/.installed-dev  ## docs/reference/options.md anew, from the declarations
 	$(BIN)/kafka-actors config options --output markdown > docs/reference/options.md

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-__all__ = ["DroppedResults", "Misfit", "async_method", "constructed", "is_async", "misfit", "unpicklable"]
+__all__ = [
+    "DroppedResults",
+    "Misfit",
+    "async_method",
+    "constructed",
+    "described",
+    "is_async",
+    "misfit",
+    "unpicklable",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +110,14 @@ def _place(target: type, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
     return f" ({os.path.basename(code.co_filename)}, line {lines[-1] if lines else code.co_firstlineno})"
+
+
+def described(error: BaseException) -> str:
+    """An error of users' code in one line: its type and text, and by which constructor or sink it was raised, if a note says."""
+    text = str(error)
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("raised ")]
+    return f"{said} ({', '.join(notes)})" if notes else said
 
 
 # ---------------------------------------------------------------- whether it can be sent to other processes

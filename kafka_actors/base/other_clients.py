@@ -11,7 +11,10 @@ from typing import Any, Never
 __all__ = ["ADMIN", "CONSUMER", "PRODUCER", "not_an_iterator", "says_ours"]
 
 _READING = "poll_batch() returns an Arrow batch, and a loop over the consumer gives single messages"
-_TRANSACTIONS = "transactions are not supported yet; without them each record is written exactly once (enable_idempotence)"
+_TRANSACTIONS = (
+    "transactions are not supported yet; enable_idempotence, the default, keeps retries of one producer from writing a record "
+    "twice or out of order, and a program that sends its records again writes them again"
+)
 _ADMIN = "Admin has it"
 
 CONSUMER: Mapping[str, str] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 _OURS = {"s3a": "s3", "s3n": "s3"}
@@ -25,6 +26,18 @@ def wrong_path(path: Any) -> str | None:
     if scheme in _OURS:
         return f"is {path!r}, by Hadoop's name of the file system: write {_OURS[scheme]}://, on every engine"
     return f"is {path!r}: the URIs that are known begin with {', '.join(f'{known}://' for known in SCHEMES)}"
+
+
+def absolute_path(path: str) -> str:
+    """A path that is valid in every process: a relative one is resolved in this process's working directory."""
+    return path if "://" in path else os.path.abspath(path)
+
+
+def directory_of(path: str) -> str:
+    """The directory that a path or URI names, one text for one directory: for comparisons."""
+    if path.lower().startswith("file://"):
+        path = unquote(urlsplit(path).path)
+    return absolute_path(path).rstrip("/")
 
 
 def sync(path: str | os.PathLike[str]) -> None:

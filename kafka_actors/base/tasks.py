@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import inspect
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Broadcast", "OwnedTasks", "woken"]
+__all__ = ["Broadcast", "OwnedTasks", "carried_out_async", "this_task_is_cancelled", "woken"]
 
 R = TypeVar("R")
 
@@ -39,6 +40,37 @@ class OwnedTasks:
         """Cancels all tasks and waits until they have ended."""
         self.cancel()
         await asyncio.gather(*self._tasks - {asyncio.current_task()}, return_exceptions=True)
+
+
+def this_task_is_cancelled() -> bool:
+    """Whether the current task itself is cancelled. A `CancelledError` that comes from within a user's function, and not from
+    that, is an error like others."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def carried_out_async(calls: Generator[Callable[[], Any] | float, Any, R]) -> R:
+    """Carries out what a generator yields: calls, whose results are awaited if they can be, and waits in seconds. After a call
+    it is sent the result, or the error. Returns the generator's result, and raises its errors; a cancellation passes."""
+    answer: Any = None
+    try:
+        while True:
+            step = calls.send(answer)
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+                answer = None
+                continue
+            try:
+                answer = step()
+                if inspect.isawaitable(answer):
+                    answer = await answer
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
+                if this_task_is_cancelled():
+                    raise
+                answer = error
+    except StopIteration as end:
+        result: R = end.value
+        return result
 
 
 async def woken(event: asyncio.Event, limit_s: float | None) -> None:

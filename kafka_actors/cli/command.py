@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -13,12 +14,23 @@ from typing import Any
 
 import click
 
+from kafka_actors.base.callables import described
 from kafka_actors.errors import ConfigError, JobFailed, KafkaActorsError, RemoteCauseError, UsageError
 from kafka_actors.ray.log_settings import quiet_lines
 
 from .output import Output
 
-__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_USAGE", "LoadError", "command", "describe", "exit_code", "needs"]
+__all__ = [
+    "EXIT_DONE",
+    "EXIT_FAILED",
+    "EXIT_USAGE",
+    "LoadError",
+    "command",
+    "describe",
+    "exit_code",
+    "needs",
+    "terminable",
+]
 
 LEVELS = ["debug", "info", "warning", "error"]
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -99,6 +111,16 @@ def _quiet_ray(log_level: str) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Context manager in which SIGTERM raises `KeyboardInterrupt`, as Ctrl-C does: `timeout` and containers end programs so."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 # ------------------------------------------------------------ errors
 
 
@@ -127,11 +149,7 @@ def _text(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if not isinstance(error, KafkaActorsError | RemoteCauseError):
-        text = str(error)
-        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        # Notes of an error in a constructor: the class, and where it is.
-        notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("raised ")]
-        return f"{said} ({', '.join(notes)})" if notes else said
+        return described(error)
     text = str(error) or type(error).__name__
     cause = error.__cause__
     if cause is None or str(cause) in text:

@@ -14,7 +14,8 @@ from kafka_actors.config.security import SECRETS
 from kafka_actors.options import JobConfig
 
 from .command import EXIT_DONE, command
-from .job_options import OF_RUN, changed, job_options, job_settings, target_of, written_workers
+from .job_options import OF_RUN, changed, job_options, job_settings, loaded, target_of, written_workers
+from .load_target import LoadedTarget
 from .option_sources import OptionSource, OptionValues
 from .output import Output, note, slow_notice
 from .reference import SECTIONS, markdown, options
@@ -74,16 +75,20 @@ def show_config(
 
 
 def _values(settings: OptionValues, target: str | None) -> dict[str, Any]:
-    """Values of the options of `run`, then of those of `JobConfig`; checked together as at a start."""
+    """Values of the options of `run`, then of those of `JobConfig`; checked together as at a start. Of a pipeline on Spark those
+    that have a meaning there."""
+    of_run = {name: settings.options.get(name) for name in OF_RUN}
     if target is None:
         with settings.named():
             built = build(JobConfig, {k: v for k, v in settings.options.items() if k not in OF_RUN})
-        of_run = {name: settings.options.get(name) for name in OF_RUN}
+    elif (found := loaded(target, settings)).engine == "spark":
+        return _values_on_spark(settings, found)
     else:
-        job = changed(target, settings)
+        job = changed(found, settings)
         built = job.config
-        of_run = {name: settings.options.get(name) for name in OF_RUN} | {
+        of_run |= {
             "job": target,
+            "engine": found.engine,
             "topics": job.topics,
             "pattern": job.pattern,
             "workers": written_workers(job.workers),
@@ -94,6 +99,23 @@ def _values(settings: OptionValues, target: str | None) -> dict[str, Any]:
             "status": job.status_address,
         }
     return {**of_run, **{name: getattr(built, name) for name in JobConfig.__struct_fields__}}
+
+
+def _values_on_spark(settings: OptionValues, target: LoadedTarget) -> dict[str, Any]:
+    from .run_on_spark import bound_to_spark, refused_on_spark
+
+    with settings.named():
+        pipeline = bound_to_spark(target, settings).pipeline
+    assert pipeline.source is not None  # the check of a pipeline requires one
+    of_run = {name: settings.options.get(name) for name in OF_RUN} | {
+        "job": target.name,
+        "engine": target.engine,
+        "topics": pipeline.source.topics,
+        "pattern": pipeline.source.pattern,
+    }
+    built = build(JobConfig, pipeline.source.options)
+    values = {**of_run, **{name: getattr(built, name) for name in JobConfig.__struct_fields__}}
+    return {name: value for name, value in values.items() if name not in refused_on_spark()}
 
 
 def rows(settings: OptionValues, target: str | None, values: dict[str, Any]) -> list[ConfigRow]:

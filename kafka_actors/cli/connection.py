@@ -1,4 +1,4 @@
-"""Frame of the commands that ask a cluster: options of the connection, the admin client, and the form of the answer."""
+"""Frame of the commands that talk to a cluster: options of the connection, and for most an admin client and the form of its answer."""
 
 from __future__ import annotations
 
@@ -31,60 +31,78 @@ from .results import form_option
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin
 
-__all__ = ["admin_command"]
+__all__ = ["admin_command", "client_command"]
 
-Body = Callable[..., Coroutine[Any, Any, int]]
+AdminBody = Callable[..., Coroutine[Any, Any, int]]
+ClientBody = Callable[..., int]
 
 
-def admin_command(function: Body) -> Callable[..., None]:
+def client_command(kind: type[ClientConfig], *declared: str) -> Callable[[ClientBody], Callable[..., None]]:
+    """Makes a function `(output, settings, **options) -> exit code` the body of a click command with the options of a
+    connection. `settings`: the options of a client, declared by `kind`, from the flags, the environment and the file.
+
+    `declared`: names of the command's own flags that set an option of `kind`; the function doesn't get them.
+    """
+
+    def decorate(function: ClientBody) -> Callable[..., None]:
+        @click.option(
+            "-b",
+            "--bootstrap-servers",
+            "--bootstrap-server",
+            metavar="HOST:PORT,…",
+            cls=DeclaredOption,
+            kind=ClientConfig,
+            more="  [default: localhost:9092]",
+        )
+        @click.option(
+            "--command-config",
+            metavar="FILE",
+            envvar="KAFKA_ACTORS_COMMAND_CONFIG",
+            help="Options of the connection, TLS and SASL: a .properties file as Kafka's own tools take it, or TOML.",
+        )
+        @click.option(
+            "-X",
+            "--command-property",
+            "pairs",
+            metavar="NAME=VALUE",
+            multiple=True,
+            help="An option of the connection, such as security_protocol=SSL; wins over KAFKA_ACTORS_<OPTION> and the file.",
+        )
+        @command
+        @functools.wraps(function)
+        def body(
+            output: Output,
+            bootstrap_servers: str | None,
+            command_config: str | None,
+            pairs: tuple[str, ...],
+            **options: Any,
+        ) -> int:
+            given = {name: options.pop(name) for name in declared}
+            flags = from_flags(kind, pairs, bootstrap_servers=bootstrap_servers, **given)
+            settings = layered(kind, flags, *_around(kind, command_config))
+            return function(output, settings, **options)
+
+        return body
+
+    return decorate
+
+
+def admin_command(function: AdminBody) -> Callable[..., None]:
     """Makes a coroutine function `(output, admin, form, **options) -> exit code` the body of a click command.
 
     The admin connects with its first request, so errors in the options come before that.
     """
 
-    @click.option(
-        "-b",
-        "--bootstrap-servers",
-        "--bootstrap-server",
-        metavar="HOST:PORT,…",
-        cls=DeclaredOption,
-        kind=ClientConfig,
-        more="  [default: localhost:9092]",
-    )
-    @click.option(
-        "--command-config",
-        metavar="FILE",
-        envvar="KAFKA_ACTORS_COMMAND_CONFIG",
-        help="Options of the connection, TLS and SASL: a .properties file as Kafka's own tools take it, or TOML.",
-    )
-    @click.option(
-        "-X",
-        "--command-property",
-        "pairs",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="An option of the connection, such as security_protocol=SSL; wins over KAFKA_ACTORS_<OPTION> and the file.",
-    )
-    @form_option("The columns of Kafka's own tools, or a document with all fields.")
-    @command
     @functools.wraps(function)
-    def body(
-        output: Output,
-        bootstrap_servers: str | None,
-        command_config: str | None,
-        pairs: tuple[str, ...],
-        form: str,
-        **options: Any,
-    ) -> int:
-        flags = from_flags(ClientConfig, pairs, bootstrap_servers=bootstrap_servers)
-        settings = layered(ClientConfig, flags, *_around(command_config))
+    def body(output: Output, settings: OptionValues, form: str, **options: Any) -> int:
         return asyncio.run(_run(function, output, settings, form, options))
 
-    return body
+    with_form = form_option("The columns of Kafka's own tools, or a document with all fields.")
+    return with_form(client_command(ClientConfig)(body))
 
 
 async def _run(
-    function: Body, output: Output, settings: OptionValues, form: str, options: dict[str, Any]
+    function: AdminBody, output: Output, settings: OptionValues, form: str, options: dict[str, Any]
 ) -> int:
     from kafka_actors.admin import AsyncAdmin
 
@@ -104,11 +122,11 @@ def _waits_for(admin: AsyncAdmin) -> str:
     return f"waiting for a broker: {trouble}" if trouble else f"waiting for an answer of {servers}"
 
 
-def _around(command_config: str | None) -> tuple[Layer, ...]:
+def _around(kind: type[ClientConfig], command_config: str | None) -> tuple[Layer, ...]:
     """Layers below the flags: the environment, and the file."""
-    environment = from_environment(ClientConfig, os.environ, other_variables())
+    environment = from_environment(kind, os.environ, other_variables())
     if command_config is None:
         return (environment,)
     in_file = read_config_file("--command-config", command_config, RunConfig.__struct_fields__)
     of_connection = {name: value for name, value in in_file.items() if name not in OF_RUN}
-    return environment, from_file(ClientConfig, of_connection, command_config, strict=False)
+    return environment, from_file(kind, of_connection, command_config, strict=False)

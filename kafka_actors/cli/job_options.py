@@ -15,10 +15,10 @@ import click
 from msgspec import Struct
 
 from kafka_actors.base.addresses import parse_listening
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.options import JobConfig, Positive
 
-from .load_job import load_job
+from .load_target import LoadedTarget, load_target
 from .option_sources import (
     PREFIX,
     OptionValues,
@@ -41,10 +41,12 @@ __all__ = [
     "changed",
     "job_options",
     "job_settings",
+    "loaded",
     "meanings",
     "other_variables",
     "read_workers",
     "required",
+    "source_changes",
     "target_of",
     "written_workers",
 ]
@@ -56,7 +58,9 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Options of a job, and those of a run that the command line, the environment and a file may set besides."""
 
     job: str | None = None
-    """The job to run: `path/to/file.py:name` or `module:name`. In a file, the path begins at the file's directory."""
+    """The job or pipeline to run: `path/to/file.py:name` or `module:name`. In a file, the path begins at the file's directory."""
+    engine: Literal["ray", "spark"] | None = None
+    """Engine that runs a `Pipeline`: `ray`, unless it is `spark`. A `Job`, an `OnRay` and an `OnSpark` have theirs."""
     topics: list[str] | None = None
     """The topics to read, in place of those that the job's definition has."""
     pattern: str | None = None
@@ -72,6 +76,14 @@ class RunConfig(JobConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The topic of dead letters, for `on_error = "dead_letter"`."""
     until: Literal["latest"] | None = None
     """`latest`: stop at the end offsets that the topics have at the start."""
+    checkpoint: str | None = None
+    """On Spark, the directory from which a streaming query goes on. Without it a `Pipeline` needs `until = "latest"`: it is one batch."""
+    trigger: str | None = None
+    """On Spark, `availableNow`, `once`, or the time between micro-batches, such as `10 seconds`; by default there is one as soon as
+    there are records."""
+    spark_options: dict[str, Any] | None = None
+    """On Spark, options of the data source under their names there: `{maxOffsetsPerTrigger = 100000}`; as a flag or variable in
+    JSON."""
     status: str | None = None
     """`[HOST]:PORT` of the job's status page, with JSON, metrics and health beside it; to this machine only, unless a host
     is given. Port 0 is a free one."""
@@ -87,6 +99,8 @@ OF_RUN = tuple(name for name in RunConfig.__struct_fields__ if name not in JobCo
 
 ARGUMENTS = ("topics", "pattern", "resources_per_worker", "name", "dead_letter_topic", "until")
 """Options that are arguments of `Job` under the same names."""
+
+_OF_SPARK = ("checkpoint", "trigger", "spark_options")
 
 _OF_TESTS = "KAFKA_ACTORS_CACHE"
 """Variable that says where `kafka_actors.testing` keeps Kafka's releases."""
@@ -150,10 +164,13 @@ def job_options(function: F) -> F:
                 envvar="KAFKA_ACTORS_CONFIG_FILE",
                 help="Options in a TOML file, or in Kafka's .properties.",
             ),
+            _declared("-e", "--engine", type=click.Choice(["ray", "spark"])),
             _declared("-w", "--workers", metavar="N|MIN..MAX"),
             _declared("-b", "--bootstrap-servers", metavar="HOST:PORT,…"),
             _declared("-g", "--group-id", metavar="GROUP"),
             _declared("--until", type=click.Choice(["latest"])),
+            _declared("--checkpoint", metavar="DIRECTORY"),
+            _declared("--trigger", metavar="TIME|availableNow"),
             _declared("--status", metavar="[HOST]:PORT"),
             _declared("--otlp", metavar="URL"),
             _declared("--prometheus", metavar="[HOST]:PORT"),
@@ -214,25 +231,51 @@ def target_of(target: str | None, settings: OptionValues) -> str | None:
     return target if target is not None else settings.options.get("job")
 
 
-def changed(target: str, settings: OptionValues) -> Job:
-    """Job that `target` names, with these options. Raises as `load_job` and `Job.changed`."""
-    job = load_job(target)
-    options = {name: value for name, value in settings.options.items() if name not in OF_RUN}
-    arguments = {name: settings.options.get(name) for name in ARGUMENTS}
-    workers = settings.options.get("workers")
+def loaded(target: str, settings: OptionValues) -> LoadedTarget:
+    """Job or pipeline that `target` names, and its engine. Raises as `load_target`."""
     with settings.named():
-        return job.changed(
-            options,
-            workers=None if workers is None else read_workers(workers),
-            status_address=settings.options.get("status"),
-            **arguments,
-        )
+        return load_target(target, settings.options.get("engine"))
+
+
+def source_changes(settings: OptionValues) -> dict[str, Any]:
+    """Given options of `JobConfig`, which a pipeline's source takes too."""
+    return {name: value for name, value in settings.options.items() if name not in OF_RUN}
+
+
+def changed(target: LoadedTarget, settings: OptionValues) -> Job:
+    """Job on Ray that was loaded, or that runs the pipeline that was, with these options. Raises as `Job.changed` and
+    `Pipeline.on_ray`, and `ConfigError` for options of Spark."""
+    from kafka_actors.pipeline import Pipeline
+    from kafka_actors.ray import Job
+
+    options = source_changes(settings)
+    with settings.named():
+        for name in _OF_SPARK:
+            if name in settings.options:
+                raise ConfigError(
+                    name, f"is for Spark, and {target.name} runs on Ray: say --engine spark for a Pipeline"
+                )
+        arguments = {name: settings.options[name] for name in ARGUMENTS if name in settings.options}
+        if (workers := settings.options.get("workers")) is not None:
+            arguments["workers"] = read_workers(workers)
+        if "status" in settings.options:
+            arguments["status_address"] = settings.options["status"]
+        if isinstance(target.found, Job):
+            return target.found.changed(options, **arguments)
+        found: Any = target.found
+        if isinstance(found, Pipeline):
+            where = {name: arguments.pop(name) for name in ("topics", "pattern") if name in arguments}
+            bound = found.reading(options, **where).on_ray(progress=False, **arguments)
+        else:
+            bound = found.changed(options, **arguments)
+        bound.check_travels()
+        return bound.job
 
 
 def required(target: str | None) -> str:
     """Returns the target; raises `UsageError` where there is none."""
     if target is None:
-        raise UsageError('name the job: TARGET, or job = "file.py:name" in the file of -c')
+        raise UsageError('name the job or pipeline: TARGET, or job = "file.py:name" in the file of -c')
     return target
 
 

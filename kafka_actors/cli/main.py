@@ -13,11 +13,13 @@ from .acls import acls
 from .command import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
 from .config import config
 from .configs import configs
+from .consume import consume
 from .demo.command import demo
 from .groups import groups
 from .job import job
 from .lag import lag
 from .offsets import offsets
+from .produce import produce
 from .run import run
 from .spark_checkpoint import spark_checkpoint
 from .top import top
@@ -38,7 +40,9 @@ def commands() -> None:
     """
 
 
-for each in (run, top, job, config, demo, groups, topics, configs, acls, offsets, lag, spark_checkpoint):
+GROUPS_AND_TOPICS = (produce, consume, groups, topics, configs, acls, offsets, lag)
+
+for each in (run, top, job, config, demo, *GROUPS_AND_TOPICS, spark_checkpoint):
     commands.add_command(each)
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from kafka_actors.errors import UnknownTopicOrPartitionError
 from kafka_actors.types import TopicPartition
 
 from .command import EXIT_DONE
 from .connection import admin_command
 from .output import Output
 from .results import show
-from .scopes import exclude_internal_option, time_of, topic_scope, topics_option
+from .scopes import exclude_internal_option, existing_partitions, time_of, topic_scope, topics_option
 
 if TYPE_CHECKING:
-    from kafka_actors.admin import AsyncAdmin, TopicDescription
+    from kafka_actors.admin import AsyncAdmin
 
 __all__ = ["offsets"]
 
@@ -49,10 +47,12 @@ async def offsets(
     time, scope = time_of(at), topic_scope(topics)
     described = await admin.describe_topics(scope or None)
     wanted = [
-        tp
+        TopicPartition(topic.name, partition)
         for topic in described.values()
         if not (exclude_internal and topic.is_internal)
-        for tp in _partitions(topic, scope.get(topic.name))
+        for partition in existing_partitions(
+            topic.name, scope.get(topic.name), {p.partition for p in topic.partitions}
+        )
     ]
     found = await admin.list_offsets(dict.fromkeys(wanted, time))
     rows = [(tp.topic, tp.partition, found[tp]) for tp in sorted(found) if found[tp].offset >= 0]
@@ -67,11 +67,3 @@ async def offsets(
     ]
     show(output, form, [f"{topic}:{p}:{listed.offset}" for topic, p, listed in rows], document)
     return EXIT_DONE
-
-
-def _partitions(topic: TopicDescription, chosen: Sequence[int] | None) -> list[TopicPartition]:
-    existing = {p.partition for p in topic.partitions}
-    for partition in chosen or ():
-        if partition not in existing:
-            raise UnknownTopicOrPartitionError(topic=topic.name, partition=partition)
-    return [TopicPartition(topic.name, partition) for partition in sorted(chosen or existing)]

@@ -12,11 +12,13 @@ import msgspec
 
 from .output import Output, encodes_all
 
-__all__ = ["FORMS", "columns", "form_option", "plain", "show", "to_yaml"]
+__all__ = ["FORMS", "RECORD_FORMS", "columns", "form_option", "plain", "show", "to_yaml"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMS = ("text", "json", "yaml")
+RECORD_FORMS = ("text", "json", "arrow", "parquet")
+"""Forms of records, as `--output` of `consume` and `--input` of `produce` name them."""
 NOT_KNOWN = "-"
 
 # Scalars that are the same text in YAML 1.1 and 1.2, whoever reads them; all others are quoted.

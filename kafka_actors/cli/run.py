@@ -1,4 +1,4 @@
-"""`kafka-actors run`: starts a job from the shell, shows it, and stops it on a signal."""
+"""`kafka-actors run`: starts a job or pipeline from the shell, shows it, and stops it on a signal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import click
 from kafka_actors.base.addresses import parse_listening
 from kafka_actors.errors import ConfigError, KafkaTimeoutError
 
-from .command import EXIT_DONE, EXIT_FAILED, command, needs
-from .job_options import changed, job_options, job_settings, required, target_of
+from .command import EXIT_DONE, EXIT_FAILED, command
+from .job_options import changed, job_options, job_settings, loaded, required, target_of
 from .job_views import View, count, view_for
 from .output import Output, slow_notice
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kafka_actors.job import JobStatus
     from kafka_actors.ray import Job, RunningJob
 
-__all__ = ["StopSignals", "WatchEnd", "run", "set_telemetry", "start", "watch"]
+__all__ = ["TICK_S", "StopSignals", "WatchEnd", "run", "set_telemetry", "start", "watch"]
 
 NAMED = 3
 """Number of partitions that a message names; more are counted."""
@@ -40,21 +40,28 @@ SHOW_CURSOR = "\x1b[?25h"
 def run(
     output: Output, target: str | None, config_file: str | None, pairs: tuple[str, ...], **flags: Any
 ) -> int:
-    """Run the job that TARGET names: path/to/file.py:name or module:name.
+    """Run the job or pipeline that TARGET names: path/to/file.py:name or module:name.
 
-    It is a kafka_actors.Job, or a function without arguments that returns one. SIGTERM and Ctrl-C finish and
-    commit what is in hand and leave the group; a second one ends at once.
+    It is a kafka_actors.Job, a Pipeline, an OnRay, an OnSpark, or a function without arguments that returns one.
+    On Ray, SIGTERM and Ctrl-C finish and commit what is in hand and leave the group; on Spark they stop the query, which goes
+    on from its checkpoint at the next start. A second one ends at once.
 
     Options come from the command line, else from KAFKA_ACTORS_<OPTION>, else from the file of -c, else from the job's
     definition; `config show` says which. A file may name the job as well: job = "file.py:name".
     """
-    needs("ray", "ray", "a job runs on Ray, which is not installed")
     settings = job_settings(config_file, pairs, os.environ, **flags)
     set_telemetry(otlp=settings.options.get("otlp"), prometheus=settings.options.get("prometheus"))
     target = required(target_of(target, settings))
-    with view_for(output) as view:
-        with slow_notice(view.note, f"loading {target}"):
-            job = changed(target, settings)
+    view = view_for(output)
+    with slow_notice(view.note, f"loading {target}"):
+        found = loaded(target, settings)
+        if found.engine == "ray":
+            job = changed(found, settings)
+    if found.engine == "spark":
+        from .run_on_spark import run_on_spark
+
+        return run_on_spark(found, settings, output)
+    with view:
         with settings.named():
             running = start(job, view)
         if running is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafka_actors.base.timeouts import parse_iso8601
-from kafka_actors.errors import ClusterAuthorizationFailedError, UsageError
+from kafka_actors.errors import ClusterAuthorizationFailedError, UnknownTopicOrPartitionError, UsageError
 from kafka_actors.types import TopicPartition
 
 from .output import note
@@ -27,8 +27,10 @@ __all__ = [
     "all_or_named",
     "consumer_groups",
     "exclude_internal_option",
+    "existing_partitions",
     "group_options",
     "ids",
+    "milliseconds",
     "moment",
     "names",
     "offsets_of_file",
@@ -84,6 +86,19 @@ def topic_scope(values: Iterable[str]) -> dict[str, list[int] | None]:
     return scope
 
 
+def existing_partitions(
+    topic: str, chosen: Iterable[int] | None, existing: Collection[int] | None
+) -> list[int]:
+    """Partitions of a topic that a command is about: the chosen ones, or all. Raises `UnknownTopicOrPartitionError` for one that
+    doesn't exist, or where there is no such topic (`existing` is None)."""
+    if existing is None:
+        raise UnknownTopicOrPartitionError(topic=topic)
+    for partition in chosen or ():
+        if partition not in existing:
+            raise UnknownTopicOrPartitionError(topic=topic, partition=partition)
+    return sorted(chosen or existing)
+
+
 def ids(text: str, option: str) -> list[int]:
     """Partition ids: `0,2,5-7`."""
     found: set[int] = set()
@@ -110,6 +125,13 @@ def time_of(text: str) -> int:
             return number
         raise UsageError(f"--time {text}: accepts -1, -2, -3 and milliseconds since 1970")
     return moment(text, "--time", "earliest, latest, max-timestamp, milliseconds since 1970, or ")
+
+
+def milliseconds(text: str, option: str, others: str = "") -> int:
+    """Milliseconds since 1970 of a text that is that number, or a date and time as `moment` reads it."""
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    return moment(text, option, f"{others}milliseconds since 1970, or ")
 
 
 def moment(text: str, option: str, others: str = "") -> int:

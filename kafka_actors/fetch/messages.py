@@ -78,10 +78,7 @@ class FetchedPartition(Struct, frozen=True, tag=True, gc=False):
     error_code: int = 0
     high_watermark: int = -1
     last_stable_offset: int = -1
-    log_start_offset: int = -1
     aborted: tuple[tuple[int, int], ...] = ()
-    diverging_epoch: int = -1
-    diverging_end_offset: int = -1
     current_leader_id: int = -1
     current_leader_epoch: int = -1
     preferred_read_replica: int = -1
@@ -94,15 +91,14 @@ class FetchedPartition(Struct, frozen=True, tag=True, gc=False):
         It does so after any answer without records, and after records that lead to no later offset.
         """
         return self.next_offset == self.fetch_offset and (
-            self.size > 0
-            or without_records(self.error_code, self.diverging_end_offset, self.preferred_read_replica)
+            self.size > 0 or without_records(self.error_code, self.preferred_read_replica)
         )
 
 
-def without_records(error_code: int, diverging_end_offset: int, preferred_read_replica: int) -> bool:
-    """Whether a broker answered a partition with something else than its records: an error, the end of a common history
-    (KIP-595), another replica to fetch from (KIP-392)."""
-    return error_code != 0 or diverging_end_offset >= 0 or preferred_read_replica >= 0
+def without_records(error_code: int, preferred_read_replica: int) -> bool:
+    """Whether a broker answered a partition with something else than its records: an error, or another replica to fetch from
+    (KIP-392)."""
+    return error_code != 0 or preferred_read_replica >= 0
 
 
 class FetchReply(Struct, frozen=True, tag=True):

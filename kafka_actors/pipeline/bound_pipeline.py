@@ -231,19 +231,19 @@ R = TypeVar("R", bound=EngineRun)
 class BoundPipeline(ABC, Generic[R]):
     """Pipeline and its run. The engine's subclass starts and stops it, and reads its progress."""
 
-    _engine: ClassVar[Literal["ray", "spark"]]
+    engine: ClassVar[Literal["ray", "spark"]]
 
     def __init__(self, pipeline: Pipeline, progress: bool | None) -> None:
         self.pipeline = pipeline
         self._running: R | None = None
-        self._live = LiveLine(self._read, display_for(progress))
+        self._live = LiveLine(self.progress, display_for(progress))
 
     @abstractmethod
     def start(self) -> Self: ...
 
     @abstractmethod
-    def _read(self) -> RunProgress:
-        """The run's progress, for the live line."""
+    def progress(self) -> RunProgress:
+        """The run's progress now."""
 
     def run(self) -> None:
         """Starts, waits for the end, and leaves nothing behind. Raises as `start` and `wait`."""
@@ -262,7 +262,7 @@ class BoundPipeline(ABC, Generic[R]):
 
     def explain(self) -> str:
         """Describes which stage runs where on this engine."""
-        return self.pipeline.explain(self._engine)
+        return self.pipeline.explain(self.engine)
 
     @property
     def _run(self) -> R:
@@ -273,7 +273,7 @@ class BoundPipeline(ABC, Generic[R]):
     def _check_new(self) -> None:
         """Raises `UsageError` for a pipeline that was started before."""
         if self._running is not None:
-            raise UsageError(f"it was started already: make another one with on_{self._engine}(…)")
+            raise UsageError(f"it was started already: make another one with on_{self.engine}(…)")
 
     def __enter__(self) -> Self:
         return self
@@ -285,4 +285,4 @@ class BoundPipeline(ABC, Generic[R]):
 
     def _repr_html_(self) -> str:
         """A table of the progress, or the plan before the start, for notebooks."""
-        return html(self._read()) if self._running is not None else f"<pre>{escape(self.explain())}</pre>"
+        return html(self.progress()) if self._running is not None else f"<pre>{escape(self.explain())}</pre>"

@@ -5,7 +5,7 @@ a `ConfigError` with the stage's name at once.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -17,13 +17,15 @@ from kafka_actors.errors import ConfigError, kind_of
 
 from .expressions import readable
 from .rows import KAFKA
-from .source import ReadKafka, producer_options
-from .stages import OnError, Stage
+from .source import ReadKafka, changed_source, producer_options
+from .stages import Function, OnError, Stage
 
 
-def checked_function(stage: str, target: Any, arguments: Any, *, method: str = "__call__") -> dict[str, Any]:
+def checked_function(
+    stage: str, target: Any, arguments: Any, *, method: str = "__call__", awaited: bool = False
+) -> dict[str, Any]:
     """Checks a user's function or class, whose `method` is called with one argument, and returns the constructor's arguments.
-    Raises `ConfigError`."""
+    `awaited`: whether it may be async. Raises `ConfigError`."""
     of_class = inspect.isclass(target)
     if arguments is not None and not isinstance(arguments, Mapping):
         raise ConfigError(stage, f"fn_constructor_kwargs is {arguments!r}: accepts a dict")
@@ -37,9 +39,11 @@ def checked_function(stage: str, target: Any, arguments: Any, *, method: str = "
     if of_class and method == "__call__" and not any("__call__" in vars(base) for base in target.__mro__):
         raise ConfigError(stage, f"is given the class {target.__name__}, which has no __call__(self, batch)")
     call = getattr(target, method) if of_class else target
-    if is_async(call):
-        raise ConfigError(stage, "is async: a stage is called in turn; make it a plain function")
-    if of_class and (other := async_method(target, "flush", "close")) is not None:
+    if inspect.isasyncgenfunction(call):
+        raise ConfigError(stage, "is an async generator: return the batches, or a list of them")
+    if is_async(call) and not awaited:
+        raise ConfigError(stage, "is async: only map_batches awaits its function; make it a plain function")
+    if of_class and not is_async(call) and (other := async_method(target, "flush", "close")) is not None:
         raise ConfigError(
             stage, f"is given the class {target.__name__}, whose {other} is async: make it a plain method"
         )
@@ -144,7 +148,25 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
     def policy_of(self, stage: Stage) -> OnError:
         return stage.on_error or self.policy
 
+    @property
+    def is_async(self) -> bool:
+        """Whether a stage has an async function."""
+        return any(isinstance(stage, Function) and stage.is_async for stage in self.stages)
+
     # ------------------------------------------------------------ composing
+
+    def reading(
+        self,
+        options: Mapping[str, Any],
+        *,
+        topics: Iterable[str] | None = None,
+        pattern: str | None = None,
+    ) -> Self:
+        """A copy whose source has other options, underscored, and other topics where some are given; sinks and dead letters
+        follow it to its cluster. Raises `ConfigError`."""
+        if self.source is None:
+            raise ConfigError("pipeline", "has no source: begin it with Pipeline.read_kafka(…)")
+        return msgspec.structs.replace(self, source=changed_source(self.source, options, topics, pattern))
 
     def _with(self, kind: type[S], name: str, on_error: OnError | None, **fields: Any) -> Self:
         if on_error is not None:
@@ -185,15 +207,18 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
 
     @property
     def title(self) -> str:
-        """Source and sink: `orders → scored`."""
+        """Source and sinks: `orders → scored, /data/scored`."""
         begin = self.source.what if self.source is not None else "…"
-        last = self.stages[-1] if self.stages and self.stages[-1].is_sink else None
-        end = getattr(last, "topic", None) or getattr(last, "path", None) or (last.name if last else "…")
-        return f"{begin} → {end}"
+        sinks = [stage for stage in self.stages if stage.is_sink]
+        ends = [getattr(s, "topic", None) or getattr(s, "path", None) or s.name for s in sinks]
+        return f"{begin} → {', '.join(ends) or '…'}"
 
     def __repr__(self) -> str:
-        begin = [] if self.source is None else [self.source.what]
-        return f"<Pipeline {' → '.join([*begin, *(stage.name for stage in self.stages)]) or 'of nothing'}>"
+        text, between = "" if self.source is None else self.source.what, " → "
+        for stage in self.stages:
+            text += f"{between if text else ''}{stage.name}"
+            between = ", " if stage.is_sink else " → "
+        return f"<Pipeline {text or 'of nothing'}>"
 
 
 def _check_policy(name: str, policy: Any) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kafka_actors.base.batches import SCHEMA
 from kafka_actors.base.callables import unpicklable
+from kafka_actors.base.paths import directory_of
 from kafka_actors.base.topics import check_dlq_topic, check_results
 from kafka_actors.errors import ConfigError, UsageError
 
@@ -17,6 +18,7 @@ from .stages import (
     SPARK,
     Columns,
     DataFrames,
+    DecodeJson,
     Function,
     OnError,
     Stage,
@@ -39,17 +41,32 @@ class CheckedStage(NamedTuple):
     on_error: OnError
 
 
+class CheckedSink(NamedTuple):
+    """Sink, which gets the columns before its step, and the `with_key` before it."""
+
+    step: CheckedStage
+    key: CheckedStage | None = None
+
+    @property
+    def name(self) -> str:
+        return self.step.stage.name
+
+
 class CheckedPipeline(NamedTuple):
-    """Checked definition. `key` and `sink` are not among the other steps."""
+    """Checked definition. The sinks, all of which get the rows behind the last step, are not among the steps."""
 
     steps: tuple[CheckedStage, ...]
-    key: CheckedStage | None
-    sink: CheckedStage | None
+    sinks: tuple[CheckedSink, ...]
 
     @property
     def columns(self) -> Columns:
-        """The columns behind the last step, which the sink gets."""
+        """The columns behind the last step, which the sinks get."""
         return self.steps[-1].behind if self.steps else SCHEMA
+
+    @property
+    def with_sinks(self) -> tuple[CheckedStage, ...]:
+        """The steps, and those of the sinks."""
+        return (*self.steps, *(sink.step for sink in self.sinks))
 
     @property
     def num_gpus(self) -> float:
@@ -77,13 +94,24 @@ def check(pipeline: Definition, engine: str | None) -> CheckedPipeline:
         _check_spark(checked)
     _check_dead_letters(pipeline, checked, engine)
     _check_producers(pipeline, checked)
+    _check_directories(checked)
     return checked
+
+
+_MADE_ANEW = b"_make_skeleton_class"
+"""In a pickle of cloudpickle: a class that is not imported where it arrives but made anew. Its attributes are set afterwards, when the fields
+of a Struct are fixed."""
 
 
 def check_travels(checked: CheckedPipeline, dumps: Callable[[Any], bytes]) -> None:
     """Checks that users' code can be pickled by the engine's `dumps`. Raises `ConfigError`, naming stage and variable."""
-    steps = (*checked.steps, *([checked.sink] if checked.sink else []))
-    for stage in (step.stage for step in steps):
+    for stage in (step.stage for step in checked.with_sinks):
+        if isinstance(stage, DecodeJson) and stage.row is not None and _MADE_ANEW in dumps(stage.row):
+            raise ConfigError(
+                stage.name,
+                f"{stage.row.__name__} is a msgspec Struct that workers can't import, and one that is sent to them loses its "
+                "fields: put it into a module that they have, or give the columns as text, 'id BIGINT, …'",
+            )
         if isinstance(stage, (Function, WriteFunction)):
             for part, value in (("", stage.target), ("fn_constructor_kwargs: ", stage.arguments)):
                 if (why := unpicklable(value, dumps)) is not None:
@@ -94,17 +122,29 @@ def check_travels(checked: CheckedPipeline, dumps: Callable[[Any], bytes]) -> No
 
 
 def _split(steps: list[CheckedStage]) -> CheckedPipeline:
-    rest = list(steps)
-    sink = rest.pop() if rest and rest[-1].stage.is_sink else None
-    key = rest.pop() if rest and isinstance(rest[-1].stage, WithKey) else None
-    return CheckedPipeline(tuple(rest), key, sink)
+    rest: list[CheckedStage] = []
+    sinks: list[CheckedSink] = []
+    key: CheckedStage | None = None
+    for step in steps:
+        if isinstance(step.stage, WithKey):
+            key = step  # its sink comes next
+        elif step.stage.is_sink:
+            sinks.append(CheckedSink(step, key))
+            key = None
+        else:
+            rest.append(step)
+    return CheckedPipeline(tuple(rest), tuple(sinks))
 
 
 def _check_place(pipeline: Definition, stage: Stage) -> None:
     at = pipeline.stages.index(stage)
     following = pipeline.stages[at + 1] if at + 1 < len(pipeline.stages) else None
-    if stage.is_sink and following is not None:
-        raise ConfigError(stage.name, f"is a sink, and {following.name} comes behind it: a sink is the last")
+    if stage.is_sink and not (following is None or following.is_sink or isinstance(following, WithKey)):
+        raise ConfigError(
+            stage.name,
+            f"is a sink, and {following.name} comes behind it: all sinks come last and get the same rows; put {following.name} "
+            "before the first one, or in a pipeline of its own",
+        )
     if isinstance(stage, WithKey):
         if not isinstance(following, WriteKafka):
             raise ConfigError(stage.name, "is for write_kafka: put it just before it")
@@ -128,7 +168,7 @@ def _check_ray(pipeline: Definition, checked: CheckedPipeline) -> None:
     assert pipeline.source is not None
     if pipeline.source.group_id is None:
         raise ConfigError("group_id", "is required on Ray: read_kafka(…, group_id=…)")
-    if checked.sink is None:
+    if not checked.sinks:
         raise ConfigError(
             "pipeline", "has no sink: end it with write_kafka(…), write_parquet(…) or write(function)"
         )
@@ -137,7 +177,7 @@ def _check_ray(pipeline: Definition, checked: CheckedPipeline) -> None:
 def _check_spark(checked: CheckedPipeline) -> None:
     """Raises `ConfigError` for dead letters behind a DataFrame stage, whose rows belong to no record that could be sent."""
     before: Stage | None = None
-    for step in (*checked.steps, *([checked.sink] if checked.sink else [])):
+    for step in checked.with_sinks:
         if isinstance(step.stage, DataFrames):
             before = step.stage
         elif (
@@ -151,9 +191,9 @@ def _check_spark(checked: CheckedPipeline) -> None:
 
 
 def _check_dead_letters(pipeline: Definition, checked: CheckedPipeline, engine: str | None) -> None:
-    if pipeline.dead_letter_topic is not None or (engine != RAY and checked.sink is None):
+    if pipeline.dead_letter_topic is not None or (engine != RAY and not checked.sinks):
         return
-    for step in (*checked.steps, *([checked.sink] if checked.sink else [])):
+    for step in checked.with_sinks:
         if step.on_error == "dead_letter":
             raise ConfigError(
                 step.stage.name,
@@ -163,16 +203,30 @@ def _check_dead_letters(pipeline: Definition, checked: CheckedPipeline, engine: 
 
 def _check_producers(pipeline: Definition, checked: CheckedPipeline) -> None:
     assert pipeline.source is not None
-    if checked.sink is not None and isinstance(sink := checked.sink.stage, WriteKafka):
-        producer_config(sink.name, pipeline.source, sink.options)
-        if sink.topic is not None and "bootstrap_servers" not in sink.options:
-            check_results(sink.topic, sink.name, pipeline.source.topics, pipeline.source.pattern)
+    for stage in (sink.step.stage for sink in checked.sinks):
+        if isinstance(stage, WriteKafka):
+            producer_config(stage.name, pipeline.source, stage.options)
+            if stage.topic is not None and "bootstrap_servers" not in stage.options:
+                check_results(stage.topic, stage.name, pipeline.source.topics, pipeline.source.pattern)
     if pipeline.dead_letter_topic is not None:
         producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
         if "bootstrap_servers" not in pipeline.dead_letter_options:  # elsewhere the name may be the same
             check_dlq_topic(
                 pipeline.dead_letter_topic, "dead_letters", pipeline.source.topics, pipeline.source.pattern
             )
+
+
+def _check_directories(checked: CheckedPipeline) -> None:
+    """Raises `ConfigError` for two sinks of files in one directory, where their files would have the same names."""
+    writers: dict[str, str] = {}
+    for stage in (sink.step.stage for sink in checked.sinks):
+        if isinstance(stage, WriteParquet):
+            other = writers.setdefault(directory_of(stage.path), stage.name)
+            if other != stage.name:
+                raise ConfigError(
+                    stage.name,
+                    f"path is {stage.path!r}, as {other} has it: each needs a directory of its own",
+                )
 
 
 GROUP = "kafka_actors.engines"
@@ -236,19 +290,24 @@ def explain(pipeline: Definition, engine: str) -> str:
     before: Place | None = None
     for number, (step, place) in enumerate(placed(checked, engine), 1):
         if place != before:
-            lines.append(f"  {_TEXTS[place]}:")
+            overlap = (
+                "; batches of different partitions overlap" if engine == RAY and pipeline.is_async else ""
+            )
+            lines.append(f"  {_TEXTS[place]}{overlap}:")
             before = place
         lines += _step(number, step)
-    if checked.sink is not None:
-        number = len(checked.steps) + 1
-        key = [] if checked.key is None else [checked.key.stage.name]
+    if checked.sinks:
+        flushed = "all flushed" if len(checked.sinks) > 1 else "flushed"
+        sinks = "sinks, each row to all of them" if len(checked.sinks) > 1 else "sink"
         where = (
-            "in each worker, flushed before offsets are committed"
+            f"in each worker, {flushed} before offsets are committed"
             if engine == RAY
-            else "in the tasks of the sink"
+            else f"in the tasks of the {sinks}"
         )
         lines.append(f"  {where}:")
-        lines.append(f"  {number:>3} {' '.join([*key, checked.sink.stage.name])}{_policy(checked.sink)}")
+    for number, sink in enumerate(checked.sinks, len(checked.steps) + 1):
+        key = "" if sink.key is None else f"{sink.key.stage.name} "
+        lines.append(f"  {number:>3} {key}{sink.name}{_policy(sink.step)}")
     if pipeline.dead_letter_topic:
         lines.append(f"  dead letters go to {pipeline.dead_letter_topic}")
     return "\n".join(lines)
@@ -256,7 +315,8 @@ def explain(pipeline: Definition, engine: str) -> str:
 
 def _step(number: int, step: CheckedStage) -> list[str]:
     gpus = getattr(step.stage, "num_gpus", 0)
-    more = f", num_gpus {gpus:g} in each worker" if gpus else ""
+    more = ", async" if getattr(step.stage, "is_async", False) else ""
+    more += f", num_gpus {gpus:g} in each worker" if gpus else ""
     return [f"  {number:>3} {step.stage.name}{_policy(step)}{more}", f"      {_columns(step.behind)}"]
 
 

@@ -1,16 +1,19 @@
 """Fused stages: the Arrow stages that run in one process, one after the other on each batch that is read.
 
 A `StageGuard` keeps the errors of one stage: a user's function is called again, then the batch is bisected until the failing
-records are known, which become `FailedRecord`s, or the stage raises a `StageError`, as its `on_error` says.
+records are known, which become `FailedRecord`s, or the stage raises a `StageError`, as its `on_error` says. Its generators yield
+what to do next, calls and waits. `FusedSteps.run` carries these out; with async functions an engine does, in an event loop.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -22,7 +25,7 @@ from kafka_actors.events import Event, RecordsDeadLettered, RecordsSkipped
 from .casts import CastError, one_line
 from .engines import CheckedStage
 from .rows import StageRows, rows_of
-from .stage_steps import DecodeStep, RawTextStep, StageStep, make
+from .stage_steps import CallStep, DecodeStep, RawTextStep, StageStep, make
 from .stages import OnError
 
 
@@ -34,19 +37,18 @@ class FailedRecord(NamedTuple):
     reason: str
 
 
-def once(failures: list[FailedRecord]) -> list[FailedRecord]:
-    """The first failure of each record, in the order of records: several rows of one record may fail."""
-    first: dict[int, FailedRecord] = {}
-    for failure in failures:
-        first.setdefault(failure.record, failure)
-    return [first[record] for record in sorted(first)]
-
-
 def of_policy(
     failures: Sequence[FailedRecord], policies: Mapping[str, OnError], policy: OnError
 ) -> list[FailedRecord]:
-    """Failures in stages with this policy; `policies` are by stage name."""
-    return [f for f in failures if policies[f.stage] == policy]
+    """The first failure of each record in stages with this policy, in the order of records; `policies` are by stage name.
+
+    Several rows of one record may fail, and a row in several sinks: a record that one stage skips may be another's dead letter.
+    """
+    first: dict[int, FailedRecord] = {}
+    for failure in failures:
+        if policies[failure.stage] == policy:
+            first.setdefault(failure.record, failure)
+    return [first[record] for record in sorted(first)]
 
 
 def events_of(
@@ -80,6 +82,32 @@ FAILURES = (Exception, SystemExit)
 """Errors that count as ones of the user's code."""
 
 
+T = TypeVar("T")
+
+
+StageCalls: TypeAlias = Generator[Callable[[], Any] | float, Any, T]
+"""Calls to make, and waits in seconds; after a call it is sent the result, or the error that counts as one of the user's code."""
+
+
+def carried_out(calls: StageCalls[T], sleep: Callable[[float], object]) -> T:
+    """Carries out calls and waits of plain functions, and returns their end result. Raises as the generator."""
+    answer: Any = None
+    try:
+        while True:
+            step = calls.send(answer)
+            if isinstance(step, float):
+                sleep(step)
+                answer = None
+                continue
+            try:
+                answer = step()
+            except FAILURES as error:
+                answer = error
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 class StageGuard:
     """One stage with its `on_error` policy. Under "skip" and "dead_letter" it adds records that fail to the list `failures`."""
 
@@ -98,10 +126,16 @@ class StageGuard:
         self._sleep = sleep
 
     def run(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> list[StageRows]:
-        """Runs the stage on rows. Raises `StageError` under "fail"."""
+        """Runs a stage that is not async on rows. Raises `StageError` under "fail"."""
+        return carried_out(self.calls(rows, source, failures), self._sleep)
+
+    def calls(
+        self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]
+    ) -> StageCalls[list[StageRows]]:
+        """Yields the calls of the stage for rows, and returns what they made. Raises `StageError` under "fail"."""
         if isinstance(self.made, (DecodeStep, RawTextStep)):
             return [self._decoded(self.made, rows, source, failures)]
-        return self._guarded(self.made, rows, source, failures)
+        return (yield from self._guarded(self.made, rows, source, failures))
 
     def _decoded(
         self,
@@ -119,24 +153,23 @@ class StageGuard:
 
     def _guarded(
         self, made: StageStep, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]
-    ) -> list[StageRows]:
+    ) -> StageCalls[list[StageRows]]:
         attempt = 1
-        while True:
-            try:
-                return made.run(rows, source)
-            except FAILURES as error:
-                permanent = not made.retriable or isinstance(error, CastError)
-                if attempt <= self._retries and not permanent:
-                    self._log_retry(error, attempt)
-                    self._sleep(exponential_backoff(attempt, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S))
-                    attempt += 1
-                    continue
-                if self._policy == "fail":
-                    records = rows.records(source.num_rows)
-                    raise stage_error(
-                        self.name, source, int(records[0]), int(records[-1]), attempt, _text_of(error)
-                    ) from error
-                return self._bisected(made, rows, source, failures, error)
+        while isinstance(answer := (yield _call_of(made, rows, source)), BaseException):
+            permanent = not made.retriable or isinstance(answer, CastError)
+            if attempt <= self._retries and not permanent:
+                self._log_retry(answer, attempt)
+                yield exponential_backoff(attempt, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
+                attempt += 1
+                continue
+            if self._policy == "fail":
+                records = rows.records(source.num_rows)
+                raise stage_error(
+                    self.name, source, int(records[0]), int(records[-1]), attempt, _text_of(answer)
+                ) from answer
+            return (yield from self._bisected(made, rows, source, failures, answer))
+        output: list[StageRows] = answer
+        return output
 
     def _bisected(
         self,
@@ -145,20 +178,20 @@ class StageGuard:
         source: pa.RecordBatch,
         failures: list[FailedRecord],
         error: BaseException,
-    ) -> list[StageRows]:
-        """Runs halves of the rows until single rows fail; in order, so that the output is in order."""
+    ) -> StageCalls[list[StageRows]]:
+        """Has halves of the rows run until single rows fail; in order, so that the output is in order."""
         found: list[StageRows] = []
         bisection = Bisection(rows.batch.num_rows)
         if bisection.part is None:
             failures += self._failed(rows, source, error)
         while (part := bisection.part) is not None:
             half = rows.slice(*part)
-            try:
-                found += made.run(half, source)
+            answer = yield _call_of(made, half, source)
+            if not isinstance(answer, BaseException):
+                found += answer
                 bisection.succeeded()
-            except FAILURES as again:
-                if bisection.failed():
-                    failures += self._failed(half, source, again)
+            elif bisection.failed():
+                failures += self._failed(half, source, answer)
         return found
 
     def _failed(
@@ -170,6 +203,13 @@ class StageGuard:
         logger.warning(
             "stage %s failed (%s); retry %d of %d", self.name, _text_of(error), attempt, self._retries
         )
+
+
+def _call_of(made: StageStep, rows: StageRows, source: pa.RecordBatch) -> Callable[[], Any]:
+    """Call of a stage with rows; its result has to be awaited if the stage's function is async."""
+    if isinstance(made, CallStep) and made.is_async:
+        return partial(made.run_async, rows, source)
+    return partial(made.run, rows, source)
 
 
 def _text_of(error: BaseException) -> str:
@@ -189,7 +229,7 @@ def stage_error(
 
 
 class StageOutput(NamedTuple):
-    """Result of a batch: rows, in order, and the records that failed, each once."""
+    """Result of a batch: rows, in order, and the records that failed, by stage; see `of_policy`."""
 
     rows: list[StageRows]
     failures: list[FailedRecord]
@@ -200,6 +240,8 @@ class FusedSteps:
     closed and the error is raised.
 
     `retries`: how often a user's function is called again; `sleep` waits in between.
+
+    With an async function (`is_async`) an engine carries out `calls` and `closing` in an event loop, in place of `run` and `close`.
     """
 
     def __init__(
@@ -210,6 +252,7 @@ class FusedSteps:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._guards: list[StageGuard] = []
+        self._sleep = sleep
         try:
             for step in steps:
                 self._guards.append(
@@ -219,26 +262,39 @@ class FusedSteps:
             self.close()
             raise
 
+    @property
+    def is_async(self) -> bool:
+        """Whether a stage has an async function."""
+        return any(isinstance(guard.made, CallStep) and guard.made.is_async for guard in self._guards)
+
     def run(self, source: pa.RecordBatch, begun: StageRows | None = None) -> StageOutput:
         """Processes a batch of one partition, with the columns of `SCHEMA`; `begun` are the rows that earlier stages made of
         it in another process. Raises `StageError`."""
+        return carried_out(self.calls(source, begun), self._sleep)
+
+    def calls(self, source: pa.RecordBatch, begun: StageRows | None = None) -> StageCalls[StageOutput]:
+        """Yields the calls that process a batch as `run`; those for batches of different partitions may overlap."""
         rows = [rows_of(source) if begun is None else begun]
         failures: list[FailedRecord] = []
         for guard in self._guards:
-            rows = [
-                made for part in rows for made in guard.run(part, source, failures) if made.batch.num_rows
-            ]
-        return StageOutput(rows, once(failures))
+            output: list[StageRows] = []
+            for part in rows:
+                output += yield from guard.calls(part, source, failures)
+            rows = [made for made in output if made.batch.num_rows]
+        return StageOutput(rows, failures)
 
     def close(self) -> None:
         """Closes users' objects: all of them, even if one raises, which is logged."""
+        carried_out(self.closing(), self._sleep)
+
+    def closing(self) -> StageCalls[None]:
+        """Yields the calls that close users' objects."""
         for guard in self._guards:
-            if isinstance(guard.made, (DecodeStep, RawTextStep)):
-                continue
-            try:
-                guard.made.close()
-            except Exception:
-                logger.exception("stage %s: close failed", guard.name)
+            answer = yield guard.made.close
+            if isinstance(answer, BaseException):
+                logger.error("stage %s: close failed", guard.name, exc_info=answer)
+            elif inspect.iscoroutine(answer):
+                answer.close()  # of a start that failed: no event loop has run yet
 
 
 def _instantiated(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:

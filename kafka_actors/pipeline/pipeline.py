@@ -38,6 +38,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
                     .write_kafka("scored"))
         orders.on_ray(workers=8).run()
 
+    Sinks come last; each `write_…` after another adds one, which gets the same rows.
+
     A pipeline without a source is a fragment, to be joined to others: `orders = read | clean | write`.
 
     Schemas are pyarrow Schemas, DDL strings or msgspec Structs. Every stage takes `name=` (what errors call it) and
@@ -160,6 +162,10 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         function that makes one from the input's schema. Every batch is cast to it; a cast that would change a value
         is an error. A class's `close()` is called at the end, on Spark if there is time.
 
+        An async function, or a class with an async `__call__`, is awaited: on Ray, calls of different partitions overlap
+        in each worker, in one event loop; those of one partition come in order. On Spark there is one event loop
+        in each Python process, and one call at a time.
+
         If it returns as many rows as it got, each belongs to the same record as before. Otherwise pass `kafka=True`:
         the batch then has the column `_kafka`, which the result has to keep.
         """
@@ -211,7 +217,7 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
             on_error,
             target=target,
             schema=None if schema is None else as_schema(stage, schema),
-            arguments=checked_function(stage, target, arguments),
+            arguments=checked_function(stage, target, arguments, awaited=kind is s.MapBatches),
             num_gpus=num_gpus,
             kafka=kafka,
         )

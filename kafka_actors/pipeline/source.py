@@ -57,6 +57,15 @@ def read_kafka(
     return ReadKafka(topics=names, pattern=pattern, options=convert(JobConfig, config, **present))
 
 
+def changed_source(
+    source: ReadKafka, options: Mapping[str, Any], topics: Iterable[str] | None, pattern: str | None
+) -> ReadKafka:
+    """A copy with other options, and other topics where some are given. Raises as `read_kafka`."""
+    if topics is None and pattern is None:
+        topics, pattern = source.topics, source.pattern
+    return read_kafka(topics, pattern, None, {**source.options, **options})
+
+
 _SET_BY = {"on_error": "on_error(…), or to a stage", "retries": "on_error(…, retries=…)"}
 
 

@@ -31,10 +31,17 @@ class StageStep(Protocol):
         """The rows that the stage makes of `rows`, whose records are in `source`. Raises any error."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> Any: ...
 
 
-class DecodeStep:
+class Unclosed:
+    """Base of steps that need no closing."""
+
+    def close(self) -> None:
+        pass
+
+
+class DecodeStep(Unclosed):
     """Decodes the column `value`. Decoding steps return the records that fail, where other steps raise."""
 
     def __init__(self, decode: Decode) -> None:
@@ -46,7 +53,7 @@ class DecodeStep:
         return StageRows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
 
 
-class RawTextStep:
+class RawTextStep(Unclosed):
     """Decodes keys and values as UTF-8."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -71,13 +78,10 @@ class RawTextStep:
         return made, [(int(rows.origin[row]), why) for row, why in sorted(failures.items())]
 
 
-class SimpleStep:
-    """Base of steps that need no closing and are not worth a retry."""
+class SimpleStep(Unclosed):
+    """Base of steps that are not worth a retry."""
 
     retriable = False
-
-    def close(self) -> None:
-        pass
 
 
 class SelectColumnsStep(SimpleStep):
@@ -120,7 +124,8 @@ class ComputeStep(SimpleStep):
 
 
 class CallStep:
-    """Calls the user's function, or an object made once, and casts its batches to the stage's schema."""
+    """Calls the user's function, or an object made once, and casts its batches to the stage's schema. If it `is_async`,
+    `run_async` awaits it."""
 
     retriable = True
 
@@ -129,13 +134,24 @@ class CallStep:
         self._kafka = stage.kafka
         self._made = constructed(stage.target, stage.arguments) if stage.is_class else stage.target
         self._owned = stage.is_class
+        self.is_async = stage.is_async
         self._nothing = DroppedResults(stage.name)
 
     def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
         if not rows.batch.num_rows:
             return []
-        argument = rows.with_kafka(source) if self._kafka else rows.batch
-        result = self._made(argument)
+        return self._rows_of(self._made(self._argument(rows, source)), rows, source)
+
+    async def run_async(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        """Awaits an async function, as `run` calls a plain one."""
+        if not rows.batch.num_rows:
+            return []
+        return self._rows_of(await self._made(self._argument(rows, source)), rows, source)
+
+    def _argument(self, rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.with_kafka(source) if self._kafka else rows.batch
+
+    def _rows_of(self, result: Any, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
         self._nothing.returned(result is not None)
         batches = list(batches_of(result, "it"))
         if self._kafka:
@@ -150,11 +166,11 @@ class CallStep:
         full = cast_to(with_kafka(self._schema), batch)
         return StageRows(full.select(self._schema.names), _numbers(full.column(len(self._schema)), source))
 
-    def close(self) -> None:
+    def close(self) -> Any:
+        """Closes the user's object; returns what its `close` returned, which is awaited if it is async."""
         self._nothing.at_end()
         close = getattr(self._made, "close", None) if self._owned else None
-        if callable(close):
-            close()
+        return close() if callable(close) else None
 
 
 class CallRowsStep(CallStep):

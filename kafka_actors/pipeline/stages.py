@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.base.callables import is_async
 from kafka_actors.errors import ConfigError
 
 from .avro import avro_reader, parse_avro
@@ -181,6 +182,11 @@ class Function(Stage, frozen=True, kw_only=True, eq=False):
     @property
     def is_class(self) -> bool:
         return inspect.isclass(self.target)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether a call has to be awaited."""
+        return is_async(self.target.__call__ if self.is_class else self.target)
 
     def output(self, columns: Columns) -> Columns:
         if self.schema is not None:

@@ -79,7 +79,12 @@ class LocalControl:
         try:
             self._thread.run(self._supervisor.stop(timeout_s, leave), timeout=timeout_s + 1)
         except concurrent.futures.TimeoutError:
-            logger.warning("the job did not stop within %.1f s; its actors are ended", timeout_s)
+            logger.warning(
+                "%s did not stop within %.1f s: its actors are ended; what it has not committed is read again at the next "
+                "start; stop(timeout=…) waits longer",
+                self._supervisor,
+                timeout_s,
+            )
         if not self._stopped:  # else a signal handler has stopped it
             self._take_down()
 

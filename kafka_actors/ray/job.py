@@ -19,7 +19,8 @@ from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
-from kafka_actors.sinks import KafkaSink, as_sink
+from kafka_actors.sinks import KafkaSink
+from kafka_actors.sinks.sink import as_sinks
 from kafka_actors.telemetry.sdk import Settings
 
 from .job_options import (
@@ -56,8 +57,8 @@ class Job:
         process_message: the same over one `Message` instead.
         sink: takes the RecordBatches that `process` returns: `KafkaSink("scored")`, `ParquetSink(path)`, a function
             over batches, or a class with `write(batch)` and optionally `flush()` and `close()`, constructed once per
-            worker. It is flushed before offsets are committed. A `process` class may have a `flush()` too, which is
-            called then, possibly while another call is under way.
+            worker; or a list of these, each of which gets all results. All are flushed before offsets are committed.
+            A `process` class may have a `flush()` too, which is called then, possibly while another call is under way.
         workers: how many worker actors; or `Autoscale(min=1, max=16)` for as many as the records need.
         until: None runs until stopped; "latest" stops at the end offsets that the topics have at the start (the
             last stable offsets under `read_committed`).
@@ -133,7 +134,7 @@ class Job:
         self.resources = checked_resources(resources_per_worker)
         self._process = process
         self._process_message = process_message
-        self._sink = None if sink is None else as_sink(sink)
+        self._sinks = as_sinks(sink)
         self.dead_letter_topic = dead_letter_topic
         self._check()
 
@@ -144,13 +145,10 @@ class Job:
         dead_letter_topic = checked_dead_letter_topic(config.on_error, self.dead_letter_topic)
         if dead_letter_topic is not None:
             check_dlq_topic(dead_letter_topic, "dead_letter_topic", self.topics, self.pattern)
-        if (
-            isinstance(sink := self._sink, KafkaSink)
-            and sink.topic
-            and "bootstrap_servers" not in sink.options
-        ):
-            check_results(sink.topic, "sink", self.topics, self.pattern)
-        outputs = OutputsSpec(self._sink, dead_letter_topic)
+        for sink in self._sinks:
+            if isinstance(sink, KafkaSink) and sink.topic and "bootstrap_servers" not in sink.options:
+                check_results(sink.topic, "sink", self.topics, self.pattern)
+        outputs = OutputsSpec(self._sinks, dead_letter_topic)
         self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
         if self.until not in (None, "latest"):
             raise ConfigError("until", f"is {self.until!r}: accepts None or 'latest'")

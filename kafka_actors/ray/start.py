@@ -158,8 +158,8 @@ def named_jobs() -> Iterator[tuple[str, RunningJob | str]]:
 def _check_process(plan: JobPlan) -> None:
     """Checks that the user's code can be pickled for the workers: Ray's own message comes late, and is pages long."""
     what = "process" if plan.spec.unit == "batch" else "process_message"
-    sink = plan.spec.outputs.sink
-    users = (("sink", getattr(sink, "target", sink)), (what, plan.spec.target), (what, plan.spec))
+    sinks = [("sink", getattr(sink, "target", sink)) for sink in plan.spec.outputs.sinks]
+    users = (*sinks, (what, plan.spec.target), (what, plan.spec))
     for option, value in users:
         if (why := unpicklable(value, ray.cloudpickle.dumps)) is not None:
             raise ConfigError(option, f"can't be sent to the workers: {why}")

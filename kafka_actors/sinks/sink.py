@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from kafka_actors.base.callables import async_method, constructed, is_async, misfit
+from kafka_actors.base.paths import directory_of
 from kafka_actors.config import ClientConfig
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, SinkError
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,22 @@ def close_all(*writers: Closes | None) -> None:
             logger.warning("%r could not be closed: %s: %s", writer, type(error).__name__, error)
 
 
+class Flushes(Protocol):
+    """Object with a `flush` method, which raises what keeps its rows from being durable."""
+
+    def flush(self) -> None: ...
+
+
+def flush_all(writers: Iterable[tuple[str, Flushes]]) -> None:
+    """Flushes all, in this order. Raises `SinkError` with the name of the first one that fails: then no offset may be
+    committed, and those before it are ahead of the offsets, as after a crash."""
+    for name, writer in writers:
+        try:
+            writer.flush()
+        except Exception as error:
+            raise SinkError(name, f"{type(error).__name__}: {error}") from error
+
+
 @runtime_checkable
 class Sink(Protocol):
     """Definition of a sink: a value that can be pickled."""
@@ -80,6 +97,26 @@ def check_made(option: str, target: type) -> None:
     if (wrong := misfit(target)) is not None:
         what = f"the class {target.__name__}, which is made without arguments in each worker"
         raise ConfigError(option, f"is {what}: {wrong.reason}")
+
+
+def as_sinks(sink: Any) -> tuple[Sink, ...]:
+    """The argument `sink` as sinks: None for none, one, or a list of several. Raises `ConfigError`."""
+    if sink is None:
+        return ()
+    if not isinstance(sink, (list, tuple)):
+        return (as_sink(sink),)
+    if not sink:
+        raise ConfigError("sink", "is an empty list: leave it out for no sink")
+    from .parquet import ParquetSink  # imports this module
+
+    sinks = tuple(map(as_sink, sink))
+    directories = [directory_of(s.path) for s in sinks if isinstance(s, ParquetSink)]
+    for path in directories:
+        if directories.count(path) > 1:
+            raise ConfigError(
+                "sink", f"writes to {path!r} twice: each ParquetSink needs a directory of its own"
+            )
+    return sinks
 
 
 def as_sink(sink: Any) -> Sink:

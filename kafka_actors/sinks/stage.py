@@ -1,11 +1,11 @@
-"""The sink of a pipeline as its last stage: the same on every engine. It gets rows with the columns, keys and encoding that the
-stage's arguments ask for.
+"""Sinks of a pipeline as its last stages, on every engine: each gets the same rows, with the columns, keys and encoding that its
+arguments ask for, and has its own `on_error` policy and retries.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,16 +14,16 @@ import pyarrow as pa
 
 from kafka_actors.config import ClientConfig
 from kafka_actors.pipeline.casts import as_utc, is_bytes, with_children
-from kafka_actors.pipeline.engines import CheckedPipeline, CheckedStage
+from kafka_actors.pipeline.engines import CheckedSink
 from kafka_actors.pipeline.expressions import evaluate, uses_kafka
-from kafka_actors.pipeline.fused import StageGuard
+from kafka_actors.pipeline.fused import FailedRecord, StageGuard
 from kafka_actors.pipeline.rows import NO_RECORD, Array, StageRows
 from kafka_actors.pipeline.source import ReadKafka, producer_config
-from kafka_actors.pipeline.stages import SENDABLE, WithKey, WriteFunction, WriteKafka, WriteParquet
+from kafka_actors.pipeline.stages import SENDABLE, Stage, WithKey, WriteFunction, WriteKafka, WriteParquet
 
 from .kafka import KafkaWriter
 from .parquet import ParquetWriter
-from .sink import UserSink, Writer
+from .sink import UserSink, Writer, close_all, flush_all, origin_of
 
 _ENCODE = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -87,12 +87,11 @@ def key_values(column: Array) -> Array:
 Prepare = Callable[[StageRows, pa.RecordBatch], pa.RecordBatch]
 
 
-def preparation(checked: CheckedPipeline) -> Prepare:
-    """A function that prepares rows for the sink of a definition that has one."""
-    assert checked.sink is not None
-    stage = checked.sink.stage
+def preparation(sink: CheckedSink) -> Prepare:
+    """A function that prepares rows for a sink."""
+    stage = sink.step.stage
     if isinstance(stage, WriteKafka):
-        return _columns if stage.format == "columns" else _json(checked)
+        return _columns if stage.format == "columns" else _json(sink)
     assert isinstance(stage, (WriteParquet, WriteFunction))
     if stage.kafka:
         return lambda rows, source: rows.with_kafka(source)
@@ -103,8 +102,8 @@ def _columns(rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
     return rows.batch.select([name for name in rows.batch.schema.names if name in SENDABLE])
 
 
-def _json(checked: CheckedPipeline) -> Prepare:
-    key = _key(checked)
+def _json(sink: CheckedSink) -> Prepare:
+    key = _key(sink)
 
     def prepare(rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
@@ -114,11 +113,11 @@ def _json(checked: CheckedPipeline) -> Prepare:
     return prepare
 
 
-def _key(checked: CheckedPipeline) -> Callable[[StageRows, pa.RecordBatch], Array]:
+def _key(sink: CheckedSink) -> Callable[[StageRows, pa.RecordBatch], Array]:
     """A function for the keys of rows: those of `with_key`, or else the keys of their records."""
-    if checked.key is None:
+    if sink.key is None:
         return _own_key
-    stage, columns = checked.key.stage, checked.columns
+    stage, columns = sink.key.stage, sink.step.before
     assert isinstance(stage, WithKey)
     assert columns is not None
     expression = stage.expression(columns)
@@ -135,9 +134,8 @@ def _own_key(rows: StageRows, source: pa.RecordBatch) -> Array:
     return source.column("key").take(pa.array(rows.origin, mask=rows.origin == NO_RECORD))
 
 
-def opened(step: CheckedStage, source: ReadKafka) -> Writer:
-    """Opens the sink of a pipeline. Raises what its constructor raises."""
-    stage = step.stage
+def opened(stage: Stage, source: ReadKafka) -> Writer:
+    """Opens a sink of a pipeline. Raises what its constructor raises."""
     if isinstance(stage, WriteKafka):
         return KafkaWriter(producer_config(stage.name, source, stage.options), stage.topic)
     if isinstance(stage, WriteParquet):
@@ -151,26 +149,48 @@ class SinkStage:
 
     retriable = True
 
-    def __init__(
-        self, checked: CheckedPipeline, write: Callable[[pa.RecordBatch, pa.RecordBatch], None]
-    ) -> None:
-        self._prepare = preparation(checked)
-        self._write = write
+    def __init__(self, sink: CheckedSink, writer: Writer) -> None:
+        self._prepare = preparation(sink)
+        self._writer = writer
 
     def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
         if rows.batch.num_rows:
-            self._write(self._prepare(rows, source), source)
+            self._writer.write(self._prepare(rows, source), origin_of(source))
         return []
 
     def close(self) -> None:
         pass
 
 
-def guarded(
-    checked: CheckedPipeline, write: Callable[[pa.RecordBatch, pa.RecordBatch], None], retries: int
-) -> StageGuard:
-    """The sink's stage with its `on_error` policy and retries."""
-    assert checked.sink is not None
-    return StageGuard(
-        checked.sink.stage.name, checked.sink.on_error, retries, SinkStage(checked, write), time.sleep
-    )
+class OpenSinks:
+    """Open sinks of a pipeline, each of which gets every row: a row that one of them refuses still goes to the others, and only
+    the one that failed is tried again.
+
+    Where one can't be opened, those before it are closed, and the error is raised.
+    """
+
+    def __init__(self, sinks: Sequence[CheckedSink], source: ReadKafka, retries: int) -> None:
+        self._writers: list[tuple[str, Writer]] = []
+        self._guards: list[StageGuard] = []
+        try:
+            for sink in sinks:
+                writer = opened(sink.step.stage, source)
+                self._writers.append((sink.name, writer))
+                made = SinkStage(sink, writer)
+                self._guards.append(StageGuard(sink.name, sink.step.on_error, retries, made, time.sleep))
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> None:
+        """Writes rows, whose records are in `source`, to all sinks. Records that a sink refuses are added to `failures`, as its
+        policy says. Raises `StageError`."""
+        for guard in self._guards:
+            guard.run(rows, source, failures)
+
+    def flush(self) -> None:
+        """Returns when all rows are durable in all sinks. Raises `SinkError` with the name of the sink."""
+        flush_all(self._writers)
+
+    def close(self) -> None:
+        close_all(*(writer for _, writer in self._writers))

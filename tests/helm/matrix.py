@@ -111,6 +111,44 @@ MATRIX: dict[str, dict[str, Any]] = {
             },
         },
     },
+    "MSK's IAM": {
+        "job": JOB,
+        "kafka": {
+            "securityProtocol": "SASL_SSL",
+            "sasl": {"mechanism": "AWS_MSK_IAM", "identity": {"role_arn": "arn:aws:iam::1:role/orders"}},
+        },
+        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/scorer"}},
+    },
+    "Entra": {
+        "job": JOB,
+        "kafka": {
+            "securityProtocol": "SASL_SSL",
+            "sasl": {
+                "mechanism": "OAUTHBEARER",
+                "tokenProvider": "kafka_actors.identity:Azure",
+                "identity": {"client_id": "11111111-2222-3333-4444-555555555555"},
+            },
+        },
+        "serviceAccount": {"annotations": {"azure.workload.identity/client-id": "1111"}},
+        "head": {"podLabels": {"azure.workload.identity/use": "true"}},
+    },
+    "a private key": {
+        "job": {
+            **JOB,
+            "options": {
+                "sasl_oauthbearer_assertion_private_key_file": "/etc/key/orders.pem",
+                "sasl_oauthbearer_assertion_private_key_passphrase": "${env:PASSPHRASE}",
+                "sasl_oauthbearer_assertion_claim_iss": "orders",
+            },
+        },
+        "kafka": {
+            "securityProtocol": "SASL_SSL",
+            "sasl": {"mechanism": "OAUTHBEARER", "tokenEndpointUrl": "https://login/token"},
+        },
+        "env": [{"name": "PASSPHRASE", "valueFrom": {"secretKeyRef": {"name": "key", "key": "passphrase"}}}],
+        "extraVolumes": [{"name": "key", "secret": {"secretName": "key"}}],
+        "extraVolumeMounts": [{"name": "key", "mountPath": "/etc/key", "readOnly": True}],
+    },
     "GSSAPI": {
         "job": JOB,
         "kafka": {"securityProtocol": "SASL_PLAINTEXT", "sasl": {"mechanism": "GSSAPI"}},

@@ -16,6 +16,9 @@ from kafka_actors.cli.option_sources import from_environment, from_file, layered
 from kafka_actors.config.references import resolve
 from kafka_actors.config.security import Secret
 
+OAUTH = {"securityProtocol": "SASL_SSL"}
+PROVIDED = {"mechanism": "OAUTHBEARER", "tokenProvider": "kafka_actors.identity:Google"}
+PASSPHRASE = "sasl_oauthbearer_assertion_private_key_passphrase"
 CONTAINERS = [
     (name, MATRIX[name]) for name in ("least", "GPUs, autoscaled", "everything around it", "SCRAM over TLS")
 ]
@@ -96,6 +99,13 @@ def test_options_may_stand_in_tables_within_tables(render, tmp_path):
     options = {"fetch": {"max": {"bytes": 1_000_000}, "min": {"bytes": 5}}, "client_id": "x"}
     read = options_of(render({"job": {"target": "orders:job", "options": options}}), tmp_path)
     assert (read["fetch_max_bytes"], read["fetch_min_bytes"], read["client_id"]) == (1_000_000, 5, "x")
+
+
+def test_options_of_a_pipeline_on_spark_have_none_that_only_a_job_has(render, tmp_path):
+    """`kafka-actors run` would refuse it by name."""
+    options = {"engine": "spark", "checkpoint": "s3://c", "spark_options": {"maxOffsetsPerTrigger": 5}}
+    read = options_of(render({"job": {"target": "orders:pipeline", "options": options}}), tmp_path)
+    assert read == {"job": "orders:pipeline", **options}
 
 
 @pytest.mark.parametrize(
@@ -204,6 +214,23 @@ def test_a_range_of_workers_is_for_the_job_to_read(render, tmp_path):
             },
         ),
         ("GSSAPI", {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}),
+        (
+            "MSK's IAM",
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "AWS_MSK_IAM",
+                "sasl_identity": {"role_arn": "arn:aws:iam::1:role/orders"},
+            },
+        ),
+        (
+            "Entra",
+            {
+                "security_protocol": "SASL_SSL",
+                "sasl_mechanism": "OAUTHBEARER",
+                "sasl_oauth_token_provider": "kafka_actors.identity:Azure",
+                "sasl_identity": {"client_id": "11111111-2222-3333-4444-555555555555"},
+            },
+        ),
     ],
 )
 def test_secrets_are_files_that_the_options_name(render, tmp_path, name, options):
@@ -225,6 +252,24 @@ def test_secrets_are_files_that_the_options_name(render, tmp_path, name, options
             v["secret"].get("defaultMode") for v in pod["spec"]["volumes"] if v["name"] in ("sasl", "tls")
         }
         assert modes <= {0o440}
+
+
+def test_a_private_keys_passphrase_is_a_reference_that_each_process_looks_up(render, tmp_path, monkeypatch):
+    rendered = render(MATRIX["a private key"])
+    assert "${env:PASSPHRASE}" in rendered.all("ConfigMap")[0]["data"]["job.toml"]
+    monkeypatch.setenv("PASSPHRASE", "hush")
+    assert options_of(rendered, tmp_path)["sasl_oauthbearer_assertion_private_key_passphrase"] == "hush"
+
+
+@pytest.mark.parametrize("name", ["MSK's IAM", "Entra"])
+def test_a_clouds_identity_is_that_of_the_pods(render, name):
+    """No Secret is mounted: the service account of all pods has what its cloud wants."""
+    rendered = render(MATRIX[name])
+    account = rendered.one("ServiceAccount")
+    assert account["metadata"]["annotations"] == MATRIX[name]["serviceAccount"]["annotations"]
+    for _, pod in [each for each in rendered.pods() if each[0] != "submitter"]:
+        assert pod["spec"]["serviceAccountName"] == account["metadata"]["name"]
+        assert "sasl" not in {volume["name"] for volume in pod["spec"]["volumes"]}
 
 
 # ---------------------------------------------------------------- pods
@@ -517,6 +562,46 @@ def test_where_pods_come_by_what_workers_ask_for_the_notes_say_how_many_workers_
             "job.options.sasl.jaas.config: is secret",
         ),
         (
+            {"job": {**JOB, "options": {"sasl": {"plain": {"password": "hush"}}}}},
+            "job.options.sasl.plain.password: is secret",
+        ),
+        (
+            {"job": {**JOB, "options": {PASSPHRASE: "hush"}}},
+            f"job.options.{PASSPHRASE}: is secret",
+        ),
+        (
+            {"job": {**JOB, "options": {"sasl_identity": {"api_token": "hush"}}}},
+            "job.options.sasl_identity.api_token: is secret",
+        ),
+        (
+            {"job": JOB, "kafka": {**OAUTH, "sasl": {**PROVIDED, "identity": {"private_key": "hush"}}}},
+            "kafka.sasl.identity.private_key: is secret",
+        ),
+        (
+            {"job": JOB, "kafka": {**OAUTH, "sasl": {"mechanism": "AWS_MSK_IAM", "existingSecret": "x"}}},
+            "kafka.sasl.existingSecret: is given, but AWS_MSK_IAM has no user and password",
+        ),
+        (
+            {"job": JOB, "kafka": {**OAUTH, "sasl": {**PROVIDED, "mechanism": "PLAIN"}}},
+            "kafka.sasl.tokenProvider: is for OAUTHBEARER, but kafka.sasl.mechanism is PLAIN",
+        ),
+        (
+            {"job": JOB, "kafka": {**OAUTH, "sasl": {**PROVIDED, "existingSecret": "x"}}},
+            "kafka.sasl.tokenProvider: gets the token itself",
+        ),
+        (
+            {"job": JOB, "kafka": {**OAUTH, "sasl": {"mechanism": "PLAIN", "identity": {"a": "b"}}}},
+            "kafka.sasl.identity: has the arguments of kafka.sasl.tokenProvider or of AWS_MSK_IAM",
+        ),
+        (
+            {
+                "job": JOB,
+                **MATRIX["MSK's IAM"],
+                "networkPolicy": {"enabled": True, "egress": {"enabled": True}},
+            },
+            "networkPolicy.egress.extra: is empty, but the pod's identity asks its cloud",
+        ),
+        (
             {"job": {**JOB, "options": {"group.id": "x"}}, "kafka": {"groupId": "mine"}},
             "job.options.group.id: another value of the chart says this already",
         ),
@@ -607,6 +692,8 @@ def test_values_that_do_not_go_together_are_refused_in_a_line(render, values, sa
         ({"job": {**JOB, "workers": "4.."}}, "workers"),
         ({"job": {"target": "no colon"}}, "target"),
         ({"kafka": {"securityProtocol": "TLS"}}, "securityProtocol"),
+        ({"kafka": {"sasl": {"mechanism": "AWS"}}}, "mechanism"),
+        ({"kafka": {"sasl": {"tokenProvider": "Azure"}}}, "tokenProvider"),
         ({"workerGroups": [{"replicas": 1}]}, "name"),
         ({"head": {"resources": {"limits": {"memory": "lots"}}}}, "memory"),
         ({"status": {"port": 70_000}}, "port"),

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import ray
 from waiting import slow_s
 
 from kafka_actors.cli.demo.cluster import DemoFailed, Filled, check_kept, embedded
@@ -61,9 +62,11 @@ def test_the_demo_on_embedded_brokers_ends_with_every_cent():
     _check_shown(done.stdout)
 
 
-def test_the_demo_on_a_real_cluster_ends_with_every_cent_and_leaves_nothing_behind(kafka_cluster):
+def test_the_demo_on_real_clusters_ends_with_every_cent_and_leaves_nothing_behind(kafka_cluster, ray_local):
+    """Kafka and Ray that are there; with brokers of its own it starts its own Ray as well."""
     before = set(kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics)
-    done = _demo("--kafka", kafka_cluster.bootstrap_servers)
+    address = ray.get_runtime_context().gcs_address
+    done = _demo("--kafka", kafka_cluster.bootstrap_servers, "--ray", address)
     assert done.returncode == 0, done.stdout + done.stderr
     _check_shown(done.stdout)
     after = set(kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics)

@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 # A call takes 50 ms, most of them asleep, and has 50 records: a worker does at most 1,000 a second, on any machine.
 WORK = {"work": 0.05, "batch_rows": 50}
-TARGET_S, MOST = 8, 4
+TARGET_S, DOWN_S, MOST = 5, 4, 4
+BURST = 30_000
+"""Records that are six targets of work for one worker, on a quiet machine."""
 START_S = 15.0
 """Seconds that a few workers may take to start on a busy machine with two cores."""
 
@@ -38,7 +40,7 @@ def policy_at(pace):
         max=MOST,
         target_lag_seconds=round(TARGET_S * pace),
         upscale_delay_seconds=2 * pace,
-        downscale_delay_seconds=round(6 * pace),
+        downscale_delay_seconds=round(DOWN_S * pace),
     )
 
 
@@ -55,7 +57,7 @@ def test_a_burst_is_worked_off_in_time_and_a_number_holds_until_the_policy_has_i
     scene.flowing()
     before = scene.status()
     assert len(before.workers) == 1
-    burst(scene, int(48_000 * pace))  # three quarters of a minute for one worker, where the machine is quiet
+    burst(scene, int(BURST * pace))  # half a minute for one worker, where the machine is quiet
     began = time.monotonic()
     until(lambda: len(scene.status().workers) > 1, 15, "more workers")
     scene.load.stop()
@@ -64,7 +66,7 @@ def test_a_burst_is_worked_off_in_time_and_a_number_holds_until_the_policy_has_i
     took = time.monotonic() - began
     at_top = scene.status()
     print(
-        f"{int(48_000 * pace)} records in {took:.1f} s; {[(c.before, c.after, c.reason) for c in at_top.scaling.changes]}"
+        f"{int(BURST * pace)} records in {took:.1f} s; {[(c.before, c.after, c.reason) for c in at_top.scaling.changes]}"
     )
     assert max(c.after for c in at_top.scaling.changes) == MOST
     assert (
@@ -110,7 +112,7 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
     policy = ka.Autoscale(
         min=1, max=4, target_lag_seconds=5, upscale_delay_seconds=1, downscale_delay_seconds=6
     )
-    limit_s = at_pace_s(20)
+    limit_s = at_pace_s(12)
     scene.start(
         workers=policy,
         **WORK,

@@ -1,21 +1,28 @@
 """A pipeline run on Spark, as a stream and as a batch, from real topics to real topics and files."""
 
+import asyncio
 import json
 import os
+import re
+import signal
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from fakes.spark import spark_session
 from fakes.spark_runs import PARTITIONS, SCHEMA, Place, order
 from pace import this_run
 from pyspark import cloudpickle
+from waiting import slow_s, until
 
-from kafka_actors.errors import ConfigError, JobFailed, StageError
+from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -79,29 +86,89 @@ def test_a_stream_goes_on_from_its_checkpoint_and_both_topics_have_each_record_o
         assert headers["kafka_actors.error.group"] == place.group.encode()
 
 
-def test_parquet_of_a_stream_has_each_record_once_and_dead_letters_beside_it(place, tmp_path):
+def test_a_stream_reads_once_for_two_sinks_and_each_file_record_is_there_once_whatever_fails(place, tmp_path):
+    """Dead letters go beside both. Where a sink fails, the group's offsets stay, and no file appears."""
     place.fill(range(60), {5: b"no"})
+    out, read = tmp_path / "out", tmp_path / "read"
+    read.mkdir()
+
+    def noted(batch):
+        with open(read / str(os.getpid()), "a") as file:
+            file.writelines(f"{n}\n" for n in batch["id"].to_pylist())
+        return batch
+
     pipeline = (
         place.read()
         .decode_json(SCHEMA, on_error="dead_letter")
-        .write_parquet(str(tmp_path / "out"), kafka=True)
+        .map_batches(noted, schema=SCHEMA)
+        .write_parquet(str(out), kafka=True)
+        .with_key("country")
+        .write_kafka(place.output, name="to the topic")
         .dead_letters(place.dead)
     )
     checkpoint = tmp_path / "checkpoint"
+    options = {"checkpoint": str(checkpoint), "offsetFormat": "spark", "commitOffsets": True}
     for trigger, ids in (("availableNow", range(60)), ("once", range(60, 90))):
         place.fill([n for n in ids if n >= 60])
-        run = pipeline.on_spark(
-            place.spark, checkpoint=str(checkpoint), trigger=trigger, offsetFormat="spark"
-        )
+        run = pipeline.on_spark(place.spark, trigger=trigger, **options)
         run.run()
         assert run.status().records == len(ids)
+    good = [n for n in range(90) if n != 5]
+    assert sorted(int(n) for file in read.iterdir() for n in file.read_text().split()) == good
+    sent = [(m.key.decode(), msgspec.json.decode(m.value)) for m in place.records(place.output)]
+    assert sorted(row["id"] for _, row in sent) == good
+    assert all(key == row["country"] for key, row in sent)
+    committed = place.committed()
+    assert committed == {0: 30, 1: 30, 2: 30}
+
+    place.fill(range(90, 99))
+    files = sorted(out.glob("*.parquet"))
+    place.set_config(place.output, "max.message.bytes", "10")
+    with pytest.raises(JobFailed) as failed:
+        pipeline.on_spark(place.spark, trigger="availableNow", **options).run()
+    assert isinstance(failed.value.cause, SinkError)
+    assert failed.value.cause.sink == "to the topic"
+    assert (sorted(out.glob("*.parquet")), place.committed()) == (files, committed)
+    place.set_config(place.output, "max.message.bytes", "100000")
+    pipeline.on_spark(place.spark, trigger="availableNow", **options).run()
+    assert place.committed() == {0: 33, 1: 33, 2: 33}
+    assert {msgspec.json.decode(m.value)["id"] for m in place.records(place.output)} == {
+        *good,
+        *range(90, 99),
+    }
     for log in (checkpoint / "offsets").glob("[0-9]*"):
         assert json.loads(log.read_text().splitlines()[-1]).keys() == {place.input}
     assert (checkpoint / "sources" / "0" / "0").exists()
-    found = place.spark.read.parquet(str(tmp_path / "out")).collect()
-    assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(90) if n != 5}
-    assert len(found) == 89
+    found = place.spark.read.parquet(str(out)).collect()
+    assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(99) if n != 5}
+    assert len(found) == 98
     assert [m.value for m in place.records(place.dead)] == [b"no"]
+
+
+def test_async_stages_run_in_the_source_and_behind_a_dataframe_stage(place):
+    place.fill(range(60))
+
+    class Lookup:
+        loop = None
+
+        async def __call__(self, batch):
+            self.loop = self.loop or asyncio.get_running_loop()
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is self.loop, "an object keeps its event loop"
+            if 7 in batch["id"].to_pylist():
+                raise ValueError("no 7")
+            return batch.set_column(0, "id", pc.add(batch["id"], 1000))
+
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA)
+        .map_batches(Lookup, schema=SCHEMA, on_error="skip")
+        .sql("select * from {this} where id >= 1030")
+        .map_batches(Lookup, schema=SCHEMA)
+        .on_error("fail", retries=0)
+    )
+    rows = pipeline.on_spark(place.spark, maxRecordsPerPartition=5).dataframe().collect()
+    assert sorted(row.id for row in rows) == [2000 + n for n in range(30, 60)]
 
 
 def test_a_stage_that_fails_ends_the_run_and_says_where(place, tmp_path):
@@ -225,15 +292,19 @@ def test_a_worker_process_reads_micro_batches_over_the_connections_that_it_has(p
     assert run.status().batch >= 5
 
 
-def test_a_range_is_processed_again_in_order_and_touches_no_group(place):
+def test_a_range_is_processed_again_in_order_and_touches_no_group(place, tmp_path):
     place.fill(range(300))
     span = {place.input: {"0": 10, "1": 10, "2": 10}}, {place.input: {"0": 60, "1": 60, "2": 60}}
-    seen = place.read().decode_json(SCHEMA).with_key(pc.scalar("same")).write_kafka(place.output, name="out")
+    decoded = place.read().decode_json(SCHEMA)
+    seen = (
+        decoded.with_key(pc.scalar("same")).write_kafka(place.output, name="out").write_parquet(str(tmp_path))
+    )
     run = seen.on_spark(place.spark, start=span[0], end=span[1])
     run.run()
     assert run.status().state == "finished"
     sent = [msgspec.json.decode(m.value)["id"] for m in place.records(place.output)]
     assert sorted(sent) == list(range(30, 180))
+    assert sorted(pq.read_table(tmp_path)["id"].to_pylist()) == sorted(sent)
     for partition in range(PARTITIONS):
         own = [n for n in sent if n % PARTITIONS == partition]
         assert own == sorted(own)
@@ -299,3 +370,71 @@ def test_dead_letters_are_sent_before_a_dataframe_stage_which_never_sees_them(pl
         b"IT": 9,
     }
     assert [m.value for m in place.records(place.dead)] == [b"no"]
+
+
+PIPELINE = """
+import kafka_actors as ka
+
+
+class Lookup:
+    async def __call__(self, batch):
+        return batch
+
+
+orders = (
+    ka.Pipeline.read_kafka("not-there", group_id="g", bootstrap_servers="nobody:9092")
+    .decode_json(SCHEMA)
+    .map_batches(Lookup, schema=SCHEMA)
+    .write_kafka(OUT)
+)
+
+
+def on_spark():
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    return orders.on_spark(spark, checkpoint=CHECKPOINT, trigger="1 second")
+"""
+
+
+def test_the_command_line_runs_a_pipeline_as_a_query_which_ctrl_c_stops_and_the_next_one_goes_on(
+    place, tmp_path
+):
+    place.fill(range(30))
+    text = PIPELINE.replace("OUT", repr(place.output)).replace("SCHEMA", repr(SCHEMA))
+    (tmp_path / "pipe.py").write_text(text.replace("CHECKPOINT", repr(str(tmp_path / "checkpoint"))))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+
+    def start(*arguments):
+        source = ("-b", place.cluster.bootstrap_servers, "-X", f"topics={place.input}")
+        return subprocess.Popen(
+            [Path(sys.executable).with_name("kafka-actors"), "run", *arguments, *source],
+            cwd=tmp_path,
+            env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C goes to all processes of a terminal's session
+        )
+
+    first = start("pipe.py:orders", "--engine", "spark", "--checkpoint", str(tmp_path / "checkpoint"))
+    try:
+        until(lambda: first.poll() is not None or len(place.records(place.output)) == 30, 120, "30 orders")
+        os.killpg(first.pid, signal.SIGINT)
+        out, err = first.communicate(timeout=slow_s(60))
+    finally:
+        if first.poll() is None:
+            os.killpg(first.pid, signal.SIGKILL)
+    assert first.returncode == 0, err
+    assert f"{place.input} → {place.output}  running" in out
+    assert out.splitlines()[-2] == "SIGINT: stopping; once more ends at once"
+    assert re.fullmatch(r"stopped: 30 records in [\d.]+ s \(\d+/s\)", out.splitlines()[-1])
+    assert "kafka-actors: error" not in err
+
+    place.fill(range(30, 42))
+    second = start("pipe.py:on_spark", "--until", "latest")
+    out, err = second.communicate(timeout=slow_s(150))
+    assert second.returncode == 0, err
+    assert re.fullmatch(r"done: 12 records in [\d.]+ s \(\d+/s\)", out.splitlines()[-1])
+    assert sorted(msgspec.json.decode(m.value)["id"] for m in place.records(place.output)) == list(range(42))

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing, suppress
 
 import pyarrow as pa
 import pytest
@@ -61,6 +62,13 @@ class Load:
             future.result(timeout=0)
         return self._next
 
+    def close(self):
+        """Ends it, whatever happened: a producer that is left over keeps the process of a failed run from ending."""
+        self._stop.set()
+        self._thread.join(slow_s(60))
+        with suppress(UndeliveredError, KafkaTimeoutError):
+            self.producer.close(timeout_ms=1_000)
+
 
 def read_all(cluster, topic):
     """The numbers in each partition, in the order of the log."""
@@ -97,25 +105,25 @@ def topic(kafka_cluster_3, kafka_topic):
 def test_brokers_that_die_stand_still_or_hand_over_under_load_lose_nothing_and_repeat_nothing(
     kafka_cluster_3, topic, codec
 ):
-    load = Load(kafka_cluster_3, topic, compression_type=codec, batch_size=20_000)
-    load.wait(2_000)
-    victim = kafka_cluster_3.leaders(topic)[0]
-    kafka_cluster_3.kill(victim)
-    load.wait(40_000)
-    kafka_cluster_3.restart(victim)
-    load.wait(4_000)
-    # One that stands still gives no answer: the outcome of requests is unknown, and some are carried out when it wakes.
-    victim = kafka_cluster_3.leaders(topic)[0]
-    kafka_cluster_3.pause(victim)
-    load.wait(40_000, within=60)
-    kafka_cluster_3.resume(victim)
-    for broker in kafka_cluster_3.broker_ids[:2]:  # what the first one led moves twice
+    with closing(Load(kafka_cluster_3, topic, compression_type=codec, batch_size=20_000)) as load:
+        load.wait(2_000)
+        victim = kafka_cluster_3.leaders(topic)[0]
+        kafka_cluster_3.kill(victim)
+        load.wait(40_000)
+        kafka_cluster_3.restart(victim)
         load.wait(4_000)
-        kafka_cluster_3.shutdown(broker)
+        # One that stands still gives no answer: the outcome of requests is unknown, and some are carried out when it wakes.
+        victim = kafka_cluster_3.leaders(topic)[0]
+        kafka_cluster_3.pause(victim)
+        load.wait(40_000, within=60)
+        kafka_cluster_3.resume(victim)
+        for broker in kafka_cluster_3.broker_ids[:2]:  # what the first one led moves twice
+            load.wait(4_000)
+            kafka_cluster_3.shutdown(broker)
+            load.wait(4_000)
+            kafka_cluster_3.restart(broker)
         load.wait(4_000)
-        kafka_cluster_3.restart(broker)
-    load.wait(4_000)
-    check(kafka_cluster_3, topic, load.stop())
+        check(kafka_cluster_3, topic, load.stop())
 
 
 def test_what_no_broker_acknowledges_fails_in_its_time_and_says_so(kafka_cluster_3, kafka_topic):

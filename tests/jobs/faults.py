@@ -120,6 +120,8 @@ def fence_worker(scene: Scene, zombie: str) -> None:
     reply = _ask(scene, "commit", CommitRequest(zombie, 1, far), CommitReply)
     assert set(reply.refused) == partitions
     assert reply.committed == []
+    orders = _ask(scene, "poll", Report(zombie, orders.version, True, [], wait_s=0.0), Orders)
+    assert (orders.grants, orders.lease_s, orders.hold) == ([], 0.0, False), "it has to drop all that it has"
     scene.flowing()
     calls = [e.at for e in scene.journal.entries() if e.pid == pid and e.at > thawed]
     last = this_run().quiet_s(thawed, max(calls, default=thawed))

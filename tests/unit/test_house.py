@@ -22,10 +22,10 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 454,
-    "modules without a test file": 59,
+    "files": 458,
+    "modules without a test file": 49,
     "numbered tests": 0,
-    "short files": 27,
+    "short files": 26,
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 844,

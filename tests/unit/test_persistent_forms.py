@@ -342,7 +342,7 @@ def letter(group: bytes, stage: bytes, reason: bytes) -> tuple[str, dict[str, An
 
 
 def test_a_dead_letter_of_a_job(producer: Sends) -> None:
-    outputs = Outputs(OutputsSpec(None, "dead"), ka.options.ConsumerConfig(group_id="scorer"))
+    outputs = Outputs(OutputsSpec((), "dead"), ka.options.ConsumerConfig(group_id="scorer"))
     outputs.open()
     outputs.dead_letter(RECORD, ValueError("no such country"))
     assert producer.sent == [letter(b"scorer", b"process", b"ValueError: no such country")]
@@ -665,6 +665,7 @@ OPTIONS = [
     "bootstrap_servers",
     "buffer_memory",
     "check_crcs",
+    "checkpoint",
     "client_id",
     "client_rack",
     "compression_type",
@@ -674,6 +675,7 @@ OPTIONS = [
     "drain_timeout_ms",
     "enable_auto_commit",
     "enable_idempotence",
+    "engine",
     "exclude_internal_topics",
     "fetch_max_bytes",
     "fetch_max_wait_ms",
@@ -741,6 +743,7 @@ OPTIONS = [
     "socket_connection_setup_timeout_max_ms",
     "socket_connection_setup_timeout_ms",
     "socket_options",
+    "spark_options",
     "ssl_cafile",
     "ssl_certfile",
     "ssl_check_hostname",
@@ -752,6 +755,7 @@ OPTIONS = [
     "start_timeout_s",
     "status",
     "topics",
+    "trigger",
     "until",
     "worker_assignor",
     "worker_buffer_bytes",
@@ -795,6 +799,7 @@ kafka-actors config show
 kafka-actors configs
 kafka-actors configs alter
 kafka-actors configs describe
+kafka-actors consume
 kafka-actors demo
 kafka-actors groups
 kafka-actors groups delete
@@ -809,6 +814,7 @@ kafka-actors job scale
 kafka-actors job stop
 kafka-actors lag
 kafka-actors offsets
+kafka-actors produce
 kafka-actors run
 kafka-actors spark-checkpoint
 kafka-actors spark-checkpoint convert

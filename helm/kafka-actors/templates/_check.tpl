@@ -27,13 +27,7 @@
 {{- if and .suspend $.Values.cluster.selector }}
 {{- fail "job.suspend: KubeRay can't suspend a job in a selected cluster" }}
 {{- end }}
-{{- range $name, $value := .options }}
-{{- if regexMatch "password|secret$|jaas" ($name | lower) }}
-{{- if not (regexMatch "\\$\\{(env|file|directory):" (toString $value)) }}
-{{- fail (printf "job.options.%s: is secret: give kafka.sasl.existingSecret or kafka.tls.existingSecret, or a reference such as ${env:NAME}" $name) }}
-{{- end }}
-{{- end }}
-{{- end }}
+{{- include "kafka-actors.checkSecrets" (dict "path" "job.options" "values" .options) }}
 {{- if ge (add (int .drainTimeoutMs) 20000) (mul (int $.Values.terminationGracePeriodSeconds) 1000) }}
 {{- fail (printf "terminationGracePeriodSeconds: is %v: has to be more than job.drainTimeoutMs (%v) by 20 s" $.Values.terminationGracePeriodSeconds .drainTimeoutMs) }}
 {{- end }}
@@ -48,6 +42,23 @@
 {{- if and .sasl.mechanism (not (hasPrefix "SASL" .securityProtocol)) }}
 {{- fail (printf "kafka.sasl.mechanism: is given, but securityProtocol is %s" .securityProtocol) }}
 {{- end }}
+{{- with .sasl }}
+{{- if and .existingSecret (eq .mechanism "AWS_MSK_IAM") }}
+{{- fail "kafka.sasl.existingSecret: is given, but AWS_MSK_IAM has no user and password: the pod's identity signs in" }}
+{{- end }}
+{{- if .tokenProvider }}
+{{- if ne .mechanism "OAUTHBEARER" }}
+{{- fail (printf "kafka.sasl.tokenProvider: is for OAUTHBEARER, but kafka.sasl.mechanism is %s" (default "empty" .mechanism)) }}
+{{- end }}
+{{- if or .existingSecret .tokenEndpointUrl .scope }}
+{{- fail "kafka.sasl.tokenProvider: gets the token itself: give neither existingSecret, tokenEndpointUrl nor scope" }}
+{{- end }}
+{{- end }}
+{{- if and .identity (not .tokenProvider) (ne .mechanism "AWS_MSK_IAM") }}
+{{- fail "kafka.sasl.identity: has the arguments of kafka.sasl.tokenProvider or of AWS_MSK_IAM, and there is neither" }}
+{{- end }}
+{{- include "kafka-actors.checkSecrets" (dict "path" "kafka.sasl.identity" "values" .identity) }}
+{{- end }}
 {{- if and .tls.existingSecret (not (hasSuffix "SSL" .securityProtocol)) }}
 {{- fail (printf "kafka.tls.existingSecret: is given, but securityProtocol is %s" .securityProtocol) }}
 {{- end }}
@@ -58,6 +69,9 @@
 {{- with .Values.networkPolicy }}
 {{- if and .enabled .egress.enabled $.Values.kafka.sasl.tokenEndpointUrl (not .egress.extra) }}
 {{- fail "networkPolicy.egress.extra: is empty, but OAUTHBEARER asks kafka.sasl.tokenEndpointUrl for tokens: add a rule for it" }}
+{{- end }}
+{{- if and .enabled .egress.enabled (or (eq $.Values.kafka.sasl.mechanism "AWS_MSK_IAM") $.Values.kafka.sasl.tokenProvider) (not .egress.extra) }}
+{{- fail "networkPolicy.egress.extra: is empty, but the pod's identity asks its cloud for credentials: add a rule for it" }}
 {{- end }}
 {{- end }}
 {{- if .Values.cluster.selector }}
@@ -92,5 +106,21 @@
 {{- end }}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled }}
 {{- fail "metrics: give either podMonitor or serviceMonitor: the head's metrics would be there twice" }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses a secret that is written out, in tables within tables, too: a ConfigMap would have it. Among the arguments of an identity
+the names are its provider's, so more of them count as secret; kafka_actors/config/security.py refuses the same. */}}
+{{- define "kafka-actors.checkSecrets" -}}
+{{- $path := .path }}
+{{- $secret := "password|passphrase|secret$|jaas" }}
+{{- if regexMatch "sasl[._]identity" $path }}{{ $secret = "secret|passw|passphrase|private_?key|token$|credential" }}{{ end }}
+{{- range $name, $value := .values }}
+{{- $at := printf "%s.%s" $path $name }}
+{{- if kindIs "map" $value }}
+{{- include "kafka-actors.checkSecrets" (dict "path" $at "values" $value) }}
+{{- else if and (regexMatch $secret ($name | lower)) (not (regexMatch "\\$\\{(env|file|directory):" (toString $value))) }}
+{{- fail (printf "%s: is secret: give kafka.sasl.existingSecret or kafka.tls.existingSecret, or a reference such as ${env:NAME}" $at) }}
+{{- end }}
 {{- end }}
 {{- end }}

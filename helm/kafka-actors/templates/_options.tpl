@@ -24,7 +24,9 @@
 {{- with .Values.job.name }}{{ $_ := set $options "name" . }}{{ end }}
 {{- with .Values.job.deadLetterTopic }}{{ $_ := set $options "dead_letter_topic" . }}{{ end }}
 {{- with .Values.job.until }}{{ $_ := set $options "until" . }}{{ end }}
+{{- if ne (get .Values.job.options "engine" | toString) "spark" }}
 {{- $_ := set $options "drain_timeout_ms" .Values.job.drainTimeoutMs }}
+{{- end }}
 {{- with .Values.kafka.bootstrapServers }}{{ $_ := set $options "bootstrap_servers" . }}{{ end }}
 {{- with .Values.kafka.groupId }}{{ $_ := set $options "group_id" . }}{{ end }}
 {{- with .Values.kafka.topics }}{{ $_ := set $options "topics" . }}{{ end }}
@@ -48,7 +50,9 @@
 {{- if eq .mechanism "OAUTHBEARER" }}
 {{- with .tokenEndpointUrl }}{{ $_ := set $options "sasl_oauthbearer_token_endpoint_url" . }}{{ end }}
 {{- with .scope }}{{ $_ := set $options "sasl_oauthbearer_scope" . }}{{ end }}
+{{- with .tokenProvider }}{{ $_ := set $options "sasl_oauth_token_provider" . }}{{ end }}
 {{- end }}
+{{- with .identity }}{{ $_ := set $options "sasl_identity" . }}{{ end }}
 {{- end }}
 {{- end }}
 {{- if hasSuffix "SSL" .Values.kafka.securityProtocol }}

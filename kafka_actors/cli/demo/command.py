@@ -31,11 +31,9 @@ SMALL = {"worker_buffer_bytes": 16 * MIB, "max_partition_fetch_bytes": 64 * KIB}
 
 
 @click.command()
+@click.option("--kafka", metavar="HOST:PORT", help="A real plaintext cluster, in place of embedded brokers.")
 @click.option(
-    "--kafka", metavar="HOST:PORT", help="A real plaintext cluster, in cluster of embedded brokers."
-)
-@click.option(
-    "--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster, in cluster of a local one for the demo."
+    "--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster, in place of a local one for the demo."
 )
 @click.option(
     "--orders", type=click.IntRange(min=1_000), default=300_000, show_default=True, help="Number of orders."

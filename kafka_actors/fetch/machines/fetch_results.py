@@ -5,9 +5,9 @@ under the same assignment epoch and at exactly the offset that was to come next 
 before a seek or a revocation, and has the partition asked for anew. So records are neither skipped nor taken twice, whatever
 the order of answers and calls.
 
-Decided, in this order: an error code (`action_for` has the table); a diverging epoch, with which a leader tells that the
-logs parted before the position (KIP-595; brokers do so only for requests that name the last epoch fetched, and ours don't);
-another replica to read from (KIP-392); records. Of all errors only an offset out of range ever leads to a reset; every other one
+Decided, in this order: an error code (`action_for` has the table); another replica to read from (KIP-392); records. Answers
+with a diverging epoch (KIP-595) don't occur: brokers give them only to requests that name the last epoch fetched, as followers'
+do, and neither Java's consumer nor this one does. A truncated log is found by asking (`positions`). Of all errors only an offset out of range ever leads to a reset; every other one
 leaves the position as it is. It is believed only of the leader, and only once the records that are already fetched are consumed: a
 follower may lag behind. Even then the position is looked up before it counts as lost (`positions`).
 `FetchCollector.handleInitializeErrors` in Java's client is the model.
@@ -111,9 +111,6 @@ class FetchResults:
             self._on_error(partition, fetched, broker, now)
             return False
         _note_ends(partition, fetched)
-        if fetched.diverging_end_offset >= 0:
-            self._positions.diverged(partition, fetched.diverging_epoch, fetched.diverging_end_offset)
-            return False
         if fetched.preferred_read_replica >= 0:
             self._table.prefer_replica(partition, fetched.preferred_read_replica, now)
             return False
@@ -179,8 +176,6 @@ def _note_ends(partition: FetchPartition, fetched: FetchedPartition) -> None:
         partition.high_watermark = fetched.high_watermark
     if fetched.last_stable_offset >= 0:
         partition.last_stable_offset = fetched.last_stable_offset
-    if fetched.log_start_offset >= 0:
-        partition.log_start_offset = fetched.log_start_offset
 
 
 def _name(code: int) -> str:

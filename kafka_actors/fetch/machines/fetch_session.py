@@ -231,8 +231,8 @@ class FetchSession:
         """
         fetch_offset = wanted.offset
         size = 0
-        end, replica = data.diverging_epoch.end_offset, data.preferred_read_replica
-        if data.records and not without_records(data.error_code, end, replica):
+        replica = data.preferred_read_replica
+        if data.records and not without_records(data.error_code, replica):
             size = len(data.records)
             behind = next_offset(data.records)
             if behind is not None and behind > fetch_offset:
@@ -249,10 +249,7 @@ class FetchSession:
             error_code=data.error_code,
             high_watermark=data.high_watermark,
             last_stable_offset=data.last_stable_offset,
-            log_start_offset=data.log_start_offset,
             aborted=tuple((a.producer_id, a.first_offset) for a in data.aborted_transactions or ()),
-            diverging_epoch=data.diverging_epoch.epoch,
-            diverging_end_offset=end,
             current_leader_id=data.current_leader.leader_id,
             current_leader_epoch=data.current_leader.leader_epoch,
             preferred_read_replica=replica,

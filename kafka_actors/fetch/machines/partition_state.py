@@ -148,7 +148,6 @@ class FetchPartition:
         "last_stable_offset",
         "leader",
         "leader_epoch",
-        "log_start_offset",
         "looking_up",
         "paused",
         "position",
@@ -192,7 +191,6 @@ class FetchPartition:
         # Bounds of the log, as the last answer had them: for people and lag, never for a decision about the position.
         self.high_watermark = UNKNOWN
         self.last_stable_offset = UNKNOWN
-        self.log_start_offset = UNKNOWN
         # Backoff: none at 0; without end at infinity, where records that can't be read are decoded first.
         self.retry_at = 0.0
         self.failures = 0

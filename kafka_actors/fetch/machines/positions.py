@@ -78,7 +78,6 @@ class PositionLookups:
             self._table.set_position(partition, found[0], Trigger.OFFSET_KNOWN)
 
     def _on_bounds(self, partition: FetchPartition, start: int, end: int, now: float) -> None:
-        partition.log_start_offset = start
         if start <= partition.position <= end:
             partition.move(Trigger.OFFSET_KNOWN)  # the log has it after all: nothing is reset
             partition.purpose = None
@@ -115,14 +114,14 @@ class PositionLookups:
             return
         epoch, end = found
         if epoch >= 0 and end >= 0 and (epoch < partition.position_epoch or end < partition.position):
-            self.diverged(partition, epoch, end)
+            self._diverged(partition, epoch, end)
             return
         partition.move(Trigger.VALIDATED)
         partition.failures = 0
         self._table.touch(tp)
         self._table.check_end(partition)
 
-    def diverged(self, partition: FetchPartition, epoch: int, end: int) -> None:
+    def _diverged(self, partition: FetchPartition, epoch: int, end: int) -> None:
         """Goes on at `end`, where the leader's log and the one that was read part; or fails, as the options say."""
         topic, number = partition.tp
         old, new = partition.position, min(end, partition.position)
@@ -131,11 +130,7 @@ class PositionLookups:
             return
         self._table.events.append(OffsetReset(topic, number, old, new, LookupPurpose.TRUNCATED.value, 0))
         partition.position_epoch = epoch
-        self._table.set_position(
-            partition,
-            new,
-            Trigger.OFFSET_KNOWN if partition.state is FetchState.VALIDATING else Trigger.SOUGHT,
-        )
+        self._table.set_position(partition, new, Trigger.OFFSET_KNOWN)
 
     def _awaited(self, tp: TopicPartition, version: int) -> FetchPartition | None:
         """Returns the partition if the answer for this version is still wanted."""

@@ -11,15 +11,15 @@ from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
 from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
-from kafka_actors.job.machines.timeline import Timeline
+from kafka_actors.job.machines.timeline import Timeline, entry_of
 from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
-from kafka_actors.job.supervisor.machines.timeline_entries import entries_of_facts, entry_of
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
 from .machines.commit_gate import CommitGate
+from .machines.placed import entries_of_facts
 from .machines.placement import Placement, PlacementEvent, Withdrawal
 
 __all__ = ["CoordinatorContext"]

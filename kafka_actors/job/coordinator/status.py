@@ -175,8 +175,9 @@ class CoordinatorStatusReport:
         position = holding.position if holding else None
         end = self._reached(partition)
         done = holding.processed if holding and holding.processed is not None else position
-        if done is not None and committed is not None:
-            done = max(done, committed.offset)  # a commit may be answered before its worker reports again
+        if committed is not None:  # a commit may be answered before its worker reports again
+            done = None if done is None else max(done, committed.offset)
+            position = None if position is None else max(position, committed.offset)
         return PartitionStatus(
             partition.topic,
             partition.partition,

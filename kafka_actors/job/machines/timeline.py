@@ -1,14 +1,45 @@
-"""The timeline of a job: the last things that happened to it, each with its moment and a number."""
+"""The timeline of a job: the last things that happened to it, each with its moment and a number; and the entries of its events.
+
+The timeline is for people who look at a job: it has what changed for the job as a whole. So most events of single partitions have no
+entry, the changes of one step are one entry for each worker and cause, and of many partitions only the number is given.
+
+Arrives: an event of the coordinator or the supervisor (`entry_of`); the coordinator also notes what one step of its placement did
+(`entries_of_facts` in `coordinator/machines/placed.py`). Nothing is remembered, so an event that is given twice has two entries:
+each side notes its own events only, and the supervisor takes over the coordinator's entries by their numbers (`JobReport`). The
+caller adds the moment. Entries of the kinds "state" and "restart" have no event: the supervisor writes them where it changes the
+state or replaces an actor.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from msgspec import Struct
 
-__all__ = ["MOST_ENTRIES", "Timeline", "TimelineEntry"]
+from kafka_actors.events import (
+    CoordinatorChanged,
+    Event,
+    NodeAnswers,
+    NodeSilent,
+    NoRoomForWorkers,
+    PartitionNotRead,
+    PartitionsAssigned,
+    PartitionsLost,
+    PartitionsRevoked,
+    PartitionStalled,
+    Rebalanced,
+    Rejoining,
+    WorkersChanged,
+)
+
+__all__ = ["MOST_ENTRIES", "EntryText", "Timeline", "TimelineEntry", "entry_of", "named_partitions"]
 
 MOST_ENTRIES = 200
+EntryText = tuple[str, str]
+"""Kind and text."""
+NAMED = 3
+"""Up to this many partitions are named; more are only counted."""
 
 
 class TimelineEntry(Struct, frozen=True, kw_only=True):
@@ -41,3 +72,46 @@ class Timeline:
     def after(self, number: int = 0) -> list[TimelineEntry]:
         """Entries with a higher number, the oldest first."""
         return [entry for entry in self._entries if entry.number > number]
+
+
+# ---------------------------------------------------------------- entries of events
+
+
+def entry_of(event: Event) -> EntryText | None:
+    """Makes the entry of an event; None where it has none, as most events of single partitions. The caller logs an event in any
+    case, so the timeline is no full record."""
+    match event:
+        case Rejoining(reason=reason):
+            return "rebalance", f"joins the group: {reason}"
+        case PartitionsAssigned(generation=generation, partitions=given):
+            return "rebalance", f"the group gave {named_partitions(given)} in generation {generation}"
+        case PartitionsRevoked(generation=generation, partitions=taken):
+            return "rebalance", f"the group took {named_partitions(taken)} in generation {generation}"
+        case PartitionsLost(partitions=lost, reason=reason):
+            return "rebalance", f"{named_partitions(lost)} lost: {reason}"
+        case Rebalanced(generation=generation, seconds=seconds):
+            return "rebalance", f"generation {generation} is there after {seconds:.1f} s"
+        case CoordinatorChanged(node_id=broker):
+            return "rebalance", f"broker {broker} coordinates the group"
+        case PartitionStalled(topic=topic, partition=partition, seconds=seconds, reason=reason):
+            return "stall", f"{topic}-{partition} has not moved for {seconds:.0f} s: {reason}"
+        case PartitionNotRead(topic=topic, partition=partition, seconds=seconds, reason=reason):
+            return "stall", f"{topic}-{partition} has not been read for {seconds:.0f} s: {reason}"
+        case WorkersChanged(before=before, after=after, reason=reason):
+            return "workers", f"{before} → {after}: {reason}"
+        case NoRoomForWorkers(workers=workers, placed=placed, reason=reason):
+            return "workers", f"{placed} of {workers} have a place: {reason}"
+        case NodeSilent(node=node, seconds=seconds, workers=workers):
+            there = f" ({', '.join(workers)})" if workers else ""
+            return "stall", f"no actor on node {node[:8]}{there} has answered for {seconds:g} s"
+        case NodeAnswers(node=node):
+            return "stall", f"node {node[:8]} answers again"
+    return None
+
+
+def named_partitions(partitions: Iterable[tuple[str, int]]) -> str:
+    """Names partitions in order, or counts them where there are many."""
+    every = sorted(partitions)
+    if len(every) > NAMED:
+        return f"{len(every)} partitions"
+    return ", ".join(f"{topic}-{number}" for topic, number in every) or "no partitions"

@@ -43,12 +43,13 @@ from .runtime import (
     retry_while,
 )
 
-__all__ = ["CLOSE_S", "ActorManager"]
+__all__ = ["CLOSE_S", "UNCLOSED", "ActorManager"]
 
 logger = logging.getLogger(__name__)
 
 CLOSE_S = 2.0
 """Time in which a worker closes the user's object."""
+UNCLOSED = "its process is ended; what must not be lost belongs in flush(), which each commit waits for"
 QUIT_S = 2.0
 TOPOLOGY_S = 0.5
 
@@ -307,7 +308,8 @@ class ActorManager:
     async def _dismissed(self, key: ActorKey, running: RunningActor) -> None:
         """Ends an actor that is not wanted any more; a worker closes the user's object first."""
         if key.kind == "worker" and running.begun:
-            await bounded(retry_while(partial(running.ref.call, "close"), lambda: True), CLOSE_S)
+            closing = retry_while(partial(running.ref.call, "close"), lambda: True)
+            await bounded(closing, CLOSE_S, f"close of {actor_name(key, running.incarnation)}", UNCLOSED)
         await self._quit(running)
 
     def _announce_end(self, key: ActorKey, running: RunningActor) -> None:

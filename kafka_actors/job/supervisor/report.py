@@ -11,14 +11,13 @@ from kafka_actors import __version__
 from kafka_actors.errors import JobFailed, KafkaActorsError
 from kafka_actors.events import Event, log_event
 from kafka_actors.job.machines.health import UNANSWERED_S, LastSeen, health
-from kafka_actors.job.machines.timeline import Timeline
+from kafka_actors.job.machines.timeline import Timeline, entry_of
 from kafka_actors.job.messages import CoordinatorStatus, JobFailure, unpack
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus, ScalingStatus
 
 from .machines.figures import JobRates, RateWindow, with_figures
 from .machines.supervision import ActorKey
-from .machines.timeline_entries import entry_of
 from .runtime import COORDINATOR, ActorRef, RunningActors, none_if_disconnected
 
 __all__ = ["JobReport"]

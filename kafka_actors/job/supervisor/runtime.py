@@ -60,15 +60,16 @@ async def retry_while(call: Callable[[], Awaitable[R]], lasts: Callable[[], bool
         await asyncio.sleep(AGAIN_S)
 
 
-async def bounded(call: Awaitable[Any], timeout_s: float) -> Any:
-    """Awaits a call at the end of a job; logs and returns None if it takes longer or fails, because the end must come."""
+async def bounded(call: Awaitable[Any], timeout_s: float, what: str, then: str) -> Any:
+    """Awaits a call at the end of a job; logs and returns None if it takes longer or fails, because the end must come. The log
+    line says `what` it was, and what comes of it and can be done: `then`."""
     try:
         async with asyncio.timeout(timeout_s):
             return await call
     except TimeoutError:
-        logger.warning("a part of the job did not stop within %.1f s and is ended", timeout_s)
+        logger.warning("%s did not end within %.1f s: %s", what, timeout_s, then)
     except Exception as error:
-        logger.warning("while stopping: %s: %s", type(error).__name__, error)
+        logger.warning("%s failed: %s: %s; %s", what, type(error).__name__, error, then)
     return None
 
 

@@ -21,11 +21,20 @@ from kafka_actors.job.messages import JobFailure, unpack
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
 
-from .actor_manager import CLOSE_S, ActorManager
+from .actor_manager import CLOSE_S, UNCLOSED, ActorManager
 from .announcements import Announcements
 from .context import SupervisorContext
 from .machines.supervision import ActorKey
-from .runtime import COORDINATOR, METADATA, RunningActor, Runtime, bounded, none_if_disconnected, retry_while
+from .runtime import (
+    COORDINATOR,
+    METADATA,
+    RunningActor,
+    Runtime,
+    actor_name,
+    bounded,
+    none_if_disconnected,
+    retry_while,
+)
 from .worker_scaling import Rescaling
 
 __all__ = ["Each", "StartProgress", "Supervisor", "log_waits"]
@@ -142,7 +151,12 @@ class Supervisor:
     async def _leave(self) -> None:
         """Leaves the group: else a job that can't start would stay a member until its session ends."""
         if (coordinator := self._job.running.begun(COORDINATOR)) is not None:
-            await bounded(coordinator.ref.call("stop", True), CLOSE_S)
+            await bounded(
+                coordinator.ref.call("stop", True),
+                CLOSE_S,
+                "leaving the group",
+                "its partitions wait for the session to end (session_timeout_ms)",
+            )
 
     # ------------------------------------------------------------ what becomes of it
 
@@ -231,16 +245,46 @@ class Supervisor:
         try:
             stopped = None
             if (coordinator := actors.begun(COORDINATOR)) is not None:
-                stopped = await bounded(called(coordinator, "stop", leave), left(timeout_s - CLOSE_S))
-                self.report.final = await bounded(self.status(), left(CLOSE_S if stopped else ANSWER_S))
+                stopped = await bounded(
+                    called(coordinator, "stop", leave),
+                    left(timeout_s - CLOSE_S),
+                    "stop of the coordinator, which waits for calls in hand and commits their offsets,",
+                    "what it has not committed is read again at the next start; stop(timeout=…) waits longer",
+                )
+                self.report.final = await bounded(
+                    self.status(),
+                    left(CLOSE_S if stopped else ANSWER_S),
+                    "the last status of the coordinator",
+                    "status() shows what was known before",
+                )
             self.report.unheard = stopped is None or self.report.final is None
-            workers = [r for r in actors.of_kind("worker").values() if r.begun]
-            await asyncio.gather(*(bounded(called(w, "close"), left(CLOSE_S)) for w in workers))
-            await bounded(self._actors.last_counts(), left(ANSWER_S))
+            workers = {key: r for key, r in actors.of_kind("worker").items() if r.begun}
+            await asyncio.gather(
+                *(
+                    bounded(
+                        called(w, "close"),
+                        left(CLOSE_S),
+                        f"close of {actor_name(key, w.incarnation)}",
+                        UNCLOSED,
+                    )
+                    for key, w in workers.items()
+                )
+            )
+            await bounded(
+                self._actors.last_counts(),
+                left(ANSWER_S),
+                "the last question for counts",
+                "metrics lack the last second",
+            )
         finally:
             self._job.telemetry.end()
             await self._actors.quit_all()
-            await bounded(self._job.scaling.release_resources(), left(CLOSE_S))
+            await bounded(
+                self._job.scaling.release_resources(),
+                left(CLOSE_S),
+                "the end of the request for resources",
+                "Ray may keep nodes for it until this cluster ends",
+            )
             self.report.become("failed" if failure else "stopped", failure)
         if not self._ended.done():
             if failure is None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kafka_actors.base.batches import numbers
 from kafka_actors.base.bisect import Bisection
+from kafka_actors.base.callables import described
 from kafka_actors.errors import KafkaActorsError, ProcessError, WorkerDiedError
 from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
 from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
@@ -255,13 +256,12 @@ class FunctionCalls:
     def _retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
         self._counters.retrying(partition, failure)
         logger.warning(
-            "process failed for %s-%d offsets %d to %d (%s: %s); retry %d of %d",
+            "process failed for %s-%d offsets %d to %d (%s); retry %d of %d",
             partition.topic,
             partition.partition,
             failure.first,
             failure.last,
-            type(failure.cause).__name__,
-            failure.cause,
+            described(failure.cause),
             attempt,
             self._spec.retries,
             extra={"fields": {"topic": partition.topic, "partition": partition.partition}},
@@ -308,14 +308,14 @@ class ErrorPolicy:
             first_offset=failure.first,
             last_offset=failure.last,
             attempts=attempts,
-            message=f"{type(failure.cause).__name__}: {failure.cause}",
+            message=described(failure.cause),
         ) from failure.cause
 
     def _taken_out(
         self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, failure: CallFailed
     ) -> CallBatch:
         """Skips failed records, or sends them to the dead-letter topic. Raises what keeps them from being sent."""
-        error = f"{type(failure.cause).__name__}: {failure.cause}"
+        error = described(failure.cause)
         span = (partition.topic, partition.partition, failure.first, failure.last)
         rest = int((numbers(piece.batch["offset"]) <= failure.last).sum())
         topic = self._function.outputs.dead_letter_topic

@@ -1,4 +1,4 @@
-"""`Outputs` of a worker: results to the sink, failed records to the dead-letter topic; both are flushed before a commit."""
+"""`Outputs` of a worker: results to the sinks, failed records to the dead-letter topic; all are flushed before a commit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.base.batches import batches_of
+from kafka_actors.base.callables import described
 from kafka_actors.config import ClientConfig, ConsumerConfig
-from kafka_actors.errors import SinkError
-from kafka_actors.sinks import Sink, Writer, close_all, origin_of
+from kafka_actors.sinks.sink import Sink, Writer, close_all, flush_all, origin_of
 
 if TYPE_CHECKING:
     from kafka_actors.sinks import DeadLetters
@@ -20,38 +20,37 @@ __all__ = ["Outputs", "OutputsSpec"]
 
 
 class OutputsSpec(msgspec.Struct, frozen=True):
-    """Definition of the outputs: a sink, and a dead-letter topic, each None for none."""
+    """Definition of the outputs: sinks, each of which gets all results, and a dead-letter topic, None for none."""
 
-    sink: Any = None
+    sinks: tuple[Sink, ...] = ()
     dead_letter_topic: str | None = None
 
 
 class Outputs:
-    """Sink and dead-letter producer of one worker. Writing (in the processing thread) and flushing (in another) take turns."""
+    """Sinks and dead-letter producer of one worker. Writing (in the processing thread) and flushing (in another) take turns."""
 
     def __init__(self, spec: OutputsSpec, config: ConsumerConfig | None) -> None:
         self._spec = spec
         self._config = config
         self._lock = threading.Lock()
-        self._sink: Writer | None = None
+        self._sinks: list[tuple[str, Writer]] = []
         self._dead: DeadLetters | None = None
         self._unflushed = False
 
     @property
     def any(self) -> bool:
         """Whether there is an output."""
-        return self._sink is not None or self._dead is not None
+        return bool(self._sinks) or self._dead is not None
 
     @property
     def has_sink(self) -> bool:
-        return self._spec.sink is not None
+        return bool(self._spec.sinks)
 
     def open(self) -> None:
-        """Opens the sink and the producer. Raises what keeps them from opening."""
+        """Opens the sinks and the producer. Raises what keeps them from opening."""
         connection = self._config or ClientConfig()
-        if self._spec.sink is not None:
-            sink: Sink = self._spec.sink
-            self._sink = sink.open(connection)
+        for sink in self._spec.sinks:
+            self._sinks.append((repr(sink), sink.open(connection)))
         if self._spec.dead_letter_topic is not None:
             from kafka_actors.sinks.dead_letters import DeadLetters  # imports a producer
             from kafka_actors.sinks.kafka import producer_config
@@ -60,19 +59,24 @@ class Outputs:
             self._dead = DeadLetters(producer_config(connection, {}), self._spec.dead_letter_topic, group)
 
     def write(self, result: Any, batch: pa.RecordBatch) -> None:
-        """Writes the function's result for a batch, all of it before a flush, and nothing if a part has the wrong type.
-        Raises `TypeError` for what can't be written, and what the sink raises."""
-        assert self._sink is not None  # a result without a sink was refused before
+        """Writes the function's result for a batch to each sink, all of it before a flush, and nothing if a part has the wrong
+        type. Raises `TypeError` for what can't be written, and what a sink raises, with a note that names it; sinks before it
+        have the rows then, and get them again with the next call for these records."""
         parts = [part for part in batches_of(result, "process") if part.num_rows]
         with self._lock:
-            for part in parts:
-                self._unflushed = True
-                self._sink.write(part, origin_of(batch))
+            for name, sink in self._sinks:
+                try:
+                    for part in parts:
+                        self._unflushed = True
+                        sink.write(part, origin_of(batch))
+                except Exception as error:
+                    error.add_note(f"raised by the sink {name}")
+                    raise
 
     def dead_letter(self, records: pa.RecordBatch, error: BaseException) -> None:
         """Writes records on which the user's function failed to the dead-letter topic."""
         assert self._dead is not None  # on_error='dead_letter' wants a topic
-        reason = f"{type(error).__name__}: {error}"
+        reason = described(error)
         with self._lock:
             self._unflushed = True
             count = records.num_rows
@@ -87,15 +91,11 @@ class Outputs:
         with self._lock:
             if not self._unflushed:
                 return
-            try:
-                for writer in (self._sink, self._dead):
-                    if writer is not None:
-                        writer.flush()
-            except Exception as error:
-                name = repr(self._spec.sink) if writer is self._sink else repr(self._dead)
-                raise SinkError(name, f"{type(error).__name__}: {error}") from error
+            flush_all(self._sinks)
+            if self._dead is not None:
+                flush_all([(repr(self._dead), self._dead)])
             self._unflushed = False
 
     def close(self) -> None:
         """Closes the outputs. Results that weren't flushed are lost, but their offsets weren't committed either."""
-        close_all(self._sink, self._dead)
+        close_all(*(sink for _, sink in self._sinks), self._dead)

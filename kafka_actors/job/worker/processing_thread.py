@@ -17,6 +17,7 @@ from typing import Protocol
 
 from opentelemetry.trace import Span
 
+from kafka_actors.base.tasks import this_task_is_cancelled
 from kafka_actors.events import EventSink
 from kafka_actors.fetch import DecodeAhead, FetchedBytes
 from kafka_actors.job.machines.lease import Lease
@@ -198,7 +199,7 @@ class ProcessingThread:
                 try:
                     await self._function.call_async(step.batch)
                 except CallFailed as failure:
-                    if _cancelled():
+                    if this_task_is_cancelled():
                         raise asyncio.CancelledError from failure  # the call neither returned nor failed
                     answer = _failed(failure, span)
 
@@ -306,12 +307,6 @@ class ProcessingThread:
 
 def _never(offset: int) -> bool:
     return False
-
-
-def _cancelled() -> bool:
-    """Whether this task itself is cancelled; a `CancelledError` from inside the user's function is an error like others."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _failed(failure: CallFailed, span: Span | None) -> CallFailed:

@@ -116,10 +116,10 @@ class UserFunction:
         self._made: Callable[[Any], Any] | None = None
         self._flush_error: Exception | None = None
         what = "process" if spec.unit == "batch" else "process_message"
-        self._dropped_results = DroppedResults(what) if spec.outputs.sink is not None else None
+        self._dropped_results = DroppedResults(what) if spec.outputs.sinks else None
 
     def make(self) -> None:
-        """Constructs the object of a class, and opens the sink. Raises what the constructor raises (as `_AsException` does)."""
+        """Constructs the object of a class, and opens the sinks. Raises what the constructor raises (as `_AsException` does)."""
         with _AsException():
             self._made = constructed(self.spec.target, {}) if self.spec.is_class else self.spec.target
             self.outputs.open()
@@ -166,7 +166,7 @@ class UserFunction:
             wait(_done(result))
 
     def call(self, batch: pa.RecordBatch) -> None:
-        """Calls the function with the batch, or each message of it, and writes results to the sink. Raises `CallFailed`."""
+        """Calls the function with the batch, or each message of it, and writes results to the sinks. Raises `CallFailed`."""
         assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
@@ -208,7 +208,7 @@ class UserFunction:
             self._dropped_results.returned(something)
 
     def _write(self, result: Any, batch: pa.RecordBatch) -> bool:
-        """Writes a result to the sink. Returns whether there is one."""
+        """Writes a result to the sinks. Returns whether there is one."""
         if result is None:
             return False
         if not self.outputs.has_sink:

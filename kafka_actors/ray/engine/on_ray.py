@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,7 +39,7 @@ _SOURCES = ("bootstrap_servers", "group_id")
 
 @timeouts_by_name
 class OnRay(BoundPipeline[RunningJob]):
-    """A job whose workers run all stages of a pipeline on each batch, and its sink.
+    """A job whose workers run all stages of a pipeline on each batch, and its sinks.
 
         run = orders.on_ray(workers=8).start()
         run.status(); run.wait(); run.stop()
@@ -48,7 +48,7 @@ class OnRay(BoundPipeline[RunningJob]):
     stderr, or in a notebook's cell; None shows it where there is a terminal or a notebook.
     """
 
-    _engine = "ray"
+    engine = "ray"
 
     def __init__(
         self,
@@ -69,14 +69,15 @@ class OnRay(BoundPipeline[RunningJob]):
             raise ConfigError(wrong[0], "is the pipeline's: say it there")
         # Options of this call override those of the source.
         merged = {**{n: v for n, v in source.options.items() if n not in options}, **more}
-        assert checked.sink is not None
-        if isinstance(checked.sink.stage, WriteParquet):
+        if any(isinstance(sink.step.stage, WriteParquet) for sink in checked.sinks):
             merged.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
         resources = resources_per_worker
         if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
             resources = {"num_gpus": checked.num_gpus, **(resources or {})}
         group_id = merged.pop("group_id")
         super().__init__(pipeline, progress)
+        self._arguments = {"workers": workers, "resources_per_worker": resources_per_worker, **options}
+        self._config = more
         self.job = Job(
             topics=source.topics,
             pattern=source.pattern,
@@ -90,17 +91,42 @@ class OnRay(BoundPipeline[RunningJob]):
             **options,
         )
 
+    def changed(
+        self,
+        options: Mapping[str, Any],
+        *,
+        topics: Iterable[str] | None = None,
+        pattern: str | None = None,
+        resources_per_worker: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> OnRay:
+        """A copy that has not started, with other values for what is given, as `Job.changed` makes one: `options` are those
+        of `JobConfig`, underscored, and hold for sink and dead letters where these use the source's connection.
+
+        Raises `ConfigError` as making it does.
+        """
+        pipeline = self.pipeline.reading(options, topics=topics, pattern=pattern)
+        kept = {name: value for name, value in self._arguments.items() if name not in options}
+        if resources_per_worker is not None:
+            kept["resources_per_worker"] = {**(kept["resources_per_worker"] or {}), **resources_per_worker}
+        config = {name: value for name, value in self._config.items() if name not in options}
+        return OnRay(pipeline, config=config, progress=False, **{**kept, **arguments})
+
+    def check_travels(self) -> None:
+        """Checks that users' code can be sent to the workers. Raises `ConfigError`, naming stage and variable."""
+        if (dumps := _dumps()) is not None:
+            check_travels(self.pipeline.check("ray"), dumps)
+
     def start(self) -> Self:
         """Starts and returns when all workers are ready. Raises as `Job.start`."""
         self._check_new()
-        if (dumps := _dumps()) is not None:
-            check_travels(self.pipeline.check("ray"), dumps)
+        self.check_travels()
         self._running = self.job.start(each=self._live.starting(self._reading))
         self._live.start()
         return self
 
     def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
-        """Finishes what is in hand, flushes the sink, commits, leaves the group. Safe to call twice."""
+        """Finishes what is in hand, flushes the sinks, commits, leaves the group. Safe to call twice."""
         if self._running is not None:
             self._live.end()
             self._running.stop(timeout=timeout, leave=leave)
@@ -124,7 +150,8 @@ class OnRay(BoundPipeline[RunningJob]):
             finally:
                 self._live.last()
 
-    def _read(self) -> RunProgress:
+    def progress(self) -> RunProgress:
+        """The run's progress now."""
         return self._reading(self.status())
 
     def _reading(self, status: JobStatus) -> RunProgress:

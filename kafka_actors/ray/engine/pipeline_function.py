@@ -1,4 +1,4 @@
-"""`PipelineFunction`, the user's function of a pipeline's job: all stages on each batch, then the sink and dead letters."""
+"""`PipelineFunction`, the user's function of a pipeline's job: all stages on each batch, then the sinks and dead letters."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import ClassVar
 import msgspec
 import pyarrow as pa
 
-from kafka_actors.errors import SinkError
+from kafka_actors.base.tasks import carried_out_async
 from kafka_actors.events import EventSink, log_event
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, events_of, of_policy, once
+from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, events_of, of_policy
+from kafka_actors.pipeline.rows import StageRows
 from kafka_actors.pipeline.source import producer_config
-from kafka_actors.sinks import DeadLetters, close_all, origin_of
-from kafka_actors.sinks.stage import guarded, opened
+from kafka_actors.sinks import DeadLetters, close_all
+from kafka_actors.sinks.sink import flush_all
+from kafka_actors.sinks.stage import OpenSinks
 
 
 class PipelinePlan(msgspec.Struct, frozen=True):
@@ -24,17 +26,20 @@ class PipelinePlan(msgspec.Struct, frozen=True):
     group_id: str
 
 
-def function_of(plan: PipelinePlan) -> type[PipelineFunction]:
-    """Makes a class whose constructor has no arguments, as `Job(process=…)` wants it."""
+def function_of(plan: PipelinePlan) -> type[PipelineFunction | AsyncPipelineFunction]:
+    """Makes a class whose constructor has no arguments, as `Job(process=…)` wants it; an async one for async stages."""
 
     class Bound(PipelineFunction):
         bound = plan
 
-    return Bound
+    class AsyncBound(AsyncPipelineFunction):
+        bound = Bound
+
+    return AsyncBound if plan.pipeline.is_async else Bound
 
 
 class PipelineFunction:
-    """Runs a pipeline in one worker; its constructor makes users' classes, the sink and the dead-letter producer.
+    """Runs a pipeline in one worker; its constructor makes users' classes, the sinks and the dead-letter producer.
 
     `flush` may be called while a batch is being worked on: writing and flushing take turns.
     """
@@ -44,15 +49,13 @@ class PipelineFunction:
     def __init__(self, events: EventSink = log_event) -> None:
         pipeline = self.bound.pipeline
         checked = pipeline.check("ray")
-        assert checked.sink is not None  # the check on Ray asks for it, and for a source
-        assert pipeline.source is not None
+        assert pipeline.source is not None  # the check asks for it, and on Ray for a sink
         self._events = events
         self._lock = threading.Lock()
         self._unflushed = False
-        self._policies = {step.stage.name: step.on_error for step in (*checked.steps, checked.sink)}
+        self._policies = {step.stage.name: step.on_error for step in checked.with_sinks}
         self._stages = FusedSteps(checked.steps, retries=pipeline.retries)
-        self._sink = opened(checked.sink, pipeline.source)
-        self._writing = guarded(checked, self._write, pipeline.retries)
+        self._sinks = OpenSinks(checked.sinks, pipeline.source, pipeline.retries)
         self._dead: DeadLetters | None = None
         if pipeline.dead_letter_topic is not None:
             config = producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
@@ -60,16 +63,21 @@ class PipelineFunction:
 
     def __call__(self, batch: pa.RecordBatch) -> None:
         """Processes one batch. Raises `StageError`, and what keeps a dead letter from being sent."""
-        rows, failures = self._stages.run(batch)
+        self._put_out(batch, *self._stages.run(batch))
+
+    async def call_async(self, batch: pa.RecordBatch) -> None:
+        """Processes one batch, in whose async stages batches of other partitions may go on. Raises as `__call__`."""
+        self._put_out(batch, *await carried_out_async(self._stages.calls(batch)))
+
+    def _put_out(self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]) -> None:
+        """Writes the rows of a batch to the sinks, and takes out the records that failed. Nothing in it is awaited: it holds
+        a lock for which a flush in another thread may wait."""
         with self._lock:  # a flush comes before the whole batch, or after it
             for part in rows:
-                self._writing.run(part, batch, failures)
+                self._unflushed = True
+                self._sinks.write(part, batch, failures)
         if failures:
-            self._take_out(batch, once(failures))
-
-    def _write(self, prepared: pa.RecordBatch, batch: pa.RecordBatch) -> None:
-        self._unflushed = True
-        self._sink.write(prepared, origin_of(batch))
+            self._take_out(batch, failures)
 
     def _take_out(self, batch: pa.RecordBatch, failures: list[FailedRecord]) -> None:
         """Sends dead letters, and publishes events of these and of skipped records: one for the records of a stage."""
@@ -91,14 +99,33 @@ class PipelineFunction:
         with self._lock:
             if not self._unflushed:
                 return
-            for name, writer in ((self._writing.name, self._sink), ("dead_letters", self._dead)):
-                try:
-                    if writer is not None:
-                        writer.flush()
-                except Exception as error:
-                    raise SinkError(name, f"{type(error).__name__}: {error}") from error
+            self._sinks.flush()
+            if self._dead is not None:
+                flush_all([("dead_letters", self._dead)])
             self._unflushed = False
 
     def close(self) -> None:
         self._stages.close()
-        close_all(self._sink, self._dead)
+        close_all(self._sinks, self._dead)
+
+    async def close_async(self) -> None:
+        await carried_out_async(self._stages.closing())
+        close_all(self._sinks, self._dead)
+
+
+class AsyncPipelineFunction:
+    """Runs a `PipelineFunction` with async stages as the async function of a job: calls of different partitions overlap."""
+
+    bound: ClassVar[type[PipelineFunction]]
+
+    def __init__(self, events: EventSink = log_event) -> None:
+        self._function = self.bound(events)
+
+    async def __call__(self, batch: pa.RecordBatch) -> None:
+        await self._function.call_async(batch)
+
+    def flush(self) -> None:
+        self._function.flush()
+
+    async def close(self) -> None:
+        await self._function.close_async()

@@ -13,9 +13,10 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.base.batches import SCHEMA
+from kafka_actors.base.paths import absolute_path
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.engines import CheckedPipeline, CheckedStage
+from kafka_actors.pipeline.engines import CheckedSink, CheckedStage
 from kafka_actors.pipeline.rows import KAFKA, KAFKA_TYPE, check_names
 from kafka_actors.pipeline.source import STAGE
 from kafka_actors.pipeline.stages import DataFrames, WriteParquet
@@ -23,7 +24,6 @@ from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
 from .dead_letters import DeadLetterPlan, dead_letter_plan
 from .frames import ERROR, PipelineFrame, arrow_schema, spark_schema
-from .parquet_sink import ParquetPlan, absolute_path, parquet_of
 from .pipeline_sink import SinkPlan, sink_of
 from .pipeline_source import FusedStages, MapInArrowStages, SourceNames, SourcePlan, source_of
 from .stage_groups import (
@@ -125,53 +125,44 @@ class DataFrameBuilder:
         return df if kafka or not frame.kafka else df.drop(KAFKA)
 
     def to_write(self) -> tuple[Any, str]:
-        """The DataFrame, and the format that writes it. Raises `ConfigError`."""
-        sink, key = self._checked.sink, self._checked.key
-        if sink is None:
+        """The DataFrame, and the format that writes it to all sinks. Raises `ConfigError`."""
+        sinks = self._checked.sinks
+        if not sinks:
             raise ConfigError(
                 "pipeline",
                 "has no sink: end it with write_kafka(…), write_parquet(…) or write(function), or take .dataframe()",
             )
-        need, explicit = sink_needs(sink, key)
+        need, explicit = sink_needs(sinks)
         df, frame = self._built(need, explicit=explicit, to_user=False)
-        for step in (key, sink):
-            if step is not None:
-                step.stage.output(frame.user_schema)
-                if names_kafka(step.stage) and not frame.kafka:
-                    raise ConfigError(
-                        step.stage.name,
-                        f"asks for {KAFKA!r}, and a DataFrame stage before it dropped that column",
-                    )
+        for step in (step for sink in sinks for step in (sink.key, sink.step) if step is not None):
+            step.stage.output(frame.user_schema)
+            if names_kafka(step.stage) and not frame.kafka:
+                raise ConfigError(
+                    step.stage.name,
+                    f"asks for {KAFKA!r}, and a DataFrame stage before it dropped that column",
+                )
         if self._failed is not None:
             df, frame = with_failed(df, frame, self._failed)
-        if isinstance(sink.stage, WriteParquet):
-            return self._to_files(df, frame, sink.stage)
-        return df, self._to_sink(frame, sink)
-
-    def _to_files(self, df: Any, frame: PipelineFrame, stage: WriteParquet) -> tuple[Any, str]:
-        if frame.kafka and not stage.kafka:
+        if frame.kafka and not need.kafka:
             df, frame = df.drop(KAFKA), msgspec.structs.replace(frame, kafka=False)
-        plan = ParquetPlan(
-            self._names.take(),
-            uuid.uuid4().hex,
-            stage.name,
-            absolute_path(stage.path),
-            stage.compression,
-            frame,
-            self._dead_letters(),
-        )
-        self._spark.dataSource.register(parquet_of(plan))
-        return df, plan.name
+        return df, self._to_sinks(frame, sinks)
 
-    def _to_sink(self, frame: PipelineFrame, sink: CheckedStage) -> str:
+    def _to_sinks(self, frame: PipelineFrame, sinks: tuple[CheckedSink, ...]) -> str:
         assert self._pipeline.source is not None  # the pipeline's check requires one
-        # Of the other stages the tasks only need the columns of the last one.
-        behind = CheckedStage(sink.stage, None, frame.user_schema, sink.on_error)
+        columns = frame.user_schema
+        written, files = [], []
+        for step, key in sinks:
+            if isinstance(step.stage, WriteParquet):
+                files.append(msgspec.structs.replace(step.stage, path=absolute_path(step.stage.path)))
+            else:
+                written.append(CheckedSink(step._replace(before=columns, behind=columns), key))
         plan = SinkPlan(
             self._names.take(),
-            f"{self._key} sink",
+            uuid.uuid4().hex,
+            self._cache_key("sinks", str(columns)),
             self._pipeline.source,
-            CheckedPipeline((behind,), self._checked.key, sink),
+            tuple(written),
+            tuple(files),
             self._pipeline.retries,
             frame,
             self._dead_letters(),
@@ -252,10 +243,14 @@ class DataFrameBuilder:
         self, steps: tuple[CheckedStage, ...], behind: PipelineFrame, *, failed_only: bool = False
     ) -> FusedStages:
         behind.schema  # noqa: B018  # raises for types that Spark doesn't have
-        # Behind a DataFrame stage the same stages may have other columns the next time.
-        parts = [f"{step.stage.name} {step.before} {step.behind}" for step in steps]
-        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        return FusedStages(f"{self._key} {key}", steps, self._pipeline.retries, behind, failed_only)
+        key = self._cache_key(*(f"{step.stage.name} {step.before} {step.behind}" for step in steps))
+        return FusedStages(key, steps, self._pipeline.retries, behind, failed_only)
+
+    def _cache_key(self, *parts: str) -> str:
+        """The key of stages or sinks in the caches of Python workers. Behind a DataFrame stage the same ones may have other
+        columns the next time, which are among the `parts`."""
+        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        return f"{self._key} {digest}"
 
     def _dead_letters(self) -> DeadLetterPlan | None:
         return dead_letter_plan(f"{self._key} dead letters", self._pipeline)

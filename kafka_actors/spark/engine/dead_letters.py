@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_actors.config import ProducerConfig
-from kafka_actors.errors import SinkError
 from kafka_actors.events import log_event
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FailedRecord, events_of
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks.kafka import DEAD_LETTER_TOPIC, check_target
+from kafka_actors.sinks.sink import flush_all
 from kafka_actors.spark.python_worker import WorkerCache
 
 from .frames import ERROR, records_of
@@ -91,7 +91,4 @@ class TaskDeadLetters:
         """Waits until all are acknowledged. Raises `SinkError`."""
         if not self._unflushed:
             return
-        try:
-            self._dead_letters.flush()
-        except Exception as error:
-            raise SinkError(STAGE, f"{type(error).__name__}: {error}") from error
+        flush_all([(STAGE, self._dead_letters)])

@@ -198,6 +198,18 @@ class PipelineFrame(msgspec.Struct, frozen=True, eq=False):
         good = errors.is_null()
         return batch.filter(good).select(names), batch.filter(pc.invert(good))
 
+    def for_user(self, good: pa.RecordBatch, *, kafka: bool) -> pa.RecordBatch:
+        """The rows that `split` returned as a user sees them: without `_kafka`, or with it but without the record's value."""
+        if not self.kafka or (kafka and not self.value):
+            return good
+        plain = good.select(self.columns.names)
+        if not kafka:
+            return plain
+        hidden = good.column(KAFKA)
+        children = [pc.struct_field(hidden, field.name) for field in KAFKA_TYPE]
+        column = pa.StructArray.from_arrays(children, fields=list(KAFKA_TYPE), mask=hidden.is_null())
+        return plain.append_column(KAFKA_FIELD, column)
+
     def parts(self, good: pa.RecordBatch) -> Iterator[FramePart]:
         """Unpacks the rows that `split` returned, in runs of one partition."""
         if not good.num_rows:

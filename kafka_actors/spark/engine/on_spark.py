@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -39,7 +40,7 @@ from .runs import BatchRun, QueryProgress, SparkRun, SparkStatus, StreamRun
 
 class OnSpark(BoundPipeline[SparkRun]):
     """Runs a pipeline in a Spark session: stages before the first DataFrame stage run in the data source's own Python
-    worker, before rows enter the JVM; the sink runs in Spark's tasks.
+    worker, before rows enter the JVM; the sinks run in Spark's tasks, all of them in one write.
 
         run = orders.on_spark(spark, checkpoint="…", trigger="availableNow").start()
         run.status(); run.wait(); run.stop()
@@ -63,7 +64,7 @@ class OnSpark(BoundPipeline[SparkRun]):
     None shows it where there is a terminal or a notebook.
     """
 
-    _engine = "spark"
+    engine = "spark"
 
     def __init__(
         self,
@@ -96,8 +97,8 @@ class OnSpark(BoundPipeline[SparkRun]):
                 "output_mode",
                 f"is {output_mode!r}: accepts 'append' and 'complete'; Spark allows 'update' to no Python sink",
             )
-        if checked.sink is not None:
-            check_ordered(checked.sink.stage, options, ordered)
+        for sink in checked.sinks:
+            check_ordered(sink.step.stage, options, ordered)
         super().__init__(pipeline, progress)
         self._meter = RateMeter()
         self._source: ReadKafka = pipeline.source
@@ -109,6 +110,44 @@ class OnSpark(BoundPipeline[SparkRun]):
         self._begin = begin
         self._ends = ends
         self._more = options
+        self._arguments = {
+            "checkpoint": checkpoint,
+            "trigger": trigger,
+            "start": start,
+            "end": end,
+            "ordered": ordered,
+            "output_mode": output_mode,
+            "begin": begin,
+            "ends": ends,
+        }
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a streaming query, and not one batch."""
+        return self._checkpoint is not None
+
+    def changed(
+        self,
+        options: Mapping[str, Any],
+        *,
+        topics: Iterable[str] | None = None,
+        pattern: str | None = None,
+        spark: Any = None,
+        spark_options: Mapping[str, Any] | None = None,
+        **arguments: Any,
+    ) -> OnSpark:
+        """A copy that has not started, with other values for what is given. `options` are those of the source, underscored, and
+        hold for sink and dead letters where these use its connection; `spark` is another session, `spark_options` are the
+        data source's.
+
+        Raises `ConfigError` as making it does.
+        """
+        return OnSpark(
+            self.pipeline.reading(options, topics=topics, pattern=pattern),
+            self._spark if spark is None else spark,
+            progress=False,
+            **{**self._arguments, **arguments, **self._more, **(spark_options or {})},
+        )
 
     def _options(self, streaming: bool) -> dict[str, str]:
         """The options of the data source."""
@@ -138,7 +177,7 @@ class OnSpark(BoundPipeline[SparkRun]):
     # ------------------------------------------------------------ as a DataFrame
 
     def dataframe(self, *, streaming: bool | None = None, kafka: bool = False) -> Any:
-        """The rows as a DataFrame, the sink left out; None: a stream where there is a checkpoint. `kafka`: with the
+        """The rows as a DataFrame, the sinks left out; None: a stream where there is a checkpoint. `kafka`: with the
         column `_kafka`.
 
         Where a stage has on_error="dead_letter" there is a column `_error`: failed records are rows in which only it
@@ -227,7 +266,8 @@ class OnSpark(BoundPipeline[SparkRun]):
     ) -> None:
         self.stop()
 
-    def _read(self) -> RunProgress:
+    def progress(self) -> RunProgress:
+        """The run's progress now."""
         status = self.status()
         rate = self._meter.observe(status.records or 0, time.monotonic())
         return RunProgress(

@@ -1,4 +1,4 @@
-"""Parquet sink of a pipeline on Spark: the files of each micro-batch appear once, for every reader of the directory.
+"""Parquet files of a pipeline on Spark: those of each micro-batch appear once, for every reader of the directory.
 
 Spark's own file sink keeps a list of its files beside them (`_spark_metadata`). Readers that don't know the list also
 read the files of micro-batches that ran twice, and readers that do ignore files that others wrote, such as the same
@@ -10,31 +10,20 @@ directory.
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
-from pyspark.sql.types import StructType
 
 from kafka_actors.errors import SinkError
+from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.sinks.parquet import file_system
-from kafka_actors.spark.python_worker import OneLineErrors, freeze_imports
-
-from .dead_letters import DeadLetterPlan, TaskDeadLetters
-from .frames import PipelineFrame
+from kafka_actors.spark.python_worker import OneLineErrors
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 """Bytes of rows that a task holds in memory before it writes a row group."""
@@ -42,43 +31,8 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 _LIST = ".names"
 """Suffix of the lists of names, which are among a micro-batch's hidden files."""
 
-
-class ParquetPlan(msgspec.Struct, frozen=True, eq=False):
-    """Parquet write of a pipeline, pickled to the tasks. `name` is the data source's, `run` names this run, `stage` is the sink's
-    name for errors; `path` a URI that pyarrow knows, or an absolute path; `before`: the frame that is written."""
-
-    name: str
-    run: str
-    stage: str
-    path: str
-    compression: str
-    before: PipelineFrame
-    dead_letters: DeadLetterPlan | None = None
-
-
-def parquet_of(plan: ParquetPlan) -> type[DataSource]:
-    """Makes a class to register in a session, bound to the plan."""
-
-    class Bound(ParquetDataSource):
-        bound = plan
-
-    return Bound
-
-
-class ParquetDataSource(DataSource):
-    """Data source of a Parquet write; see the module. Its name is the plan's."""
-
-    bound: ClassVar[ParquetPlan]
-
-    @classmethod
-    def name(cls) -> str:
-        return cls.bound.name
-
-    def writer(self, schema: StructType, overwrite: bool) -> ParquetBatchWriter:
-        return ParquetBatchWriter(self.bound)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> ParquetStreamWriter:
-        return ParquetStreamWriter(self.bound)
+HiddenFiles = Mapping[str, str]
+"""Complete files that are not in their place yet: their hidden paths by their final names."""
 
 
 class WriteUnit(msgspec.Struct, frozen=True):
@@ -87,110 +41,6 @@ class WriteUnit(msgspec.Struct, frozen=True):
 
     name: str
     done: str
-
-
-class WrittenFiles(WriterCommitMessage):
-    """Complete files of a task: their hidden paths by their final names."""
-
-    def __init__(self, unit: WriteUnit, files: dict[str, str]) -> None:
-        self.unit = unit
-        self.files = files
-
-
-class ParquetBatchWriter(DataSourceArrowWriter):
-    """Writes the files of a batch: `write` runs in tasks, `commit` and `abort` where the write is planned."""
-
-    def __init__(self, plan: ParquetPlan) -> None:
-        freeze_imports()
-        if plan.dead_letters is not None:
-            plan.dead_letters.check()
-        self._plan = plan
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
-        """Writes the rows of a task to a hidden file. Raises `SinkError`."""
-        return _write(self._plan, run_unit(self._plan.run), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Renames the files to their final names. Raises `SinkError`."""
-        _commit(self._plan, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Deletes the files."""
-        _abort(self._plan, messages)
-
-
-class ParquetStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the files of each micro-batch, as `ParquetBatchWriter` does for a batch."""
-
-    def __init__(self, plan: ParquetPlan) -> None:
-        freeze_imports()
-        if plan.dead_letters is not None:
-            plan.dead_letters.check()
-        self._plan = plan
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
-        """Writes the rows of a task to a hidden file. Raises `SinkError`."""
-        context = _context()
-        query, batch_id = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
-        assert query is not None  # Spark sets both for a stream's tasks
-        assert batch_id is not None
-        return _write(self._plan, batch_unit(query, int(batch_id)), iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Renames the files to their final names. Raises `SinkError`."""
-        _commit(self._plan, messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Deletes the files."""
-        _abort(self._plan, messages)
-
-
-def _context() -> TaskContext:
-    context = TaskContext.get()
-    assert context is not None  # a task runs it
-    return context
-
-
-def _write(plan: ParquetPlan, unit: WriteUnit, batches: Iterator[pa.RecordBatch]) -> WrittenFiles:
-    freeze_imports()
-    task = _context().partitionId()
-    with OneLineErrors(), _SinkErrors(plan.stage), ExitStack() as stack:
-        dead = None
-        if plan.dead_letters is not None and plan.before.errors:
-            dead = stack.enter_context(plan.dead_letters.task())
-        return write_files(plan, unit, task, batches, dead)
-
-
-def _commit(plan: ParquetPlan, messages: list[WriterCommitMessage | None]) -> None:
-    with OneLineErrors(), _SinkErrors(plan.stage):
-        reveal(plan, [message for message in messages if isinstance(message, WrittenFiles)])
-
-
-def _abort(plan: ParquetPlan, messages: list[WriterCommitMessage | None]) -> None:
-    files, _ = file_system(plan.path)
-    for message in messages:
-        for hidden in message.files.values() if isinstance(message, WrittenFiles) else ():
-            with suppress(OSError):
-                files.delete_file(hidden)
-
-
-class _SinkErrors:
-    """Context in which errors of the file system become a `SinkError` with the sink's name."""
-
-    def __init__(self, stage: str) -> None:
-        self._stage = stage
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, OSError):
-            raise SinkError(self._stage, f"{type(error).__name__}: {error}") from error
-
-
-def absolute_path(path: str) -> str:
-    """A path that is valid in every process: a relative one is resolved in the driver's working directory."""
-    return path if "://" in path else os.path.abspath(path)
 
 
 def batch_unit(query: str, batch: int) -> WriteUnit:
@@ -204,62 +54,85 @@ def run_unit(run: str) -> WriteUnit:
     return WriteUnit(name, name)
 
 
-def write_files(
-    plan: ParquetPlan,
-    unit: WriteUnit,
-    task: int,
-    batches: Iterator[pa.RecordBatch],
-    dead: TaskDeadLetters | None = None,
-) -> WrittenFiles:
-    """Writes the rows of a task to one file, or to none where there are no rows. Failed records go to the dead letters."""
-    files, directory = file_system(plan.path)
-    hidden_directory = f"{directory}/.{unit.name}"
-    hidden = f"{hidden_directory}/{task:05d}-{uuid.uuid4().hex}.parquet"
-    writer: pq.ParquetWriter | None = None
-    row_group: list[pa.RecordBatch] = []
-    try:
-        for batch in batches:
-            rows, failed = plan.before.split(batch)
-            if failed is not None:
-                assert dead is not None, "the check of a pipeline asks where dead letters go"
-                dead.write_failed(failed)
-            if not rows.num_rows:
-                continue
-            if writer is None:
-                files.create_dir(hidden_directory, recursive=True)
-                stream = files.open_output_stream(hidden)
-                writer = pq.ParquetWriter(stream, rows.schema, compression=plan.compression)
-            row_group.append(rows)
-            if sum(part.nbytes for part in row_group) >= ROW_GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(row_group))
-                row_group.clear()
-        if dead is not None:
-            dead.flush()
-        if writer is None:
-            return WrittenFiles(unit, {})
-        if row_group:
-            writer.write_table(pa.Table.from_batches(row_group))
-        writer.close()
-        stream.close()
-    except BaseException:
+@contextmanager
+def _sink_errors(stage: WriteParquet) -> Iterator[None]:
+    """Context in which errors of the file system become a `SinkError` with the sink's name."""
+    with OneLineErrors():
+        try:
+            yield
+        except OSError as error:
+            raise SinkError(stage.name, f"{type(error).__name__}: {error}") from error
+
+
+class TaskFile:
+    """File of one task, made in the unit's hidden directory with the first rows. The stage's `path` is a URI that pyarrow
+    knows, or absolute. The constructor, `write` and `finish` raise `SinkError`."""
+
+    def __init__(self, stage: WriteParquet, unit: WriteUnit, task: int) -> None:
+        self.stage = stage
+        self._name = f"{unit.name}{task:05d}.parquet"
+        with _sink_errors(stage):
+            self._files, directory = file_system(stage.path)
+        self._directory = f"{directory}/.{unit.name}"
+        self._hidden = f"{self._directory}/{task:05d}-{uuid.uuid4().hex}.parquet"
+        self._stream: Any = None
+        self._writer: pq.ParquetWriter | None = None
+        self._row_group: list[pa.RecordBatch] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        if not rows.num_rows:
+            return
+        with _sink_errors(self.stage):
+            if self._writer is None:
+                self._files.create_dir(self._directory, recursive=True)
+                self._stream = self._files.open_output_stream(self._hidden)
+                self._writer = pq.ParquetWriter(self._stream, rows.schema, compression=self.stage.compression)
+            self._row_group.append(rows)
+            if sum(part.nbytes for part in self._row_group) >= ROW_GROUP_BYTES:
+                self._write_row_group(self._writer)
+
+    def _write_row_group(self, writer: pq.ParquetWriter) -> None:
+        writer.write_table(pa.Table.from_batches(self._row_group))
+        self._row_group.clear()
+
+    def finish(self) -> HiddenFiles:
+        """Completes the file, which stays hidden. Returns it; nothing where there were no rows."""
+        if self._writer is None:
+            return {}
+        with _sink_errors(self.stage):
+            if self._row_group:
+                self._write_row_group(self._writer)
+            self._writer.close()
+            self._stream.close()
+        return {self._name: self._hidden}
+
+    def discard(self) -> None:
+        """Deletes what there is of the file."""
+        if self._writer is not None:
+            discard(self.stage, {self._name: self._hidden})
+
+
+def discard(stage: WriteParquet, hidden: HiddenFiles) -> None:
+    """Deletes files that are not in their place."""
+    files, _ = file_system(stage.path)
+    for path in hidden.values():
         with suppress(OSError):
-            files.delete_file(hidden)
-        raise
-    return WrittenFiles(unit, {f"{unit.name}{task:05d}.parquet": hidden})
+            files.delete_file(path)
 
 
-def reveal(plan: ParquetPlan, written: list[WrittenFiles]) -> None:
+def reveal(stage: WriteParquet, unit: WriteUnit, written: Iterable[HiddenFiles]) -> None:
     """Renames the files of a unit to their final names, and deletes the files of its earlier tries. Its cost depends on these
-    files only, not on others in the directory.
+    files only, not on others in the directory. Raises `SinkError`.
 
     If the process dies in between, the micro-batch runs again, and so does this.
     """
-    if not written:
-        return
-    files, directory = file_system(plan.path)
-    unit = written[0].unit
+    with _sink_errors(stage):
+        _reveal(stage, unit, {name: hidden for files in written for name, hidden in files.items()})
+
+
+def _reveal(stage: WriteParquet, unit: WriteUnit, wanted: HiddenFiles) -> None:
+    files, directory = file_system(stage.path)
     hidden_directory = f"{directory}/.{unit.name}"
-    wanted = {name: hidden for message in written for name, hidden in message.files.items()}
     there = [
         found.path for found in files.get_file_info(fs.FileSelector(hidden_directory, allow_not_found=True))
     ]

@@ -1,13 +1,19 @@
-"""Sink of a pipeline as a data source of its own, whose tasks write rows and send dead letters."""
+"""Sinks of a pipeline as one data source, whose tasks write each row to all of them and send dead letters.
+
+So a micro-batch with several sinks is read and processed once, by one job of Spark. A task returns when its rows are durable:
+acknowledged by brokers, flushed by the user's class, in complete files. Files are moved to their place when all tasks have
+returned, and offsets are committed after that; see `parquet_sink`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import ClassVar
 
 import msgspec
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -16,32 +22,41 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kafka_actors.errors import KafkaActorsError, SinkError
+from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import log_event
-from kafka_actors.pipeline.engines import CheckedPipeline
-from kafka_actors.pipeline.fused import FailedRecord, events_of, of_policy, once
+from kafka_actors.pipeline.engines import CheckedSink
+from kafka_actors.pipeline.fused import FailedRecord, events_of, of_policy
 from kafka_actors.pipeline.source import ReadKafka, producer_config
-from kafka_actors.pipeline.stages import WriteKafka
-from kafka_actors.sinks import Writer, origin_of
+from kafka_actors.pipeline.stages import WriteKafka, WriteParquet
 from kafka_actors.sinks.kafka import SINK_TOPIC, check_target, is_final
-from kafka_actors.sinks.stage import guarded, opened
+from kafka_actors.sinks.stage import OpenSinks
 from kafka_actors.spark.python_worker import WorkerCache, freeze_imports
 from kafka_actors.spark.source.task_tracing import traced_task
 
 from .dead_letters import DeadLetterPlan, TaskDeadLetters
 from .frames import PipelineFrame
+from .parquet_sink import HiddenFiles, TaskFile, WriteUnit, batch_unit, discard, reveal, run_unit
 
 
 class SinkPlan(msgspec.Struct, frozen=True, eq=False):
-    """Write of a pipeline, pickled to the tasks and never part of a Spark plan. `before`: the frame that is written."""
+    """Write of a pipeline, pickled to the tasks and never part of a Spark plan. `name` is the data source's, `run` names this
+    run; `files` are the Parquet sinks, with absolute paths, and `sinks` the others, which are cached in Python workers by
+    `key`; `before`: the frame that is written."""
 
     name: str
+    run: str
     key: str
     source: ReadKafka
-    checked: CheckedPipeline
+    sinks: tuple[CheckedSink, ...]
+    files: tuple[WriteParquet, ...]
     retries: int
     before: PipelineFrame
     dead_letters: DeadLetterPlan | None
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether a task may have dead letters: records that failed before, or that a sink refuses."""
+        return self.before.errors or any(sink.step.on_error == "dead_letter" for sink in self.sinks)
 
 
 def sink_of(plan: SinkPlan) -> type[DataSource]:
@@ -70,123 +85,164 @@ class PipelineSink(DataSource):
 
 
 class SinkCommit(WriterCommitMessage):
-    """Result of a task: all of its rows are durable; or an error that a retry would only repeat."""
+    """Result of a task: all of its rows are durable, with the hidden files of each Parquet sink of its `unit`; or an error that a
+    retry would only repeat."""
 
-    def __init__(self, refused: KafkaActorsError | None = None) -> None:
+    def __init__(
+        self,
+        refused: KafkaActorsError | None = None,
+        unit: WriteUnit | None = None,
+        files: Sequence[HiddenFiles] = (),
+    ) -> None:
         self.refused = refused
+        self.unit = unit
+        self.files = files
 
 
 def checked_plan(plan: SinkPlan) -> SinkPlan:
     """Checks, where the write is planned, that its topics exist. Raises `UnknownTopicOrPartitionError`."""
     freeze_imports()
-    stage = None if plan.checked.sink is None else plan.checked.sink.stage
-    if isinstance(stage, WriteKafka):
-        check_target(producer_config(stage.name, plan.source, stage.options), stage.topic, SINK_TOPIC)
+    for stage in (sink.step.stage for sink in plan.sinks):
+        if isinstance(stage, WriteKafka):
+            check_target(producer_config(stage.name, plan.source, stage.options), stage.topic, SINK_TOPIC)
     if plan.dead_letters is not None:
         plan.dead_letters.check()
     return plan
 
 
-def raise_refused(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Ends a write of which all tasks have returned. Raises the permanent error of a task."""
-    for message in messages:
-        if isinstance(message, SinkCommit) and message.refused is not None:
-            raise message.refused
-
-
 class PipelineBatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a batch."""
+    """Writes the rows of a batch: `write` runs in tasks, `commit` and `abort` where the write is planned."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = checked_plan(plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Writes the rows of a task. Raises `StageError`, `SinkError`."""
-        return _write(self._plan, iterator)
+        return _write(self._plan, run_unit(self._plan.run), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Ends a write of which all tasks have returned. Raises `StageError`, `SinkError`."""
-        raise_refused(messages)
+        _commit(self._plan, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Deletes hidden files."""
+        _abort(self._plan, messages)
 
 
 class PipelineStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of a stream. A micro-batch that Spark runs again after a crash is written again."""
+    """Writes the rows of a stream, as `PipelineBatchWriter` does for a batch. A micro-batch that Spark runs again after a crash is
+    written again; its files replace those of the first try."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = checked_plan(plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Writes the rows of a task. Raises `StageError`, `SinkError`."""
-        return _write(self._plan, iterator)
+        context = TaskContext.get()
+        assert context is not None  # a task runs it
+        query, batch_id = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
+        assert query is not None  # Spark sets both for a stream's tasks
+        assert batch_id is not None
+        return _write(self._plan, batch_unit(query, int(batch_id)), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Ends a write of which all tasks have returned. Raises `StageError`, `SinkError`."""
-        raise_refused(messages)
+        _commit(self._plan, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Deletes hidden files."""
+        _abort(self._plan, messages)
+
+
+def _commit(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+    """Moves files to their place, unless a task has returned an error, which is raised: then no file appears."""
+    done = _done(messages)
+    for message in done:
+        if message.refused is not None:
+            _abort(plan, messages)
+            raise message.refused
+    units = {message.unit for message in done if message.unit is not None}
+    for unit in units:  # one, or none where there were no tasks
+        for number, stage in enumerate(plan.files):
+            reveal(stage, unit, [message.files[number] for message in done])
+
+
+def _abort(plan: SinkPlan, messages: list[WriterCommitMessage | None]) -> None:
+    for message in _done(messages):
+        for stage, hidden in zip(plan.files, message.files, strict=False):  # none of a task that was refused
+            discard(stage, hidden)
+
+
+def _done(messages: list[WriterCommitMessage | None]) -> list[SinkCommit]:
+    return [message for message in messages if isinstance(message, SinkCommit)]
 
 
 # ---------------------------------------------------------------- in a task
 
 
-def _close(sink: Writer) -> None:
-    with suppress(KafkaActorsError):  # its rows are of a failed task, which has raised already
-        sink.close()
+_cache: WorkerCache[OpenSinks] = WorkerCache(OpenSinks.close)
 
 
-_cache: WorkerCache[Writer] = WorkerCache(_close)
-
-
-def _write(plan: SinkPlan, batches: Iterator[pa.RecordBatch]) -> SinkCommit:
+def _write(plan: SinkPlan, unit: WriteUnit, batches: Iterator[pa.RecordBatch]) -> SinkCommit:
     freeze_imports()
-    sink_step = plan.checked.sink
-    assert sink_step is not None  # a plan is made for one
+    context = TaskContext.get()
+    number = 0 if context is None else context.partitionId()
+    files: list[TaskFile] = []
     try:
         with traced_task(), ExitStack() as stack:
-            dead = None if plan.dead_letters is None else stack.enter_context(plan.dead_letters.task())
+            dead = None
+            if plan.dead_letters is not None and plan.has_dead_letters:
+                dead = stack.enter_context(plan.dead_letters.task())
             try:
-                sink = _cache.get(plan.key, lambda: opened(sink_step, plan.source))
-                task = SinkTask(plan, sink, dead)
+                files += (TaskFile(stage, unit, number) for stage in plan.files)
+                sinks = _cache.get(plan.key, lambda: OpenSinks(plan.sinks, plan.source, plan.retries))
+                task = SinkTask(plan, sinks, files, dead)
                 for batch in batches:
                     task.write(batch)
-                task.flush()
+                return SinkCommit(None, unit, task.finish())
             except BaseException:
+                for file in files:
+                    file.discard()
                 _cache.drop(plan.key)
                 raise
     except KafkaActorsError as error:
         if not is_final(error):
             raise
         return SinkCommit(error)  # Spark would retry a task that raises three times
-    return SinkCommit()
 
 
 class SinkTask:
-    """Write of one task: rows go to the sink; records that failed before, or that the sink refuses, to the dead letters."""
+    """Write of one task: rows go to all sinks and files; records that failed before, or that a sink refuses, to the dead letters."""
 
-    def __init__(self, plan: SinkPlan, sink: Writer, dead: TaskDeadLetters | None) -> None:
-        assert plan.checked.sink is not None  # as above
+    def __init__(
+        self,
+        plan: SinkPlan,
+        sinks: OpenSinks,
+        files: Sequence[TaskFile] = (),
+        dead: TaskDeadLetters | None = None,
+    ) -> None:
         self._before = plan.before
-        self._sink = sink
+        self._policies = {sink.name: sink.step.on_error for sink in plan.sinks}
+        self._sinks = sinks
+        self._files = files
         self._dead = dead
-        self._step = plan.checked.sink
-        self._writing = guarded(plan.checked, self._to_sink, plan.retries)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Writes a batch. Raises `StageError`."""
+        """Writes a batch. Raises `StageError`, `SinkError`."""
         good, failed = self._before.split(batch)
-        for part in self._before.parts(good):
+        for file in self._files:
+            file.write(self._before.for_user(good, kafka=file.stage.kafka))
+        for part in self._before.parts(good) if self._policies else ():
             failures: list[FailedRecord] = []
-            self._writing.run(part.rows, part.source, failures)
-            self._handle_failures(once(failures), part.source)
+            self._sinks.write(part.rows, part.source, failures)
+            self._handle_failures(failures, part.source)
         if failed is not None:
             self._dead_letters.write_failed(failed)
 
-    def _to_sink(self, prepared: pa.RecordBatch, source: pa.RecordBatch) -> None:
-        self._sink.write(prepared, origin_of(source))
-
     def _handle_failures(self, failures: list[FailedRecord], source: pa.RecordBatch) -> None:
-        policies = {self._step.stage.name: self._step.on_error}
-        if dead := of_policy(failures, policies, "dead_letter"):
+        if dead := of_policy(failures, self._policies, "dead_letter"):
             self._dead_letters.write(dead, source)
-        for event in events_of(of_policy(failures, policies, "skip"), source):
+        for event in events_of(of_policy(failures, self._policies, "skip"), source):
             log_event(event)
 
     @property
@@ -194,11 +250,11 @@ class SinkTask:
         assert self._dead is not None, "the check of a pipeline asks where dead letters go"
         return self._dead
 
-    def flush(self) -> None:
-        """Waits until all rows are durable. Raises `SinkError`."""
-        try:
-            self._sink.flush()
-        except Exception as error:
-            raise SinkError(self._step.stage.name, f"{type(error).__name__}: {error}") from error
+    def finish(self) -> list[HiddenFiles]:
+        """Returns the complete files once all rows are durable. Raises `SinkError`."""
+        # Files come first: until the commit nobody sees them, whatever a broker answers.
+        files = [file.finish() for file in self._files]
+        self._sinks.flush()
         if self._dead is not None:
             self._dead.flush()
+        return files

@@ -10,6 +10,7 @@ compares with the names of the session that is active at the time, and raises DA
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 import threading
@@ -23,6 +24,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
+from kafka_actors.base.tasks import carried_out_async
 from kafka_actors.events import log_event
 from kafka_actors.pipeline.casts import CastError
 from kafka_actors.pipeline.engines import CheckedStage
@@ -44,6 +46,29 @@ from kafka_actors.telemetry.spans import ProcessSpans, failed, tracing
 from .frames import PipelineFrame, spark_schema
 
 
+class ProcessStages:
+    """Fused stages, instantiated in this Python process. Async functions are awaited in an event loop that lasts as long as users'
+    objects, because their sessions and pools belong to a loop; Spark runs one task of a Python worker at a time."""
+
+    def __init__(self, steps: Iterable[CheckedStage], retries: int) -> None:
+        self._steps = FusedSteps(steps, retries=retries)
+        self._runner = asyncio.Runner() if self._steps.is_async else None
+
+    def run(self, source: pa.RecordBatch, begun: StageRows | None) -> StageOutput:
+        """Processes a batch. Raises `StageError`."""
+        if self._runner is None:
+            return self._steps.run(source, begun)
+        return self._runner.run(carried_out_async(self._steps.calls(source, begun)))
+
+    def close(self) -> None:
+        """Closes users' objects, and the event loop."""
+        if self._runner is None:
+            self._steps.close()
+            return
+        with self._runner as runner:
+            runner.run(carried_out_async(self._steps.closing()))
+
+
 class FusedStages(msgspec.Struct, frozen=True, eq=False):
     """Fused stages, pickled to Python workers and never part of a Spark plan. `key` identifies them in a worker's cache;
     `behind` is the frame that they make. `failed_only`: only the failed records are its rows."""
@@ -54,9 +79,9 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
     behind: PipelineFrame
     failed_only: bool = False
 
-    def made(self) -> FusedSteps:
+    def made(self) -> ProcessStages:
         """The stages, instantiated once per process, users' classes included."""
-        return _cache.get(self.key, lambda: FusedSteps(self.steps, retries=self.retries))
+        return _cache.get(self.key, lambda: ProcessStages(self.steps, self.retries))
 
     def run(self, source: pa.RecordBatch, begun: StageRows | None = None) -> Iterator[pa.RecordBatch]:
         """Runs the stages: returns their packed rows, then the failed records if `behind` has the column `_error`. Raises
@@ -94,7 +119,7 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
                 raise
 
 
-_cache: WorkerCache[FusedSteps] = WorkerCache(FusedSteps.close)
+_cache: WorkerCache[ProcessStages] = WorkerCache(ProcessStages.close)
 _spans = ProcessSpans(None, None)
 
 

@@ -8,7 +8,7 @@ to the sink (`with_failed`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import functions
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.pipeline.engines import CheckedPipeline, CheckedStage, Place, placed
+from kafka_actors.pipeline.engines import CheckedPipeline, CheckedSink, CheckedStage, Place, placed
 from kafka_actors.pipeline.rows import KAFKA
 from kafka_actors.pipeline.stages import (
     DataFrames,
@@ -28,7 +28,6 @@ from kafka_actors.pipeline.stages import (
     WithColumns,
     WithKey,
     WriteFunction,
-    WriteKafka,
     WriteParquet,
 )
 from kafka_actors.spark.source.machines.offset_ranges import SpecificOffsets
@@ -92,7 +91,7 @@ def _named(text: Any) -> bool:
 
 
 def needs_of(groups: list[StageGroup], end: ColumnNeeds, *, explicit: bool) -> list[ColumnNeeds]:
-    """The hidden columns of the frame behind each group; `end` are those that the sink needs, `explicit`: the
+    """The hidden columns of the frame behind each group; `end` are those that the sinks need, `explicit`: the
     user named them.
 
     Groups get `_kafka` also where nothing names it, to say in errors which records failed, unless a DataFrame stage comes before
@@ -111,16 +110,13 @@ def needs_of(groups: list[StageGroup], end: ColumnNeeds, *, explicit: bool) -> l
     return list(reversed(found))
 
 
-def sink_needs(sink: CheckedStage | None, key: CheckedStage | None) -> tuple[ColumnNeeds, bool]:
-    """The hidden columns that the sink needs, and whether the user named `_kafka`."""
-    if sink is None:
-        return ColumnNeeds(), False
-    stages: list[Any] = [sink.stage, *([key.stage] if key is not None else [])]
-    explicit = any(names_kafka(stage) for stage in stages)
-    if isinstance(sink.stage, WriteParquet):
-        return ColumnNeeds(explicit, False), explicit
-    assert isinstance(sink.stage, (WriteKafka, WriteFunction))  # the other sinks
-    return ColumnNeeds(True, sink.on_error == "dead_letter"), explicit
+def sink_needs(sinks: Sequence[CheckedSink]) -> tuple[ColumnNeeds, bool]:
+    """The hidden columns that the sinks need, and whether the user named `_kafka`. Files get it only where they ask for it."""
+    steps = [step for sink in sinks for step in (sink.step, sink.key) if step is not None]
+    explicit = any(names_kafka(step.stage) for step in steps)
+    written = [sink.step for sink in sinks if not isinstance(sink.step.stage, WriteParquet)]
+    dead = any(step.on_error == "dead_letter" for step in written)
+    return ColumnNeeds(explicit or bool(written), dead), explicit
 
 
 _GROUP_OPTIONS = ("commitoffsets", "kafka.group.id")

@@ -29,6 +29,7 @@ def test_sticky_bytes() -> None:
         (V0 + b"\0\0\0\5", (OWNED, 5)),
         (V0 + b"\0\0\0\5 and more from a later version", (OWNED, 5)),
         (V0 + b"\0\0", (OWNED, -1)),
+        (b"\xff\xff\xff\xff\0\0\0\7", ([], -1)),  # fewer than no topics: no generation is behind them
         (None, ([], -1)),
         (b"", ([], -1)),
         (V0[:-1], ([], -1)),

@@ -1,13 +1,21 @@
-"""What keeps a user's code from other processes is named."""
+"""What keeps a user's code from other processes is named, and what it raises is said in one line."""
 
 import pickle
 import threading
 
 import pytest
 
-from kafka_actors.base.callables import unpicklable
+from kafka_actors.base.callables import described, unpicklable
 
 cloudpickle = pytest.importorskip("ray.cloudpickle")
+
+
+def test_an_error_is_described_with_the_place_that_a_note_names():
+    error = OSError("disk full")
+    assert (described(error), described(SystemExit())) == ("OSError: disk full", "SystemExit")
+    error.add_note("as raised\nTraceback …")
+    error.add_note("raised by the sink <ParquetSink /out>")
+    assert described(error) == "OSError: disk full (raised by the sink <ParquetSink /out>)"
 
 
 def test_a_variable_of_a_closure():

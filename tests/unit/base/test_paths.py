@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from kafka_actors.base.paths import sync, wrong_path
+from kafka_actors.base.paths import absolute_path, directory_of, sync, wrong_path
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,25 @@ def test_directories_and_known_uris_are_right(path: str) -> None:
 )
 def test_others_are_wrong_for_a_reason(path: object, said: str) -> None:
     assert (wrong_path(path) or "").startswith(said)
+
+
+def test_a_relative_path_is_one_of_this_process() -> None:
+    assert absolute_path("data") == os.path.join(os.getcwd(), "data")
+    assert absolute_path("s3://bucket/x") == "s3://bucket/x"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/data/x", "/data//x/"),
+        ("/data/x y", "file:///data/x%20y"),
+        ("x", os.path.abspath("x")),
+        ("s3://b/x", "s3://b/x/"),
+    ],
+)
+def test_a_directory_is_known_by_any_of_its_names(one: str, other: str) -> None:
+    assert directory_of(one) == directory_of(other)
+    assert directory_of(one) != directory_of(f"{other}/y")
 
 
 def test_a_file_and_a_directory_are_flushed_and_a_missing_one_is_an_error(tmp_path: os.PathLike[str]) -> None:

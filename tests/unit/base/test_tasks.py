@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_actors.base.tasks import woken
+from kafka_actors.base.tasks import carried_out_async, woken
 from kafka_actors.config import JobConfig, build
 from kafka_actors.consumer.waiting import LoopWakeup
 from kafka_actors.job.coordinator.context import CoordinatorContext
@@ -42,7 +42,8 @@ def of_coordinator():
 def of_bounded():
     event = asyncio.Event()
     return SimpleNamespace(
-        wait=lambda: bounded(event.wait(), LONG_S), wake=lambda: asyncio.sleep(0, event.set())
+        wait=lambda: bounded(event.wait(), LONG_S, "the event", "nothing"),
+        wake=lambda: asyncio.sleep(0, event.set()),
     )
 
 
@@ -83,3 +84,40 @@ def test_a_wait_ends_with_its_time_and_with_its_event_and_lets_others_go_on():
         assert went_on.done()
 
     asyncio.run(scenario())
+
+
+def test_what_a_generator_asks_for_is_called_or_awaited_and_errors_come_back_to_it():
+    async def later():
+        await asyncio.sleep(0)
+        return "later"
+
+    async def fails():
+        raise OSError("no")
+
+    def steps():
+        answers = [(yield lambda: "now"), (yield later), (yield 0.0), (yield fails), (yield lambda: 1 / 0)]
+        return [each if not isinstance(each, Exception) else type(each) for each in answers]
+
+    found = asyncio.run(carried_out_async(steps()))
+    assert found == ["now", "later", None, OSError, ZeroDivisionError]
+
+
+def test_a_cancelled_task_carries_out_no_more():
+    seen = []
+
+    def steps():
+        try:
+            yield asyncio.Event().wait
+            seen.append("went on")
+        finally:
+            seen.append("closed")
+
+    async def cancelled():
+        task = asyncio.ensure_future(carried_out_async(steps()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert seen == ["closed"]

@@ -67,6 +67,7 @@ def test_the_document_has_all_options_once(capsys: pytest.CaptureFixture[str]) -
     found = json.loads(_show(capsys, "-o", "json", "-X", "ssl.ciphers=x", "-X", "security_protocol=SSL"))
     assert [row["option"] for row in found] == [
         "job",
+        "engine",
         "topics",
         "pattern",
         "workers",
@@ -74,6 +75,9 @@ def test_the_document_has_all_options_once(capsys: pytest.CaptureFixture[str]) -
         "name",
         "dead_letter_topic",
         "until",
+        "checkpoint",
+        "trigger",
+        "spark_options",
         "status",
         "otlp",
         "prometheus",
@@ -129,3 +133,30 @@ def test_what_run_would_refuse_is_refused(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == (
         "kafka-actors: error: heartbeat_interval_ms: is 3000: must be lower than session_timeout_ms (2000)\n"
     )
+
+
+PIPELINE = """
+import kafka_actors as ka
+
+read = ka.Pipeline.read_kafka("t", group_id="g", bootstrap_servers="a:1", fetch_max_wait_ms=50).raw()
+orders = read.write_kafka("out")
+"""
+
+
+def test_of_a_pipeline_it_shows_what_its_engine_would_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "shown_pipeline_by_test.py").write_text(PIPELINE)
+    target = "shown_pipeline_by_test.py:orders"
+    flags = ("-b", "b:2", "-X", "topics=u", "-o", "json")
+    found = {row["option"]: row for row in json.loads(_show(capsys, target, *flags, "-w", "3"))}
+    assert (found["engine"]["value"], found["workers"]["value"]) == ("ray", 3)
+    assert (found["topics"]["value"], found["bootstrap_servers"]["value"]) == (["u"], ["b:2"])
+    assert (found["fetch_max_wait_ms"]["value"], found["fetch_max_wait_ms"]["source"]) == (50, "definition")
+    pytest.importorskip("pyspark")
+    on_spark = ("--engine", "spark", "--checkpoint", "/c", "-X", 'spark_options={"maxOffsetsPerTrigger": 5}')
+    found = {row["option"]: row for row in json.loads(_show(capsys, target, *flags, *on_spark))}
+    assert (found["engine"]["value"], found["engine"]["source"]) == ("spark", "flag")
+    assert (found["checkpoint"]["value"], found["topics"]["value"]) == ("/c", ["u"])
+    assert found["spark_options"]["value"] == {"maxOffsetsPerTrigger": 5}
+    assert not {"workers", "status", "session_timeout_ms"} & found.keys(), "they have no meaning there"

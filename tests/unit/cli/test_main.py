@@ -8,7 +8,7 @@ from fakes.statuses import job
 
 from kafka_actors import __version__
 from kafka_actors.cli import job_options
-from kafka_actors.cli import load_job as load
+from kafka_actors.cli import load_target as load
 from kafka_actors.cli import run as run_module
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.cli.run import WatchEnd, closing_line, unconfirmed_line
@@ -52,7 +52,7 @@ def test_what_a_terminal_cannot_show_is_escaped(arguments: list[str], says: str,
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["run"], 'name the job: TARGET, or job = "file.py:name" in the file of -c'),
+        (["run"], 'name the job or pipeline: TARGET, or job = "file.py:name" in the file of -c'),
         (["run", "x:y", "--worker", "4"], "No such option '--worker'. Did you mean '--workers'?"),
         (
             ["run", "x:y", "--workers", "0"],
@@ -111,7 +111,9 @@ def test_a_wrong_option_fails_before_anything_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(
-        job_options, "load_job", lambda target: _job() if target[:4] == "shop" else load.load_job(target)
+        job_options,
+        "load_target",
+        lambda target, engine: _job() if target[:4] == "shop" else load.load_target(target),
     )
     monkeypatch.setattr(Job, "start", lambda self, each: pytest.fail("it was started"))
     monkeypatch.chdir(tmp_path)
@@ -134,15 +136,16 @@ def test_a_traceback_comes_only_with_debug(tmp_path: Path, capsys: pytest.Captur
     assert err[-1].endswith("(broken_by_test.py, line 1): ZeroDivisionError: division by zero")
 
 
-def _job() -> Job:
-    return Job(topics=["t"], group_id="g", bootstrap_servers="a:1", process=print)
+def _job() -> load.LoadedTarget:
+    job = Job(topics=["t"], group_id="g", bootstrap_servers="a:1", process=print)
+    return load.LoadedTarget("x:y", job, "ray")
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Job] = []
-    monkeypatch.setattr(job_options, "load_job", lambda target: _job())
+    monkeypatch.setattr(job_options, "load_target", lambda target, engine: _job())
     monkeypatch.setattr(run_module, "start", lambda job, view: started.append(job))
     file = tmp_path / "job.toml"
     file.write_text(
@@ -167,7 +170,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
 
 def test_a_file_finds_its_job_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(job_options, "load_job", lambda target: seen.append(target) or _job())
+    monkeypatch.setattr(job_options, "load_target", lambda target, engine: seen.append(target) or _job())
     monkeypatch.setattr(run_module, "start", lambda job, view: None)
     for name in ("work.py:job", "/elsewhere/work.py:job", "package.module:job"):
         (tmp_path / "job.toml").write_text(f'job = "{name}"')
@@ -181,7 +184,7 @@ def test_workers_may_be_a_range(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     def start(job: Job, view: object) -> None:
         started.append(job)
 
-    monkeypatch.setattr(job_options, "load_job", lambda target: _job())
+    monkeypatch.setattr(job_options, "load_target", lambda target, engine: _job())
     monkeypatch.setattr(run_module, "start", start)
     assert run_command_line(["run", "x:y", "--workers", "2..8"]) == 0
     monkeypatch.setenv("KAFKA_ACTORS_WORKERS", "1..4")

@@ -7,7 +7,6 @@ import pytest
 from kafka_actors.fetch.machines.fetch_session import FetchSession, SequenceGap
 from kafka_actors.fetch.messages import PartitionFetch, Pull
 from kafka_actors.protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchResponse,
     PartitionData,
@@ -139,12 +138,11 @@ def test_a_partition_with_an_error_is_not_asked_again_until_wanted_anew():
 @pytest.mark.parametrize(
     "left",
     [
-        data(0, diverging_epoch=EpochEndOffset(epoch=3, end_offset=2)),
         data(0, preferred_read_replica=2),
         data(0, b"garbage"),
         data(0, b"5"),
     ],
-    ids=["diverging", "preferred replica", "no batch", "no progress"],
+    ids=["preferred replica", "no batch", "no progress"],
 )
 def test_a_partition_that_needs_a_decision_leaves_the_session(left):
     wire = Wire()

@@ -18,7 +18,6 @@ def fetched(next_offset: int = 5, **fields: Any) -> FetchedPartition:
     [
         fetched(error_code=1),
         fetched(error_code=-1),
-        fetched(diverging_end_offset=0),
         fetched(preferred_read_replica=0),
         fetched(size=10),
     ],

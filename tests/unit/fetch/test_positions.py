@@ -229,13 +229,6 @@ def test_a_reset_after_truncation_goes_to_the_divergence_and_is_told_once():
     assert bench.events == [OffsetReset("a", 0, 10, 7, "truncated", 0)]
 
 
-def test_a_divergence_told_by_the_fetch_itself_counts_as_well():
-    bench = Bench(on_data_loss="reset")
-    bench.assign()
-    bench.reply(bench.pull(), nothing(10, diverging_epoch=4, diverging_end_offset=7))
-    assert wants(bench.pull()) == [(0, 7, E1)]
-
-
 def test_what_is_in_the_users_hands_is_consumed_before_the_check():
     bench = Bench(leaders=(1,))
     bench.assign(leader_epoch=5)

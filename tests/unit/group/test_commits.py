@@ -533,3 +533,19 @@ def test_a_coordinator_that_acknowledges_heartbeats_is_not_lost_though_it_is_slo
     s.poll()
     assert [notice.verdict for notice in s.notices] == [ErrorAction.REDISCOVER, verdict]
     assert s.poll(10.0) == "resolve"
+
+
+def test_an_answer_that_comes_after_the_request_was_given_up_settles_nothing():
+    s = Script()
+    commit = s.submit({A: 5})
+    s.poll()
+    first = s.request
+    s.request = None
+    assert s.poll(s.wake - s.now) == "resolve" or s.poll(1.0) == "resolve"
+    late = [OffsetCommitResponsePartition(partition_index=0, error_code=0)]
+    s.queue.on_response(
+        first, OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=late)]), s.now
+    )
+    assert commit.results == {}
+    s.found({A: 0})
+    assert s.poll() == {A: 5}, "the broker says that it is not there"

@@ -561,3 +561,32 @@ def test_a_broker_that_is_slow_to_name_the_coordinator_or_to_be_connected_has_mo
             d.answer(api, KafkaTimeoutError("silent"))
             d.poll(2.0)
     assert given == [9.0, 18.0, 30.0] * 2
+
+
+def test_the_end_of_a_drain_that_was_left_behind_does_not_end_the_next_one(dialogue, tp):
+    d = dialogue(revoke_timeout=5.0)
+    d.stable("t-0", "t-1", "t-2")
+    d.poll(3.0)
+    d.error(GroupApi.HEARTBEAT, 27)
+    d.joined(2)
+    d.synced("t-1", "t-2")
+    (first,) = d.take(RevokePartitions)
+    d.poll(5.0)
+    d.joined(3)
+    d.synced("t-2")
+    (second,) = d.take(RevokePartitions)
+    assert second.partitions == tp("t-1")
+    d.member.on_released(first.token, d.now)
+    assert d.member.state is S.REVOKING
+    assert "JoinGroup" not in d.poll()
+    d.member.on_released(second.token, d.now)
+    assert d.poll() == ["JoinGroup"]
+
+
+def test_a_group_of_another_protocol_type_is_named(dialogue):
+    d = dialogue()
+    d.connect()
+    d.error(GroupApi.JOIN, 79, member_id="m-1")
+    d.joined(1, protocol_type="connect")
+    assert isinstance(d.member.fatal, InconsistentGroupProtocolError)
+    assert "the group 'g' is of the type 'connect'" in str(d.member.fatal)

@@ -18,7 +18,7 @@ def refuse(batch):
 
 
 def job():
-    return FunctionSpec(refuse, "batch", 0, "dead_letter", OutputsSpec(None, "dead"))
+    return FunctionSpec(refuse, "batch", 0, "dead_letter", OutputsSpec((), "dead"))
 
 
 def pipeline():

@@ -44,6 +44,15 @@ def test_repr_is_one_line_and_holds_no_secrets():
     assert repr(ka.Pipeline()) == "<Pipeline of nothing>"
 
 
+def test_several_sinks_are_named_side_by_side():
+    pipeline = JSON.write_kafka("scored").write_parquet("/data").with_key("id").write_kafka("by-id")
+    assert repr(pipeline) == (
+        "<Pipeline orders → decode_json → write_kafka(scored), write_parquet, with_key(id) → write_kafka(by-id)>"
+    )
+    assert pipeline.title == "orders → scored, /data, by-id"
+    assert (JSON.title, JSON.write(double).title) == ("orders → …", "orders → write(double)")
+
+
 def test_it_is_picklable():
     pipeline = (
         JSON.filter((pc.field("amount") > 0) & pc.field("_kafka", "offset").is_valid())
@@ -148,9 +157,32 @@ class Slow:
         """Nobody would await it."""
 
 
-def test_async_functions_are_refused():
-    with pytest.raises(ConfigError, match="is async"):
-        JSON.map_batches(later, schema="id INT")
+async def one_after_another(batch):
+    yield batch
+
+
+class Session:
+    async def __call__(self, batch):
+        return batch
+
+    async def close(self):
+        """Is awaited."""
+
+
+def test_only_map_batches_takes_async_functions():
+    for function in (later, Session, Session(), functools.partial(later)):
+        pipeline = JSON.map_batches(function, schema="id INT")
+        assert pipeline.is_async
+        assert pipeline.stages[-1].is_async
+    assert not JSON.map_batches(double, schema="id INT").is_async
+    with pytest.raises(
+        ConfigError, match=r"^flat_map\(later\): is async: only map_batches awaits its function"
+    ):
+        JSON.flat_map(later, schema="id INT")
+    with pytest.raises(ConfigError, match="is async: only map_batches"):
+        JSON.write(later)
+    with pytest.raises(ConfigError, match="is an async generator: return the batches, or a list of them"):
+        JSON.map_batches(one_after_another, schema="id INT")
     with pytest.raises(
         ConfigError, match="is given the class Slow, whose close is async: make it a plain method"
     ):

@@ -1,7 +1,10 @@
 """A definition is checked for an engine before anything starts; what runs where is explained."""
 
+import sys
 import threading
+import weakref
 
+import msgspec
 import pyarrow.compute as pc
 import pytest
 from fakes.definitions import JSON, READ, Enrich, double
@@ -34,7 +37,21 @@ from kafka_actors.pipeline.engines import check_travels
         (lambda: JSON.with_columns(x=pc.field("y")), r"with_columns\(x\): y: there is no column 'y'"),
         (lambda: JSON.decode_json("a INT"), "decode_json #2: needs the record's own column 'value'"),
         (lambda: JSON.map_batches(double), r"map_batches\(double\): has no output schema"),
-        (lambda: JSON.write_kafka("x").filter(pc.field("id") > 0), "is a sink, and filter.* comes behind it"),
+        (
+            lambda: JSON.write_kafka("x").filter(pc.field("id") > 0),
+            r"write_kafka\(x\): is a sink, and filter\(id > 0\) comes behind it: all sinks come last and get the same rows; "
+            r"put filter\(id > 0\) before the first one, or in a pipeline of its own",
+        ),
+        (
+            lambda: JSON.write_kafka("x").map_batches(double, schema="id INT").write_parquet("y"),
+            r"write_kafka\(x\): is a sink, and map_batches\(double\) comes behind it",
+        ),
+        (lambda: JSON.write_kafka("x").with_key("id").write_parquet("y"), "put it just before it"),
+        (lambda: JSON.write_kafka("x").with_key("id"), r"with_key\(id\): is for write_kafka"),
+        (
+            lambda: JSON.write_parquet("/tmp/x").write_kafka("x").write_parquet("file:///tmp/x/"),
+            r"write_parquet #2: path is 'file:///tmp/x/', as write_parquet has it: each needs a directory of its own",
+        ),
         (lambda: JSON.with_key("id"), r"with_key\(id\): is for write_kafka"),
         (lambda: JSON.with_key("id").filter(pc.field("id") > 0).write_kafka("x"), "put it just before it"),
         (lambda: JSON.with_key("nope").write_kafka("x"), r"with_key\(nope\): there is no column 'nope'"),
@@ -75,6 +92,23 @@ def test_results_go_to_no_topic_that_is_read() -> None:
     JSON.write_kafka("orders", bootstrap_servers="elsewhere:9092").check()
 
 
+def test_each_of_several_sinks_is_checked_and_has_its_own_key() -> None:
+    pipeline = JSON.with_key("country").write_kafka("a").write_parquet("b").with_key("id").write_kafka("c")
+    checked = pipeline.check("ray")
+    keys = {sink.name: None if sink.key is None else sink.key.stage.name for sink in checked.sinks}
+    assert keys == {
+        "write_kafka(a)": "with_key(country)",
+        "write_parquet": None,
+        "write_kafka(c)": "with_key(id)",
+    }
+    assert all(sink.step.before == checked.columns for sink in checked.sinks)
+    assert [step.stage.name for step in checked.with_sinks] == ["decode_json", *keys]
+    with pytest.raises(ConfigError, match=r"^write_kafka\(orders\): is 'orders', which is read here"):
+        JSON.write_parquet("b").write_kafka("orders").check()
+    with pytest.raises(ConfigError, match=r"^write\(double\): has on_error='dead_letter', but no topic"):
+        JSON.write_kafka("a").write(double, on_error="dead_letter").check()
+
+
 cloudpickle = pytest.importorskip("ray.cloudpickle")
 
 
@@ -90,6 +124,40 @@ def test_code_that_cannot_be_sent_is_told_with_stage_and_variable():
     with pytest.raises(ConfigError, match=r"^write\(lambda\): can't be sent .*'lock'"):
         check_travels(written.check(), cloudpickle.dumps)
     check_travels(JSON.write(double).check(), cloudpickle.dumps)
+
+
+class Order(msgspec.Struct):
+    """Workers import it by the name of its module."""
+
+    id: int
+
+
+def test_a_struct_that_would_arrive_without_its_fields_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Local(msgspec.Struct):
+        id: int
+
+    sent = cloudpickle.dumps(Local)
+    for known in (
+        "_DYNAMIC_CLASS_TRACKER_BY_ID",
+        "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
+    ):  # another process has none
+        empty = weakref.WeakValueDictionary() if known.endswith("ID") else weakref.WeakKeyDictionary()
+        monkeypatch.setattr(cloudpickle.cloudpickle, known, empty)
+    assert cloudpickle.loads(sent).__struct_fields__ == (), (
+        "it arrives whole: there is nothing to refuse any more"
+    )
+    monkeypatch.undo()
+    with pytest.raises(
+        ConfigError, match=r"^decode_json: Local is a msgspec Struct that workers can't import"
+    ):
+        check_travels(READ.decode_json(Local).write(double).check(), cloudpickle.dumps)
+    check_travels(READ.decode_json(Order).write(double).check(), cloudpickle.dumps)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as for the file of `kafka-actors run`
+    try:
+        with pytest.raises(ConfigError, match=r"^decode_json: Order is a msgspec Struct"):
+            check_travels(READ.decode_json(Order).write(double).check(), cloudpickle.dumps)
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def test_dataframe_stages_are_refused_on_ray_before_the_start():
@@ -118,6 +186,20 @@ def test_what_ray_needs_besides(make, said):
         make().check("ray")
 
 
+async def looked_up(batch):
+    return batch
+
+
+def test_explain_names_async_stages_and_what_overlaps():
+    pipeline = JSON.map_batches(looked_up, schema="id BIGINT", on_error="skip").write(print)
+    ray, spark = pipeline.explain("ray"), pipeline.explain("spark")
+    assert "one batch of one partition after another; batches of different partitions overlap:" in ray
+    assert "    2 map_batches(looked_up)  on_error skip, async\n" in ray
+    assert ", async\n" in spark
+    assert "overlap" not in spark
+    assert "overlap" not in JSON.write(print).explain("ray")
+
+
 def test_explain_says_what_runs_where():
     pipeline = (
         JSON.filter(pc.field("amount") > 0, on_error="skip")
@@ -137,6 +219,13 @@ def test_explain_says_what_runs_where():
     assert "filter" in fused
     assert "Enrich" not in fused, "a stage with a GPU is not fused"
     assert "map_batches(double)" in behind
+    both = JSON.with_key("id").write_kafka("scored").write_parquet("x", on_error="skip")
+    assert both.explain("ray").splitlines()[-3:] == [
+        "  in each worker, all flushed before offsets are committed:",
+        "    2 with_key(id) write_kafka(scored)",
+        "    3 write_parquet  on_error skip",
+    ]
+    assert both.explain("spark").splitlines()[-3] == "  in the tasks of the sinks, each row to all of them:"
     with_sql = JSON.sql("select id from {this}").map_batches(double, schema="id BIGINT").explain("spark")
     assert [line for line in with_sql.splitlines() if line.startswith("  ") and line.endswith(":")] == [
         "  fused into the data source's Python worker, before rows enter the JVM:",

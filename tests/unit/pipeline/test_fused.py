@@ -1,14 +1,17 @@
 """When the user's code fails: tried again, then in halves, until only the records at fault are taken out."""
 
+import asyncio
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from fakes.records import records
 
 from kafka_actors.base.bisect import MAX_FAILED_CALLS
+from kafka_actors.base.tasks import carried_out_async
 from kafka_actors.errors import ProcessError, StageError
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import FusedSteps
+from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, of_policy
 
 SCHEMA = "id BIGINT"
 JSON = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").decode_json(SCHEMA)
@@ -36,17 +39,49 @@ class Failing:
         return batch
 
 
-def run(function, policy="skip", batch=None, retries=0, naps=None, **more):
-    pipeline = JSON.map_batches(function, schema=SCHEMA, name="score", on_error=policy, **more)
-    sleep = (naps if naps is not None else []).append
-    return FusedSteps(pipeline.check().steps, retries=retries, sleep=sleep).run(batch or source())
+class Awaited:
+    """Async function that does what a plain one does, after a turn of the loop."""
+
+    def __init__(self, function):
+        self.function = function
+
+    async def __call__(self, batch):
+        await asyncio.sleep(0)
+        return self.function(batch)
+
+
+@pytest.fixture(params=["plain", "async"])
+def run(request, monkeypatch):
+    """Runs a stage with a function, plain or async."""
+
+    def run(function, policy="skip", batch=None, retries=0, naps=None, **more):
+        naps = naps if naps is not None else []
+        called = function if request.param == "plain" else Awaited(function)
+        pipeline = JSON.map_batches(called, schema=SCHEMA, name="score", on_error=policy, **more)
+        steps = FusedSteps(pipeline.check().steps, retries=retries, sleep=naps.append)
+        assert steps.is_async == pipeline.is_async == (request.param == "async")
+        if not steps.is_async:
+            return steps.run(batch or source())
+        monkeypatch.setattr(asyncio, "sleep", noted(asyncio.sleep, naps))
+        return asyncio.run(carried_out_async(steps.calls(batch or source())))
+
+    return run
+
+
+def noted(sleep, naps):
+    async def nap(seconds):
+        if seconds:
+            naps.append(seconds)
+        await sleep(0)
+
+    return nap
 
 
 def ids(outcome):
     return [i for rows in outcome.rows for i in rows.batch["id"].to_pylist()]
 
 
-def test_under_fail_it_is_tried_again_and_the_error_says_where():
+def test_under_fail_it_is_tried_again_and_the_error_says_where(run):
     naps = []
     function = Failing(45)
     with pytest.raises(StageError) as raised:
@@ -69,7 +104,7 @@ def test_the_offset_range_is_that_of_the_rows_that_the_stage_had():
         FusedSteps(pipeline.map_batches(Failing(45), schema=SCHEMA).check().steps).run(source())
 
 
-def test_a_retry_that_ends_well_costs_nothing():
+def test_a_retry_that_ends_well_costs_nothing(run):
     function = Failing(45, times=2)
     outcome = run(function, "skip", retries=3)
     assert ids(outcome) == list(range(100))
@@ -78,7 +113,7 @@ def test_a_retry_that_ends_well_costs_nothing():
 
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 @pytest.mark.parametrize("bad", [[0], [99], [45], [0, 1, 50, 99]])
-def test_only_the_records_at_fault_are_taken_out_and_the_order_holds(policy, bad):
+def test_only_the_records_at_fault_are_taken_out_and_the_order_holds(run, policy, bad):
     function = Failing(*bad)
     outcome = run(function, policy)
     assert ids(outcome) == [n for n in range(100) if n not in bad]
@@ -88,7 +123,7 @@ def test_only_the_records_at_fault_are_taken_out_and_the_order_holds(policy, bad
     assert [o for rows in outcome.rows for o in rows.origin.tolist()] == ids(outcome)
 
 
-def test_many_records_at_fault_cost_no_others():
+def test_many_records_at_fault_cost_no_others(run):
     scattered, together = range(7, 2000, 150), range(1000, 1300)
     for bad in (scattered, together):
         outcome = run(Failing(*bad), batch=source(2000))
@@ -96,7 +131,7 @@ def test_many_records_at_fault_cost_no_others():
         assert [f.record for f in outcome.failures] == list(bad)
 
 
-def test_where_everything_fails_it_is_not_taken_apart_for_ever():
+def test_where_everything_fails_it_is_not_taken_apart_for_ever(run):
     function = Failing(*range(1000))
     outcome = run(function, batch=source(1000))
     assert len(function.sizes) <= 2 * MAX_FAILED_CALLS
@@ -104,7 +139,7 @@ def test_where_everything_fails_it_is_not_taken_apart_for_ever():
     assert [f.record for f in outcome.failures] == list(range(1000))
 
 
-def test_sys_exit_is_an_error_of_the_call():
+def test_sys_exit_is_an_error_of_the_call(run):
     with pytest.raises(StageError, match="SystemExit: 3"):
         run(lambda batch: (_ for _ in ()).throw(SystemExit(3)), "fail")
 
@@ -123,5 +158,66 @@ def test_a_record_fails_once_however_many_of_its_rows_do():
         Failing(2), schema=SCHEMA, on_error="skip"
     )
     outcome = FusedSteps(pipeline.check().steps).run(source(4))
-    assert [f.record for f in outcome.failures] == [2]
+    skipped = of_policy(outcome.failures, {"map_batches(Failing)": "skip"}, "skip")
+    assert [f.record for f in skipped] == [2]
     assert ids(outcome) == [0, 0, 1, 1, 3, 3]
+
+
+def test_a_record_that_one_stage_skips_is_still_the_dead_letter_of_another():
+    failures = [FailedRecord(5, "a", "x"), FailedRecord(2, "b", "y"), FailedRecord(5, "b", "z")]
+    policies = {"a": "skip", "b": "dead_letter"}
+    assert of_policy(failures, policies, "skip") == failures[:1]
+    assert of_policy(failures, policies, "dead_letter") == failures[1:]
+
+
+def awaited(*stages):
+    """Runs async stages in a loop, and closes them."""
+
+    async def both():
+        steps = FusedSteps(stages)
+        output = await carried_out_async(steps.calls(source(4)))
+        await carried_out_async(steps.closing())
+        return output
+
+    return asyncio.run(both())
+
+
+def test_stages_before_and_behind_an_async_one_get_what_it_gives_and_all_are_closed():
+    seen = []
+
+    class Pool:
+        async def __call__(self, batch):
+            await asyncio.sleep(0)
+            seen.append("called")
+            return [batch.slice(0, 1), batch.slice(1)]
+
+        async def close(self):
+            await asyncio.sleep(0)
+            seen.append("closed")
+            raise OSError("gone")
+
+    class Plain:
+        def __call__(self, batch):
+            return batch
+
+        def close(self):
+            seen.append("closed too")
+
+    pipeline = (
+        JSON.filter(pc.field("id") > 0).map_batches(Pool, schema=SCHEMA).map_batches(Plain, schema=SCHEMA)
+    )
+    output = awaited(*pipeline.check().steps)
+    assert [rows.batch["id"].to_pylist() for rows in output.rows] == [[1], [2, 3]]
+    assert [o for rows in output.rows for o in rows.origin.tolist()] == [1, 2, 3]
+    assert seen == ["called", "closed", "closed too"]
+
+
+def test_a_cancellation_within_an_async_function_is_an_error_of_its_call():
+    async def cancelled(batch):
+        if batch.num_rows > 1 or batch["id"][0].as_py() == 2:
+            raise asyncio.CancelledError
+        return batch
+
+    output = awaited(*JSON.map_batches(cancelled, schema=SCHEMA, on_error="skip").check().steps)
+    assert ids(output) == [0, 1, 3]
+    assert [(f.record, f.reason) for f in output.failures] == [(2, "CancelledError: CancelledError")]

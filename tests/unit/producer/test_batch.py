@@ -1,6 +1,7 @@
 """The batches that still take records."""
 
-from kafka_actors.producer.machines.batch import Accumulator, ProducerBatch
+from kafka_actors.errors import OutOfOrderSequenceNumberError
+from kafka_actors.producer.machines.batch import Accumulator, ProduceErrorAction, ProducerBatch, action_for
 from kafka_actors.types import TopicPartition
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -23,3 +24,9 @@ def test_batches_are_due_in_the_order_in_which_they_were_begun():
     assert made.due(7.0) == [A, B]
     made.close(A)
     assert (made.get(A), made.next_due(), len(made)) == (None, 7.0, 1)
+
+
+def test_a_sequence_that_is_refused_is_a_gap_only_where_there_are_sequences():
+    refused = OutOfOrderSequenceNumberError("not the next one")
+    assert action_for(refused, records=1, idempotent=True) is ProduceErrorAction.GAP
+    assert action_for(refused, records=1, idempotent=False) is ProduceErrorAction.FAILED

@@ -7,9 +7,9 @@ import pytest
 from fakes.records import records
 
 from kafka_actors.config import ClientConfig
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, SinkError
 from kafka_actors.sinks import KafkaSink, Origin, ParquetSink, as_sink, close_all, origin_of
-from kafka_actors.sinks.sink import UserSink
+from kafka_actors.sinks.sink import UserSink, as_sinks, flush_all
 
 BATCH = pa.record_batch({"n": [1, 2]})
 ORIGIN = Origin("orders", 3, 100, 101)
@@ -67,6 +67,21 @@ def test_a_sink_stays_as_it_is():
         assert as_sink(sink) is sink
 
 
+def test_a_list_is_several_sinks():
+    topic, files = KafkaSink("scored"), ParquetSink("/out")
+    assert as_sinks(None) == ()
+    assert as_sinks(topic) == (topic,)
+    assert as_sinks([topic, files]) == (topic, files)
+    first, *_ = as_sinks((Store, files))
+    assert first.target is Store
+    with pytest.raises(ConfigError, match="sink: is an empty list: leave it out"):
+        as_sinks([])
+    with pytest.raises(ConfigError, match="sink: writes to '/out' twice: each ParquetSink needs a directory"):
+        as_sinks([files, topic, ParquetSink("file:///out/")])
+    with pytest.raises(ConfigError, match=r"^sink: is 5: accepts"):
+        as_sinks([topic, 5])
+
+
 async def _later(batch):
     pass
 
@@ -110,6 +125,28 @@ def test_a_function_whose_result_nobody_awaits_has_written_nothing():
     writer = as_sink(lambda batch: _Awaitable()).open(CONNECTION)
     with pytest.raises(TypeError, match="a sink returned _Awaitable, which nobody awaits"):
         writer.write(BATCH, ORIGIN)
+
+
+def test_the_first_flush_that_fails_names_its_sink_and_is_the_last_one():
+    flushed = []
+
+    class Flushes:
+        def __init__(self, error=None):
+            self.error = error
+
+        def flush(self):
+            if self.error is not None:
+                raise self.error
+            flushed.append(self)
+
+    sound, full, third = Flushes(), Flushes(OSError("disk full")), Flushes()
+    flush_all([("a", sound), ("c", third)])
+    with pytest.raises(
+        SinkError, match=r"^b: OSError: disk full; the offsets of its records are not"
+    ) as caught:
+        flush_all([("a", sound), ("b", full), ("c", third)])
+    assert caught.value.sink == "b"
+    assert flushed == [sound, third, sound]
 
 
 def test_all_are_closed_though_one_fails(caplog):

@@ -1,4 +1,4 @@
-"""Rows as JSON, and columns as the keys of records."""
+"""Rows as JSON, columns as the keys of records, and several sinks that get the same rows."""
 
 import datetime
 import decimal
@@ -7,8 +7,13 @@ import msgspec
 import pandas as pd
 import pyarrow as pa
 import pytest
+from fakes.records import records
 
-from kafka_actors.sinks.stage import json_values, key_values
+import kafka_actors as ka
+from kafka_actors.errors import SinkError, StageError
+from kafka_actors.pipeline.rows import rows_of
+from kafka_actors.sinks import stage as stage_module
+from kafka_actors.sinks.stage import OpenSinks, json_values, key_values
 
 
 @pytest.mark.parametrize(
@@ -65,3 +70,73 @@ def test_what_is_written_is_json_whatever_the_type(kind, value, written):
 def test_a_column_may_have_any_name(name):
     (made,) = json_values(pa.record_batch({name: [1], "b": [{name: 2}]})).to_pylist()
     assert msgspec.json.decode(made) == {name: 1, "b": {name: 2}}
+
+
+SOURCE = records([b"1", b"2", b"3", b"4"])
+READ = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1").raw()
+
+
+class Store:
+    """A user's sink; `refuses` says which value, `fails` which method."""
+
+    made = {}
+
+    def __init__(self, name, refuses=None, fails=None):
+        if fails == "__init__":
+            raise OSError("no such table")
+        self.refuses = refuses
+        self.fails = fails
+        self.seen = []
+        Store.made[name] = self
+
+    def write(self, batch):
+        values = batch["value"].to_pylist()
+        if self.refuses in values:
+            raise ValueError("not taken")
+        self.seen += values
+
+    def flush(self):
+        if self.fails == "flush":
+            raise OSError("disk full")
+        self.seen.append("flush")
+
+    def close(self):
+        self.seen.append("close")
+
+
+def open_sinks(*options, on_error="fail", retries=0):
+    pipeline = READ.on_error(on_error).dead_letters("dead")
+    for name, more in zip("ab", options, strict=False):
+        pipeline = pipeline.write(Store, fn_constructor_kwargs={"name": name, **more}, name=name)
+    return OpenSinks(pipeline.check().sinks, pipeline.source, retries)
+
+
+def test_a_row_that_one_sink_refuses_goes_to_the_others_once():
+    sinks, failures = open_sinks({"refuses": b"2"}, {}, on_error="dead_letter"), []
+    sinks.write(rows_of(SOURCE), SOURCE, failures)
+    assert [(f.record, f.stage) for f in failures] == [(1, "a")]
+    assert Store.made["a"].seen == [b"1", b"3", b"4"]
+    assert Store.made["b"].seen == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_sink_that_fails_is_named_and_tried_again_alone(monkeypatch):
+    monkeypatch.setattr(stage_module.time, "sleep", lambda seconds: None)
+    sinks = open_sinks({}, {"refuses": b"2"}, retries=2)
+    with pytest.raises(StageError, match="stage b failed on orders-3 offsets 100-103 after 3 attempts"):
+        sinks.write(rows_of(SOURCE), SOURCE, [])
+    assert Store.made["a"].seen == [b"1", b"2", b"3", b"4"], "not three times"
+
+
+def test_all_are_flushed_and_closed_and_a_flush_that_fails_names_its_sink():
+    sinks = open_sinks({}, {"fails": "flush"})
+    with pytest.raises(SinkError, match=r"^b: OSError: disk full"):
+        sinks.flush()
+    sinks.close()
+    assert Store.made["a"].seen == ["flush", "close"]
+    assert Store.made["b"].seen == ["close"]
+
+
+def test_where_one_cannot_be_opened_those_before_it_are_closed():
+    with pytest.raises(OSError, match="no such table"):
+        open_sinks({}, {"fails": "__init__"})
+    assert Store.made["a"].seen == ["close"]

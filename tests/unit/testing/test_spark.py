@@ -1,5 +1,6 @@
 """Spark's own source and other versions of PySpark: each is fetched once, and a failed fetch leaves nothing half done."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,15 @@ from typing import Any
 import pytest
 
 from kafka_actors.testing import spark
-from kafka_actors.testing.spark import CONNECTOR, connector_jars, pyspark_path
+from kafka_actors.testing.spark import (
+    CONNECTOR,
+    CONNECTOR_SPARK,
+    OLDEST_SPARK,
+    connector_jars,
+    pyspark_path,
+)
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +50,9 @@ def test_each_jar_is_fetched_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert fetched == list(CONNECTOR)
     assert [Path(jar).is_file() for jar in jars] == [True] * len(CONNECTOR)
     assert jars[0] == str(tmp_path / "spark-connector" / "spark-sql-kafka-0-10_2.13-4.2.0.jar")
+    assert connector_jars(["io.delta:delta-storage:4.3.1"]) == str(
+        tmp_path / "spark-connector" / "delta-storage-4.3.1.jar"
+    )
 
 
 def test_a_version_of_pyspark_is_fetched_once_without_its_dependencies(
@@ -70,3 +82,17 @@ def test_a_fetch_that_fails_is_tried_again_the_next_time(
         with pytest.raises(CalledProcessError):
             pyspark_path("4.1.4")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("page", ["spark.md", "compatibility.md"])
+def test_the_pages_have_the_versions_that_tests_run_with(page: str) -> None:
+    """The newest is the one that the lock file has."""
+    newest = re.findall(r"^pyspark==(\S+)", (ROOT / "requirements-dev.lock").read_text(), re.M)
+    table = (ROOT / "docs" / "reference" / page).read_text().partition("| PySpark |")[2].partition("\n\n")[0]
+    versions = set(re.findall(r"^\| (\d+\.\d+\.\d+) \|", table, re.M))
+    assert {OLDEST_SPARK, CONNECTOR_SPARK, *newest} - versions == set()
+
+
+def test_the_slow_tests_run_with_the_oldest_spark_and_that_of_the_connector() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.findall(r"^\t\$\(MAKE\) test-spark(?: SPARK=(\S+))?$", makefile, re.M) == ["", CONNECTOR_SPARK]

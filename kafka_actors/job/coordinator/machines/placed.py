@@ -1,4 +1,5 @@
-"""Partitions and workers as `Placement` knows them, its two waits at a start, and the facts that it reports.
+"""Partitions and workers as `Placement` knows them, its two waits at a start, and the facts that it reports, with
+their entries in the timeline.
 
 Each partition that the group assigned to the job is in one of four states:
 
@@ -13,10 +14,11 @@ Each partition that the group assigned to the job is in one of four states:
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from kafka_actors.job.machines.timeline import EntryText, named_partitions
 from kafka_actors.job.messages import GrantEpoch, Version
 from kafka_actors.types import TopicPartition
 
@@ -28,6 +30,7 @@ __all__ = [
     "PlacementState",
     "Recovery",
     "Withdrawal",
+    "entries_of_facts",
 ]
 
 GATHER_S = 3.0
@@ -177,3 +180,32 @@ class Recovery:
     def wakes(self, now: float) -> list[float]:
         """Returns when no worker is waited for any longer; empty where that is so already."""
         return [until] if (until := max(self._waits_for.values(), default=now)) > now else []
+
+
+# ---------------------------------------------------------------- entries in the timeline
+
+
+def entries_of_facts(facts: Iterable[Withdrawal | DrainEnd]) -> list[EntryText]:
+    """Makes the entries of one step's changes inside the job: one for each worker and cause."""
+    together: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
+    for fact in facts:
+        if isinstance(fact, Withdrawal):
+            key = "move", fact.worker, fact.cause.replace("_", " ")
+        else:
+            key = "forced" if fact.outcome == "forced" else "drain", fact.worker, ""
+        together.setdefault(key, []).append(fact.partition)
+    return [
+        (kind, _of_worker(kind, worker, cause, named_partitions(of)))
+        for (kind, worker, cause), of in together.items()
+    ]
+
+
+def _of_worker(kind: str, worker: str, cause: str, partitions: str) -> str:
+    """Makes the text of one entry about a worker. "forced" is one that was still at work at its deadline: the partition was taken
+    from it, and the records that it has not committed are processed again elsewhere."""
+    match kind:
+        case "move":
+            return f"{worker} gives up {partitions}: {cause}"
+        case "drain":
+            return f"{worker} has drained {partitions}"
+    return f"{worker} had not drained {partitions} by the deadline"

@@ -458,6 +458,31 @@ def test_an_end_is_never_shown_below_what_was_read_or_committed(asked):
     asyncio.run(scenario())
 
 
+def test_a_position_is_never_shown_below_what_was_committed():
+    """The broker's answer to a commit arrives before the worker's next report."""
+
+    async def scenario():
+        coordinator, member = await made(None)
+        orders = await granted(coordinator, member, P0)
+        (grant,) = orders.grants
+
+        async def shown(**holding):
+            held = HeldReport(P0, grant.epoch, end=200, **holding)
+            await coordinator.poll(Report("w", orders.version, ready=True, holdings=[held], wait_s=0))
+            (status,) = coordinator.status().partitions
+            return status.position, status.committed
+
+        assert await shown(processed=90, position=95) == (95, None)
+        await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, grant.epoch, 130)]))
+        (status,) = coordinator.status().partitions
+        assert (status.position, status.committed) == (130, 130), "before the worker's next report"
+        assert await shown(processed=120, position=125) == (130, 130), "a report from before the commit"
+        assert await shown(processed=135, position=140) == (140, 130)
+        assert await shown() == (None, 130), "a worker that doesn't know its position yet"
+
+    asyncio.run(scenario())
+
+
 def test_what_was_committed_does_not_say_that_there_is_no_more():
     async def scenario():
         coordinator, member = await made(None)

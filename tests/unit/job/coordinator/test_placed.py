@@ -7,11 +7,14 @@ import pytest
 from kafka_actors.job.coordinator.machines.placed import (
     GATHER_S,
     LEGAL,
+    DrainEnd,
     Gathering,
     PlacedPartition,
     PlacedWorker,
     PlacementState,
     Recovery,
+    Withdrawal,
+    entries_of_facts,
 )
 from kafka_actors.types import TopicPartition
 
@@ -128,3 +131,17 @@ def test_a_lease_makes_the_wait_longer_and_never_shorter() -> None:
     assert recovery.wakes(0.0) == [8.0]
     assert not recovery.over(7.9)
     assert recovery.over(8.0)
+
+
+def test_partitions_that_move_for_one_cause_are_one_line() -> None:
+    facts = [Withdrawal(TopicPartition("t", n), "worker-0.1", "worker_died") for n in range(5)]
+    facts += [Withdrawal(TopicPartition("t", 9), "worker-1.1", "balance")]
+    facts += [DrainEnd(TopicPartition("u", n), "worker-2.1", "released") for n in range(2)]
+    facts += [DrainEnd(TopicPartition("u", 7), "worker-2.1", "forced")]
+    assert entries_of_facts(facts) == [
+        ("move", "worker-0.1 gives up 5 partitions: worker died"),
+        ("move", "worker-1.1 gives up t-9: balance"),
+        ("drain", "worker-2.1 has drained u-0, u-1"),
+        ("forced", "worker-2.1 had not drained u-7 by the deadline"),
+    ]
+    assert entries_of_facts([]) == []

@@ -620,3 +620,15 @@ def test_the_first_grants_wait_a_moment_for_the_nodes_whose_connections_come_up_
     placement.worker_ready("c")
     placement.step(3.0)
     assert len(held(placement, "c")) == 4, "later ones are granted at once"
+
+
+def test_nothing_is_granted_while_more_workers_are_about_to_come():
+    placement = made("w0")
+    placement.held_back = True
+    placement.assign(partitions(0, 1))
+    placement.step(0.0)
+    placement.step(GATHER_S + 1)
+    assert held(placement, "w0") == set()
+    placement.held_back = False
+    placement.step(GATHER_S + 2)
+    assert held(placement, "w0") == {0, 1}

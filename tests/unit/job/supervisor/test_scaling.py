@@ -6,7 +6,7 @@ import pytest
 from fakes.scaled_job import SimulatedJob
 
 from kafka_actors.job import Autoscale
-from kafka_actors.job.supervisor.machines.load import Observation, PartitionLoad
+from kafka_actors.job.supervisor.machines.load import LoadMeter, Observation, PartitionLoad
 from kafka_actors.job.supervisor.machines.scaling import WorkerCount
 from kafka_actors.types import TopicPartition
 
@@ -205,3 +205,21 @@ def test_a_policy_that_begins_on_a_running_job_knows_no_rate_yet():
     assert scaling.load.arriving == 0
     assert scaling.load.pace is None
     assert scaling.holding == "no call has ended yet: how fast workers are is not known"
+
+
+def test_a_partition_that_nobody_can_read_asks_for_no_worker():
+    meter = LoadMeter(window_s=10.0, utilization=0.7)
+    orders = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+    def load(now, ends, done, blocked):
+        loads = {
+            p: PartitionLoad(*of) for p, of in zip(orders, zip(ends, done, blocked, strict=True), strict=True)
+        }
+        return meter.observe(Observation(loads, {"worker-0": now}, 1, 1), now)
+
+    load(0.0, (0, 1_000_000), (0, 0), (False, True))
+    seen = load(10.0, (1_000, 1_000_000), (1_000, 0), (False, True))
+    assert (seen.pace, seen.lag, seen.blocked) == (100.0, 1_000_000, 1)
+    assert (seen.for_lag, seen.alone) == (0.0, ())
+    seen = load(11.0, (1_000, 1_000_000), (1_000, 0), (False, False))
+    assert (seen.for_lag, seen.alone) == (1.0, (orders[1],))

@@ -340,3 +340,11 @@ def test_deaths_of_workers_that_were_ready_never_fail_the_job():
             if isinstance(action, StartActor):
                 machine.ponged(W0, action.incarnation, second + 0.1)
                 machine.died(W0, action.incarnation, second + 0.2)
+
+
+def test_a_probe_of_a_former_incarnation_ends_nobody():
+    machine = running(COORDINATOR, now=0.0)
+    assert machine.died(COORDINATOR, 1, 1.0)
+    assert StartActor(COORDINATOR, 2) in polled(machine, 1.0)
+    machine.probed(COORDINATOR, 1, running=False, now=1.1)
+    assert not any(isinstance(action, KillActor) for action in polled(machine, 1.1))

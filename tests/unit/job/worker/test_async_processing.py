@@ -23,7 +23,7 @@ class Told:
 
 def played(target, steps, on_error="fail"):
     async def play():
-        scene = target.scene = Scene(FunctionSpec(target, "batch", 0, on_error, OutputsSpec(None, None)))
+        scene = target.scene = Scene(FunctionSpec(target, "batch", 0, on_error, OutputsSpec((), None)))
         target.tasks = []
         complaints = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, said: complaints.append(said))

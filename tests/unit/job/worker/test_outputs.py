@@ -7,6 +7,7 @@ import pytest
 from fakes.records import records
 
 import kafka_actors as ka
+from kafka_actors.base.callables import described
 from kafka_actors.errors import ConfigError, SinkError
 from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
 from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec, UserFunction
@@ -39,7 +40,7 @@ class Notes:
 
 
 def processor(target, sink=None, unit="batch"):
-    made = UserFunction(FunctionSpec(target, unit, 0, "fail", OutputsSpec(sink)))
+    made = UserFunction(FunctionSpec(target, unit, 0, "fail", OutputsSpec(() if sink is None else (sink,))))
     made.make()
     return made
 
@@ -134,6 +135,34 @@ def test_after_a_flush_that_failed_nothing_is_safe_any_more():
         made.flush()
 
 
+def test_each_of_several_sinks_gets_all_results_and_one_that_fails_is_named():
+    first, second = Notes(), Notes("write")
+    made = UserFunction(FunctionSpec(lambda batch: batch, "batch", 0, "fail", OutputsSpec((first, second))))
+    made.make()
+    with pytest.raises(CallFailed) as failed:
+        made.call(BATCH)
+    assert described(failed.value.cause) == f"OSError: disk full (raised by the sink {second!r})"
+    second.fails = ""
+    made.call(BATCH)  # the call is made again, and all sinks get its result
+    made.flush()
+    assert [what for what, *_ in first.seen] == ["write", "write", "flush"]
+    assert [what for what, *_ in second.seen] == ["write", "flush"]
+    made.close()
+    assert first.seen[-1] == second.seen[-1] == ("close",)
+
+
+def test_where_one_of_several_sinks_cannot_be_flushed_nothing_is_safe():
+    first, second = Notes(), Notes("flush")
+    made = UserFunction(FunctionSpec(lambda batch: batch, "batch", 0, "fail", OutputsSpec((first, second))))
+    made.make()
+    made.call(BATCH)
+    for _ in range(2):
+        with pytest.raises(SinkError) as failed:
+            made.flush()
+        assert failed.value.sink == repr(second)
+    assert [what for what, *_ in first.seen] == ["write", "flush"]
+
+
 class Own:
     flushed = 0
 
@@ -193,6 +222,8 @@ class Table:
         ({"on_error": "dead_letter", "dead_letter_topic": "no spaces"}, "dead_letter_topic: has 'no spaces'"),
         ({"on_error": "ignore"}, "on_error: is 'ignore': accepts 'fail' or 'skip' or 'dead_letter'"),
         ({"sink": 7}, "sink: is 7: accepts KafkaSink"),
+        ({"sink": [ka.KafkaSink("x"), 7]}, "sink: is 7: accepts KafkaSink"),
+        ({"sink": [ka.ParquetSink("/x"), ka.KafkaSink("t")]}, "sink: is 't', which is read here"),
         ({"sink": object}, "sink: is the class object, which has no write"),
         ({"sink": Later}, "sink: is the class Later, whose flush is async: make it a plain method"),
         ({"sink": later}, "sink: is async: make it a plain function"),

@@ -195,3 +195,17 @@ def test_the_end_of_a_bounded_partition_is_told():
     for partition, offset, wanted in ((P1, 100, False), (P0, 7, False), (P0, 8, True)):
         holdings.begin(partition, (1, 1))
         assert holdings.done(partition, (1, 1), offset) == wanted
+
+
+def test_a_commit_that_is_acknowledged_for_a_former_epoch_says_nothing_about_the_present_one():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    holdings.done(P0, (1, 1), 8)
+    former = holdings.commits()
+    holdings.apply(orders(2))
+    holdings.apply(orders(3, [Grant(P0, (1, 9), 5)]))
+    holdings.committed(CommitReply(1, former, [], []))
+    holdings.begin(P0, (1, 9))
+    holdings.done(P0, (1, 9), 8)
+    assert holdings.commits() == [CommitEntry(P0, (1, 9), 8)]

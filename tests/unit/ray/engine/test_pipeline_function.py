@@ -1,10 +1,12 @@
 """What a worker runs: stages, then the sink and the dead letters; all of it safe when `flush` has returned."""
 
+import asyncio
 import pickle
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from fakes.loop import turns_until
 from fakes.records import records
 
 import kafka_actors as ka
@@ -110,6 +112,53 @@ def test_a_sink_has_its_policy_too():
         process(JSON.write(refuse).on_error("fail", retries=0))(SOURCE)
 
 
+def test_calls_of_an_async_pipeline_overlap_and_each_has_its_own_rows():
+    begun, seen, order = [], [], []
+
+    class Lookup:
+        async def __call__(self, batch):
+            begun.append(batch["id"].to_pylist())
+            await turns_until(lambda: len(begun) >= 2)
+            return failing(1)(batch)
+
+        async def close(self):
+            order.append("closed")
+
+    pipeline = (
+        JSON.map_batches(Lookup, schema="id BIGINT, country STRING", name="look", on_error="dead_letter")
+        .filter(pc.field("id") != 5)
+        .write(lambda batch: seen.extend(batch["id"].to_pylist()))
+        .on_error("fail", retries=0)
+        .dead_letters("dead")
+    )
+    events = []
+
+    async def both():
+        made = process(pipeline, events)
+        await asyncio.gather(made(SOURCE.slice(0, 3)), made(SOURCE.slice(3)))
+        made.flush()
+        await made.close()
+
+    asyncio.run(both())
+    assert begun[:2] == [[0, 1, 2], [3, 4, 5]], "the second call began while the first was under way"
+    assert sorted(seen) == [0, 2, 3, 4]
+    assert Letters.made.seen[0] == ([b"k1"], ["look"], ["ValueError: no good: [1]"])
+    assert Letters.made.seen[1:] == ["flush", "close"]
+    assert [type(event) for event in events] == [RecordsDeadLettered]
+    assert order == ["closed"]
+
+
+def test_an_async_pipeline_is_an_async_job_whose_failure_names_the_stage():
+    async def no(batch):
+        raise ValueError("no")
+
+    pipeline = JSON.map_batches(no, schema="id BIGINT").write(print).on_error("fail", retries=0)
+    assert pipeline.on_ray().job.plan().spec.is_async
+    assert not JSON.write(print).on_ray().job.plan().spec.is_async
+    with pytest.raises(StageError, match=r"stage map_batches\(no\) failed on orders-3 offsets 100-105"):
+        asyncio.run(process(pipeline)(SOURCE))
+
+
 class Sink:
     made = None
 
@@ -145,6 +194,39 @@ def test_a_flush_that_fails_names_the_sink():
     made(SOURCE)
     with pytest.raises(SinkError, match=r"^write\(Sink\): OSError: disk full; the offsets"):
         made.flush()
+
+
+def test_each_of_two_sinks_has_its_columns_policy_and_retries():
+    seen, offsets = [], []
+
+    def refuse(batch):
+        if 3 in batch["id"].to_pylist():
+            raise OSError("no room")
+        seen.extend(batch["id"].to_pylist())
+
+    events = []
+    pipeline = (
+        JSON.write(refuse, on_error="skip")
+        .write(lambda batch: offsets.extend(batch["_kafka"].field("offset").to_pylist()), kafka=True)
+        .on_error("fail", retries=0)
+    )
+    process(pipeline, events)(SOURCE)
+    assert seen == [0, 1, 2, 4, 5]
+    assert offsets == [100, 101, 102, 103, 104, 105]
+    assert [(type(event), event.first_offset) for event in events] == [(RecordsSkipped, 103)]
+
+
+@pytest.mark.parametrize("full", ["first", "second"])
+def test_both_of_two_sinks_are_flushed_and_the_one_that_fails_is_named(full):
+    pipeline = JSON
+    for name in ("first", "second"):
+        where = {"where": "full" if name == full else "here"}
+        pipeline = pipeline.write(Sink, fn_constructor_kwargs=where, name=name)
+    made = process(pipeline)
+    made(SOURCE)
+    for _ in range(2):
+        with pytest.raises(SinkError, match=rf"^{full}: OSError: disk full"):
+            made.flush()
 
 
 @pytest.mark.parametrize(
@@ -219,6 +301,9 @@ def test_on_ray_makes_a_job_with_the_options_of_the_source_and_its_own():
     assert (config.group_id, config.bootstrap_servers) == ("g", ["b:9092"])
     assert (config.fetch_max_wait_ms, config.session_timeout_ms, config.batch_rows) == (50, 6000, 10)
     assert config.auto_commit_interval_ms == 10_000, "a file of each partition at each commit"
+    assert pipeline.write(print).on_ray().job.config.auto_commit_interval_ms == 10_000, (
+        "whichever sink is the last"
+    )
     assert (run.job.workers, run.job.until, run.job.resources) == (3, "latest", {"num_gpus": 0.75})
     assert repr(run).endswith("3 workers, not started>")
     assert "in each worker" in run._repr_html_()

@@ -1,5 +1,7 @@
 """How a pipeline becomes DataFrames: with a session that only a test has, which keeps what it is told."""
 
+import os
+
 import pyarrow as pa
 import pytest
 
@@ -51,6 +53,37 @@ def test_stages_behind_other_columns_are_other_objects_in_a_worker():
         for before in (one, other, one)
     ]
     assert keys[0] == keys[2] != keys[1]
+
+
+class Session:
+    """A Spark session of which only the registry of data sources exists."""
+
+    def __init__(self):
+        self.registered = []
+        self.dataSource = self
+
+    def register(self, made):
+        self.registered.append(made.bound)
+
+
+def test_all_sinks_of_a_pipeline_are_one_data_source_whose_caches_know_the_columns():
+    pipeline = DECODED.write_parquet("out").with_key("id").write_kafka("scored").write(print)
+    session = Session()
+    building = DataFrameBuilder(pipeline, session, OPTIONS, SourceNames(session), streaming=True)
+    sinks = building._checked.sinks
+    frames = [PipelineFrame(pa.schema([("id", kind)])) for kind in (pa.int64(), pa.string(), pa.int64())]
+    made = [building._to_sinks(frame, sinks) for frame in frames]
+    plan, other, again = session.registered
+    assert (plan.name, len(set(made))) == (made[0], 3)
+    assert [stage.path for stage in plan.files] == [os.path.abspath("out")]
+    assert [(sink.name, sink.key and sink.key.stage.name) for sink in plan.sinks] == [
+        ("write_kafka(scored)", "with_key(id)"),
+        ("write(print)", None),
+    ]
+    assert all(sink.step.before == plan.before.user_schema for sink in plan.sinks)
+    assert plan.key == again.key != other.key
+    assert len({plan.run, other.run, again.run}) == 3
+    assert plan.dead_letters.topic == "dead"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from kafka_actors.pipeline.rows import StageRows, rows_of
+from kafka_actors.pipeline.rows import KAFKA_FIELD, StageRows, rows_of
 from kafka_actors.spark.engine.arguments import source_options
 from kafka_actors.spark.engine.frames import PipelineFrame, as_spark
 from kafka_actors.spark.engine.pipeline_source import FusedStages, MapInArrowStages, SourcePlan
@@ -53,6 +53,21 @@ def test_failed_records_are_rows_with_nothing_but_what_is_hidden():
         "offset": 101,
         "timestamp": source.column("timestamp")[1].as_py(),
     }
+
+
+@pytest.mark.parametrize("value", [False, True], ids=["plain", "with values"])
+def test_users_see_the_hidden_column_if_they_ask_and_never_the_value_in_it(value):
+    source = records([b"1", b"2"])
+    rows = rows_of(source)._replace(batch=source.select(["key"]))
+    frame = PipelineFrame(pa.schema({"key": pa.binary()}), kafka=True, value=value)
+    good, _ = frame.split(frame.pack(rows, source))
+    good = good.slice(1)
+    assert frame.for_user(good, kafka=False).schema.names == ["key"]
+    shown = frame.for_user(good, kafka=True)
+    assert shown.schema.field("_kafka") == KAFKA_FIELD
+    assert [row["offset"] for row in shown["_kafka"].to_pylist()] == [101]
+    bare = PipelineFrame(frame.columns)
+    assert bare.for_user(good.select(["key"]), kafka=True).schema.names == ["key"]
 
 
 def test_a_value_that_spark_has_no_type_for_is_an_error_of_its_stage():

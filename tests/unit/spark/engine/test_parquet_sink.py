@@ -2,40 +2,36 @@
 
 import os
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
 from kafka_actors.errors import SinkError
-from kafka_actors.spark.engine import parquet_sink as parquet
-from kafka_actors.spark.engine.frames import PipelineFrame
-from kafka_actors.spark.engine.parquet_sink import (
-    ParquetPlan,
-    ParquetStreamWriter,
-    _SinkErrors,
-    batch_unit,
-    reveal,
-    run_unit,
-    write_files,
-)
+from kafka_actors.pipeline.stages import WriteParquet
 
-SCHEMA = pa.schema([("v", pa.int64())])
+pytest.importorskip("pyspark")
+from kafka_actors.spark.engine import parquet_sink as parquet
+from kafka_actors.spark.engine.parquet_sink import TaskFile, batch_unit, discard, reveal, run_unit
 
 
 class Batch:
     """One try of a micro-batch, some tasks of which write."""
 
     def __init__(self, directory, number=3):
-        self.plan = ParquetPlan("n", "run", "write_parquet", str(directory), "zstd", PipelineFrame(SCHEMA))
+        self.stage = WriteParquet(name="write_parquet", path=str(directory))
         self.directory = directory
         self.unit = batch_unit("query", number)
         self.name = self.unit.name
 
     def task(self, number, *values):
-        batches = [pa.record_batch({"v": list(part)}) for part in values]
-        return write_files(self.plan, self.unit, number, iter(batches))
+        file = TaskFile(self.stage, self.unit, number)
+        for part in values:
+            file.write(pa.record_batch({"v": list(part)}))
+        return file.finish()
+
+    def reveal(self, written):
+        reveal(self.stage, self.unit, written)
 
     def hidden(self):
         return sorted(n for n in os.listdir(self.directory) if n.startswith("."))
@@ -53,14 +49,14 @@ def batch(tmp_path):
 def test_files_are_hidden_until_the_micro_batch_is_complete(batch):
     written = [batch.task(0, [1, 2], [3]), batch.task(1), batch.task(2, [4])]
     assert batch.visible() == {}
-    reveal(batch.plan, written)
+    batch.reveal(written)
     assert batch.visible() == {f"{batch.name}00000.parquet": [1, 2, 3], f"{batch.name}00002.parquet": [4]}
     assert batch.hidden() == [f".{batch.name}"], "until the next one is complete"
     following = Batch(batch.directory, 4)
-    reveal(batch.plan, [following.task(0, [5])])
+    following.reveal([following.task(0, [5])])
     assert batch.hidden() == [f".{following.name}"]
     empty = Batch(batch.directory, 5)
-    reveal(batch.plan, [empty.task(0)])
+    empty.reveal([empty.task(0)])
     assert batch.hidden() == []
     assert sorted(v for values in batch.visible().values() for v in values) == [1, 2, 3, 4, 5]
 
@@ -69,7 +65,7 @@ def test_the_run_of_a_batch_leaves_nothing_hidden(batch):
     batch.unit = run_unit("id")
     written = [batch.task(0, [1, 2]), batch.task(1, [3])]
     assert batch.visible() == {}
-    reveal(batch.plan, written)
+    batch.reveal(written)
     assert batch.visible() == {"spark-id-00000.parquet": [1, 2], "spark-id-00001.parquet": [3]}
     assert batch.hidden() == []
 
@@ -85,7 +81,7 @@ def test_other_files_are_not_looked_at(batch, monkeypatch):
 
     monkeypatch.setattr(parquet, "file_system", lambda path: (Watched(), path))
     for _ in range(2):
-        reveal(batch.plan, [batch.task(0, [1])])
+        batch.reveal([batch.task(0, [1])])
     assert str(batch.directory) not in listed
     assert f"{batch.directory}/.{batch.name}" in listed
 
@@ -97,8 +93,8 @@ def test_a_micro_batch_that_is_done_again_is_there_once(batch, died, monkeypatch
     if died == "between":
         first = first[:2]
     if died != "before":
-        reveal(batch.plan, first)
-    reveal(batch.plan, [batch.task(0, [1, 2]), batch.task(1, [3]), batch.task(2, [4, 5])])
+        batch.reveal(first)
+    batch.reveal([batch.task(0, [1, 2]), batch.task(1, [3]), batch.task(2, [4, 5])])
     assert sorted(v for values in batch.visible().values() for v in values) == [1, 2, 3, 4, 5]
     assert batch.visible().keys() == {f"{batch.name}0000{task}.parquet" for task in range(3)}
     left = os.listdir(batch.directory / f".{batch.name}")
@@ -114,25 +110,24 @@ def test_files_of_other_batches_queries_and_engines_stay(batch):
     ]
     for name in others:
         (batch.directory / name).touch()
-    reveal(batch.plan, [batch.task(0, [1])])
+    batch.reveal([batch.task(0, [1])])
     assert set(os.listdir(batch.directory)) == {*others, f"{batch.name}00000.parquet", f".{batch.name}"}
 
 
 def test_a_task_that_fails_leaves_nothing_and_an_aborted_batch_neither(batch):
-    def rows():
-        yield pa.record_batch({"v": [1]})
-        raise ValueError("no good")
-
-    with pytest.raises(ValueError, match="no good"):
-        write_files(batch.plan, batch.unit, 0, rows())
-    assert os.listdir(batch.directory / f".{batch.name}") == []
-    ParquetStreamWriter(batch.plan).abort([batch.task(1, [1]), None, batch.task(2)], 3)
+    file = TaskFile(batch.stage, batch.unit, 0)
+    file.discard()  # nothing was written yet
+    file.write(pa.record_batch({"v": [1]}))
+    assert len(os.listdir(batch.directory / f".{batch.name}")) == 1
+    file.discard()
+    for hidden in (batch.task(1, [1]), batch.task(2)):
+        discard(batch.stage, hidden)
     assert os.listdir(batch.directory / f".{batch.name}") == []
 
 
 def test_many_rows_are_row_groups_of_one_file(batch, monkeypatch):
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 40)
-    reveal(batch.plan, [batch.task(0, *[[n, n] for n in range(10)])])
+    batch.reveal([batch.task(0, *[[n, n] for n in range(10)])])
     [name] = batch.visible()
     assert batch.visible()[name] == [n for n in range(10) for _ in range(2)]
     assert pq.ParquetFile(batch.directory / name).num_row_groups == 4
@@ -141,20 +136,7 @@ def test_many_rows_are_row_groups_of_one_file(batch, monkeypatch):
 def test_what_the_file_system_refuses_is_the_sinks_error(tmp_path):
     (tmp_path / "file").touch()
     made = Batch(tmp_path / "file" / "below")
-    with (
-        pytest.raises(SinkError, match=r"write_parquet: .*Error: "),
-        _SinkErrors(made.plan.stage),
-    ):
+    with pytest.raises(SinkError, match=r"write_parquet: .*Error: "):
         made.task(0, [1])
-
-
-def test_the_session_of_spark_leaves_no_time_zone_in_the_files(tmp_path):
-    made = Batch(tmp_path)
-    made.plan = msgspec.structs.replace(
-        made.plan, before=PipelineFrame(pa.schema([("v", pa.timestamp("us", tz="UTC"))]))
-    )
-    rows = pa.record_batch({"v": pa.array([1_000_000], pa.timestamp("us", tz="Europe/Berlin"))})
-    reveal(made.plan, [write_files(made.plan, made.unit, 0, iter([rows]))])
-    [path] = tmp_path.glob("*.parquet")
-    assert pq.read_schema(path).field("v").type == pa.timestamp("us", tz="UTC")
-    assert pq.read_table(path)["v"].cast(pa.int64()).to_pylist() == [1_000_000]
+    with pytest.raises(SinkError, match=r"write_parquet: .*Error: "):
+        made.reveal([{"x.parquet": "/not/there"}])

@@ -1,9 +1,13 @@
-"""Names of a pipeline's data sources in sessions."""
+"""Names of a pipeline's data sources in sessions, and its stages in a Python process."""
 
+import asyncio
 import gc
 
+from fakes.records import records
+
+from kafka_actors.pipeline import Pipeline
 from kafka_actors.spark.engine import pipeline_source
-from kafka_actors.spark.engine.pipeline_source import SourceNames
+from kafka_actors.spark.engine.pipeline_source import ProcessStages, SourceNames
 
 
 class Session:
@@ -43,3 +47,26 @@ def test_the_names_of_a_session_that_is_gone_are_forgotten():
     del session, names
     gc.collect()
     assert len(pipeline_source._free) == before - 1
+
+
+def test_async_stages_of_a_process_have_one_event_loop_as_long_as_their_objects():
+    loops = []
+
+    class Session:
+        async def __call__(self, batch):
+            loops.append(asyncio.get_running_loop())
+            await asyncio.sleep(0)
+            return batch.slice(1)
+
+        async def close(self):
+            loops.append(asyncio.get_running_loop())
+
+    read = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").decode_json("id BIGINT")
+    stages = ProcessStages(read.map_batches(Session, schema="id BIGINT").check().steps, 0)
+    for _ in range(2):
+        output = stages.run(records([b'{"id": %d}' % n for n in range(3)]), None)
+        assert [rows.batch["id"].to_pylist() for rows in output.rows] == [[1, 2]]
+    stages.close()
+    assert len(loops) == 3
+    assert len(set(loops)) == 1
+    assert loops[0].is_closed()

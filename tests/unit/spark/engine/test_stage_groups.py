@@ -36,7 +36,7 @@ WRITTEN = DECODED.write_kafka("scored")
 def needs(pipeline):
     checked = pipeline.check("spark")
     groups = groups_of(checked)
-    end, asked = sink_needs(checked.sink, checked.key)
+    end, asked = sink_needs(checked.sinks)
     return list(zip([group.place for group in groups], needs_of(groups, end, explicit=asked), strict=True))
 
 
@@ -51,6 +51,9 @@ def test_the_hidden_column_crosses_the_jvm_only_where_it_is_needed():
         ("DataFrame", ColumnNeeds(kafka=True)),
     ]
     assert needs(DECODED.sql("select *, _kafka.offset from {this}"))[0] == ("source", ColumnNeeds(kafka=True))
+    both = DECODED.write_parquet("p").write_kafka("scored", on_error="dead_letter").dead_letters("dead")
+    assert needs(both) == [("source", ColumnNeeds(kafka=True, value=True))]
+    assert needs(DECODED.write_parquet("p").write_parquet("q")) == [("source", ColumnNeeds())]
     assert needs(DECODED.spark(lambda df: df, kafka=True))[0] == ("source", ColumnNeeds(kafka=True))
     assert needs(DECODED.spark(lambda df: df).filter(pc.field("_kafka", "offset") > 5))[0][1].kafka
     assert needs(DECODED.spark(lambda df: df).select("_kafka.offset"))[0][1].kafka

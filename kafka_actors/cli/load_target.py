@@ -1,4 +1,4 @@
-"""Loads the `Job` that `path/to/file.py:name` or `module:name` on the command line names."""
+"""Loads the job or pipeline that `path/to/file.py:name` or `module:name` on the command line names."""
 
 from __future__ import annotations
 
@@ -9,43 +9,87 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kafka_actors.base.callables import misfit
-from kafka_actors.errors import KafkaActorsError, UsageError, kind_of
+from kafka_actors.errors import ConfigError, KafkaActorsError, UsageError, kind_of
 
-from .command import LoadError
+from .command import LoadError, needs
 
 if TYPE_CHECKING:
-    from kafka_actors.ray import Job
+    from kafka_actors.pipeline import Pipeline
+    from kafka_actors.ray import Job, OnRay
+    from kafka_actors.spark import OnSpark
 
-__all__ = ["load_job"]
+__all__ = ["LoadedTarget", "load_target"]
+
+Engine = Literal["ray", "spark"]
 
 
-def load_job(target: str) -> Job:
-    """Loads what `target` names: a `Job`, or a function without arguments that returns one.
+class LoadedTarget(NamedTuple):
+    """Job or pipeline that a target names, and the engine that runs it."""
 
-    Raises `UsageError` where the target names neither, `LoadError` for an error of the user's code, and errors of the
-    job's definition (`ConfigError`) as they are.
+    name: str
+    found: Job | Pipeline | OnRay | OnSpark
+    engine: Engine
+
+
+def load_target(target: str, engine: Engine | None = None) -> LoadedTarget:
+    """Loads what `target` names: a `Job`, a `Pipeline`, an `OnRay` or an `OnSpark`, or a function without arguments that returns
+    one. `engine`: the one that was asked for; a `Pipeline` runs on Ray unless it is "spark".
+
+    Raises `UsageError` where the target names none of these, or where Ray or PySpark is missing, `LoadError` for an error of
+    the user's code, `ConfigError` for the wrong engine, and errors of the definition as they are.
     """
+    from kafka_actors.pipeline import Pipeline
+    from kafka_actors.pipeline.bound_pipeline import BoundPipeline
     from kafka_actors.ray import Job
 
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:
-        raise UsageError(f"{target!r} is not the name of a job: give path/to/file.py:name or module:name")
-    found = _attribute(_module(where), name, target)
-    if not isinstance(found, Job) and callable(found):
+        raise UsageError(
+            f"{target!r} is not the name of a job or pipeline: give path/to/file.py:name or module:name"
+        )
+    module = _module(where)
+    found = _attribute(module, name, target)
+    accepted = (Job, Pipeline, BoundPipeline)
+    if not isinstance(found, accepted) and callable(found):
         found = _called(found, target)
-    if not isinstance(found, Job):
-        raise UsageError(f"{target} is {kind_of(found)}, not a Job or a function that returns one")
-    return found
+    if not isinstance(found, accepted):
+        raise UsageError(
+            f"{target} is {kind_of(found)}: accepts a Job, a Pipeline, an OnRay or an OnSpark, or a function that returns one"
+        )
+    own: Engine | None = "ray" if isinstance(found, Job) else getattr(found, "engine", None)
+    runs_on = _engine_of(found, own, engine, target)
+    if _is_file(where):
+        _send_by_value(module, runs_on)
+    return LoadedTarget(target, found, runs_on)  # type: ignore[arg-type]  # the engines' subclasses of BoundPipeline
+
+
+def _engine_of(found: Any, own: Engine | None, asked: Engine | None, target: str) -> Engine:
+    """Engine that runs an object. `own`: the one that it is bound to; a `Pipeline` has none, and leaves the choice."""
+    if own is not None and asked not in (None, own):
+        raise ConfigError(
+            "engine",
+            f"is {asked!r}, and {target} is {kind_of(found)}, which runs on {own.capitalize()}: give a Pipeline",
+        )
+    runs_on = own or asked or "ray"
+    if runs_on == "ray":
+        needs("ray", "ray", "a job runs on Ray, which is not installed")
+    else:
+        needs("pyspark", "spark", "the engine 'spark' is PySpark, which is not installed")
+    return runs_on
 
 
 # ---------------------------------------------------------------- modules
 
 
+def _is_file(where: str) -> bool:
+    return where.endswith(".py") or os.sep in where
+
+
 def _module(where: str) -> ModuleType:
-    if where.endswith(".py") or os.sep in where:
+    if _is_file(where):
         return _from_file(where)
     _importable(Path.cwd())
     try:
@@ -79,7 +123,6 @@ def _from_file(where: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         raise _load_error(where, error) from error
-    _send_by_value(module)
     return module
 
 
@@ -94,17 +137,14 @@ def _free_name(path: Path) -> str:
     return name if known is None or origin == str(path) else f"{name}_job_file"
 
 
-def _send_by_value(module: ModuleType) -> None:
+def _send_by_value(module: ModuleType, engine: Engine) -> None:
     """Has workers get the functions and classes of this file by value: on their node the file may not exist."""
-    try:
-        from ray import cloudpickle
-    except ImportError:
-        return  # the start of the job says that Ray is missing
+    cloudpickle = importlib.import_module("ray.cloudpickle" if engine == "ray" else "pyspark.cloudpickle")
     cloudpickle.register_pickle_by_value(module)
 
 
 def _importable(directory: Path) -> None:
-    """Makes the files beside the job importable, here and in the workers of a local Ray."""
+    """Makes the files beside the target importable, here and in the workers of a local Ray."""
     here = str(directory)
     if here not in sys.path:
         sys.path.insert(0, here)

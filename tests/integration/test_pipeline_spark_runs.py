@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from fakes.spark import spark_session
 from fakes.spark_runs import PARTITIONS, SCHEMA, Place, order
@@ -21,7 +22,7 @@ from pace import this_run
 from pyspark import cloudpickle
 from waiting import slow_s, until
 
-from kafka_actors.errors import ConfigError, JobFailed, StageError
+from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -85,28 +86,62 @@ def test_a_stream_goes_on_from_its_checkpoint_and_both_topics_have_each_record_o
         assert headers["kafka_actors.error.group"] == place.group.encode()
 
 
-def test_parquet_of_a_stream_has_each_record_once_and_dead_letters_beside_it(place, tmp_path):
+def test_a_stream_reads_once_for_two_sinks_and_each_file_record_is_there_once_whatever_fails(place, tmp_path):
+    """Dead letters go beside both. Where a sink fails, the group's offsets stay, and no file appears."""
     place.fill(range(60), {5: b"no"})
+    out, read = tmp_path / "out", tmp_path / "read"
+    read.mkdir()
+
+    def noted(batch):
+        with open(read / str(os.getpid()), "a") as file:
+            file.writelines(f"{n}\n" for n in batch["id"].to_pylist())
+        return batch
+
     pipeline = (
         place.read()
         .decode_json(SCHEMA, on_error="dead_letter")
-        .write_parquet(str(tmp_path / "out"), kafka=True)
+        .map_batches(noted, schema=SCHEMA)
+        .write_parquet(str(out), kafka=True)
+        .with_key("country")
+        .write_kafka(place.output, name="to the topic")
         .dead_letters(place.dead)
     )
     checkpoint = tmp_path / "checkpoint"
+    options = {"checkpoint": str(checkpoint), "offsetFormat": "spark", "commitOffsets": True}
     for trigger, ids in (("availableNow", range(60)), ("once", range(60, 90))):
         place.fill([n for n in ids if n >= 60])
-        run = pipeline.on_spark(
-            place.spark, checkpoint=str(checkpoint), trigger=trigger, offsetFormat="spark"
-        )
+        run = pipeline.on_spark(place.spark, trigger=trigger, **options)
         run.run()
         assert run.status().records == len(ids)
+    good = [n for n in range(90) if n != 5]
+    assert sorted(int(n) for file in read.iterdir() for n in file.read_text().split()) == good
+    sent = [(m.key.decode(), msgspec.json.decode(m.value)) for m in place.records(place.output)]
+    assert sorted(row["id"] for _, row in sent) == good
+    assert all(key == row["country"] for key, row in sent)
+    committed = place.committed()
+    assert committed == {0: 30, 1: 30, 2: 30}
+
+    place.fill(range(90, 99))
+    files = sorted(out.glob("*.parquet"))
+    place.set_config(place.output, "max.message.bytes", "10")
+    with pytest.raises(JobFailed) as failed:
+        pipeline.on_spark(place.spark, trigger="availableNow", **options).run()
+    assert isinstance(failed.value.cause, SinkError)
+    assert failed.value.cause.sink == "to the topic"
+    assert (sorted(out.glob("*.parquet")), place.committed()) == (files, committed)
+    place.set_config(place.output, "max.message.bytes", "100000")
+    pipeline.on_spark(place.spark, trigger="availableNow", **options).run()
+    assert place.committed() == {0: 33, 1: 33, 2: 33}
+    assert {msgspec.json.decode(m.value)["id"] for m in place.records(place.output)} == {
+        *good,
+        *range(90, 99),
+    }
     for log in (checkpoint / "offsets").glob("[0-9]*"):
         assert json.loads(log.read_text().splitlines()[-1]).keys() == {place.input}
     assert (checkpoint / "sources" / "0" / "0").exists()
-    found = place.spark.read.parquet(str(tmp_path / "out")).collect()
-    assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(90) if n != 5}
-    assert len(found) == 89
+    found = place.spark.read.parquet(str(out)).collect()
+    assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(99) if n != 5}
+    assert len(found) == 98
     assert [m.value for m in place.records(place.dead)] == [b"no"]
 
 
@@ -257,15 +292,19 @@ def test_a_worker_process_reads_micro_batches_over_the_connections_that_it_has(p
     assert run.status().batch >= 5
 
 
-def test_a_range_is_processed_again_in_order_and_touches_no_group(place):
+def test_a_range_is_processed_again_in_order_and_touches_no_group(place, tmp_path):
     place.fill(range(300))
     span = {place.input: {"0": 10, "1": 10, "2": 10}}, {place.input: {"0": 60, "1": 60, "2": 60}}
-    seen = place.read().decode_json(SCHEMA).with_key(pc.scalar("same")).write_kafka(place.output, name="out")
+    decoded = place.read().decode_json(SCHEMA)
+    seen = (
+        decoded.with_key(pc.scalar("same")).write_kafka(place.output, name="out").write_parquet(str(tmp_path))
+    )
     run = seen.on_spark(place.spark, start=span[0], end=span[1])
     run.run()
     assert run.status().state == "finished"
     sent = [msgspec.json.decode(m.value)["id"] for m in place.records(place.output)]
     assert sorted(sent) == list(range(30, 180))
+    assert sorted(pq.read_table(tmp_path)["id"].to_pylist()) == sorted(sent)
     for partition in range(PARTITIONS):
         own = [n for n in sent if n % PARTITIONS == partition]
         assert own == sorted(own)

@@ -23,7 +23,7 @@ LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
     "files": 433,
-    "modules without a test file": 50,
+    "modules without a test file": 49,
     "numbered tests": 0,
     "short files": 26,
 }

@@ -264,25 +264,23 @@ def recording(directory: Path, reader: str) -> type:
 
 def spark(told: Told) -> None:
     """The source for Spark, in one query after the other over one checkpoint: a query that fails is started again, as its user would.
-    A batch that a query ended in may come again; the end of the batch before counts as committed."""
+    A batch that a query ended in comes again; the end of one that was processed counts as committed."""
     from fakes.spark import spark_session
 
     from kafka_actors.types import TopicPartition
 
     member = Member(told)
-    ends: dict[int, int] = dict.fromkeys(range(told.partitions), 0)
 
     def take(frame: Any, _number: int) -> None:
         table = frame.select("topic", "partition", "offset", "value").toArrow()
-        for partition, offset in ends.items():
-            told.writer.write(Committed(now(), told.topic, partition, told.reader, offset))
         rows = table.sort_by([("partition", "ascending"), ("offset", "ascending")])
         at = 0
         for partition, count in Counter(rows["partition"].to_pylist()).items():
             batch = rows.slice(at, count)
             at += count
             member.took(batch)
-            ends[partition] = batch["offset"][count - 1].as_py() + 1
+            end = batch["offset"][count - 1].as_py() + 1
+            told.writer.write(Committed(now(), told.topic, partition, told.reader, end))
 
     partitions = [TopicPartition(told.topic, p) for p in range(told.partitions)]
     with spark_session(told.directory / "warehouse") as session:

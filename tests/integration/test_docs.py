@@ -114,6 +114,45 @@ def run(page, request, directory):
         assert done.returncode == 0, said
 
 
+@pytest.mark.kafka
+@pytest.mark.ray
+def test_the_commands_of_a_page_print_what_it_says(kafka_cluster, tmp_path, ray_local):
+    """Its shell blocks, one after the other; the block behind each has the lines that it prints, in any order."""
+    import ray
+
+    page = ROOT / "docs" / "how-to" / "first-pipeline.md"
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "KAFKA_ACTORS_BOOTSTRAP_SERVERS": kafka_cluster.bootstrap_servers,
+        "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
+        "RAY_worker_niceness": "0",
+    }
+    blocks = blocks_of(page)
+    printed, said = [], []
+    with leaves_nothing(kafka_cluster.admin):
+        for block, behind in zip(blocks, [*blocks[1:], None], strict=True):
+            if block.language == "python":
+                (tmp_path / "pipe.py").write_text(block.code)
+            if block.language != "sh":
+                continue
+            done = subprocess.run(
+                ["bash", "-e", "-o", "pipefail", "-c", block.code],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+            )
+            assert done.returncode == 0, f"{block}: {done.stdout}\n{done.stderr}"
+            assert behind is not None
+            assert behind.language == "text"
+            printed.append(f"{block}: {sorted(done.stdout.splitlines())}")
+            said.append(f"{block}: {sorted(behind.code.splitlines())}")
+    assert printed == said
+    assert said
+
+
 def test_how_much_is_not_run():
     python = [block for page in pages() for block in blocks_of(page) if block.language == "python"]
     left_out = [block for block in python if not block.runs]

@@ -39,6 +39,7 @@ class Proxy:
         self.kept: Counter[ApiKey] = Counter()
         self._connections = 0
         self._lost = 0
+        self._writers: dict[int, asyncio.StreamWriter] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -74,9 +75,20 @@ class Proxy:
         finally:
             self._delays = {}
 
-    def lose_connections(self) -> None:
-        """Drops from now on everything that comes on the present connections, as a router that has forgotten them."""
+    @contextmanager
+    def losing_connections(self) -> Iterator[None]:
+        """Drops meanwhile everything that comes on the present connections, as a router that has forgotten them; closes them at the end,
+        for the clients of other tests."""
         self._lost = self._connections
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._close_lost)
+
+    def _close_lost(self) -> None:
+        for number, writer in self._writers.items():
+            if number <= self._lost:
+                writer.close()
 
     def close(self) -> None:
         if self._thread.is_alive():
@@ -88,6 +100,7 @@ class Proxy:
         asked: deque[ApiKey] = deque()
         self._connections += 1
         number = self._connections
+        self._writers[number] = writer
         with suppress(OSError):
             broker_reader, broker_writer = await asyncio.open_connection(*self._target)
             ways = {
@@ -100,6 +113,7 @@ class Proxy:
             await asyncio.gather(*ways, return_exceptions=True)
             broker_writer.close()
         writer.close()
+        del self._writers[number]
 
     async def _frames(self, number: int, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         """Yields the frames that come, until the connection is one of the lost ones."""

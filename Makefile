@@ -90,6 +90,9 @@ bench-check: $(VENV)/.installed-dev  ## what of the latest benchmarks fell behin
 fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads foreign bytes; FUZZ=name SECONDS=60
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
 
+soak: $(VENV)/.installed-dev  ## producers and readers on real brokers under faults at random, and a check of all they did; MINUTES=10 SEED=…
+	PYTHONPATH=tests $(BIN)/python -m histories.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
 java-answers: $(VENV)/.installed-dev  ## what Kafka's own classes say to the tests of protocol, assignors and options, asked anew
 	JAVA_ANSWERS=record $(BIN)/python -m pytest tests/integration/test_protocol_java.py tests/integration/test_assignors_java.py tests/integration/test_options_java.py -q
 

@@ -1,4 +1,4 @@
-"""Between clients and one real broker: passes all on, and keeps back, or delays, the answers to chosen requests.
+"""Between clients and one real broker: passes all on; keeps back, or delays, the answers to chosen requests; cuts and loses connections.
 
     proxy = Proxy()
     with KafkaCluster(broker_config={"advertised.listeners": f"PLAINTEXT://{proxy.address}"}) as kafka, closing(proxy):
@@ -7,7 +7,7 @@
 
 The broker carries out what it is asked. Answers of one connection come in order, so behind one that is kept back nothing
 passes on that connection any more, for good: what a peer sees whose answer got lost. One that is delayed holds up those behind
-it, as a broker does that takes long over a request.
+it, as a broker does that takes long over a request. One that trickles comes in small pieces.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from waiting import slow_s
 from kafka_actors.protocol import ApiKey
 
 HOST = "127.0.0.1"
+_PIECES_S = 0.01
 
 
 class Proxy:
@@ -39,7 +40,9 @@ class Proxy:
         self.kept: Counter[ApiKey] = Counter()
         self._connections = 0
         self._lost = 0
-        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._piece = 0
+        self._writers: dict[asyncio.StreamWriter, int] = {}
+        """Both ends of each connection, with its number."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -76,19 +79,40 @@ class Proxy:
             self._delays = {}
 
     @contextmanager
-    def losing_connections(self) -> Iterator[None]:
-        """Drops meanwhile everything that comes on the present connections, as a router that has forgotten them; closes them at the end,
-        for the clients of other tests."""
+    def trickling(self, piece: int) -> Iterator[None]:
+        """Answers come in pieces of so many bytes meanwhile, a hundred pieces a second, and the rest of each at once when it is over."""
+        self._piece = piece
+        try:
+            yield
+        finally:
+            self._piece = 0
+
+    def cut_connections(self) -> None:
+        """Resets the present connections, wherever in a message they are."""
+
+        def cut() -> None:
+            for writer in self._writers:
+                writer.transport.abort()
+
+        self._loop.call_soon_threadsafe(cut)
+
+    def lose_connections(self) -> None:
+        """Drops from now on everything that comes on the present connections, as a router that has forgotten them."""
         self._lost = self._connections
+
+    @contextmanager
+    def losing_connections(self) -> Iterator[None]:
+        """Loses the present connections, and closes them at the end, for the clients of other tests."""
+        self.lose_connections()
         try:
             yield
         finally:
             self._loop.call_soon_threadsafe(self._close_lost)
 
     def _close_lost(self) -> None:
-        for number, writer in self._writers.items():
+        for end, number in self._writers.items():
             if number <= self._lost:
-                writer.close()
+                end.close()
 
     def close(self) -> None:
         if self._thread.is_alive():
@@ -100,9 +124,10 @@ class Proxy:
         asked: deque[ApiKey] = deque()
         self._connections += 1
         number = self._connections
-        self._writers[number] = writer
         with suppress(OSError):
             broker_reader, broker_writer = await asyncio.open_connection(*self._target)
+            own = {writer: number, broker_writer: number}
+            self._writers |= own
             ways = {
                 asyncio.ensure_future(self._requests(number, reader, broker_writer, asked)),
                 asyncio.ensure_future(self._answers(number, broker_reader, writer, asked)),
@@ -111,9 +136,9 @@ class Proxy:
             for way in left:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+            self._writers = {end: n for end, n in self._writers.items() if n != number}
             broker_writer.close()
         writer.close()
-        del self._writers[number]
 
     async def _frames(self, number: int, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         """Yields the frames that come, until the connection is one of the lost ones."""
@@ -141,6 +166,11 @@ class Proxy:
             if key in self._delays:
                 self.kept[key] += 1
                 await asyncio.sleep(self._delays[key])
+            while self._piece and frame:
+                writer.write(frame[: self._piece])
+                await writer.drain()
+                frame = frame[self._piece :]
+                await asyncio.sleep(_PIECES_S)
             writer.write(frame)
             await writer.drain()
 

@@ -166,7 +166,7 @@ class _Partition:
                 if record.number < number:
                     why = f"its number {record.number} is behind number {number}"
                     yield self._anomaly(WRITE_ORDER, [before, first], record.producer, record.at, why)
-                last[record.producer] = (max(number, record.number), first)
+                last[record.producer] = (record.number, first)
 
     def _acknowledged(self, event: Acknowledged, offsets: list[int]) -> Iterator[Anomaly]:
         if not offsets:

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,11 @@ from pace import this_run
 from pyspark import cloudpickle
 from waiting import slow_s, until
 
+from kafka_actors.cli.job_options import job_settings
+from kafka_actors.cli.load_target import LoadedTarget
+from kafka_actors.cli.main import commands
+from kafka_actors.cli.output import Output
+from kafka_actors.cli.run_on_spark import run_on_spark
 from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -387,54 +393,53 @@ orders = (
     .map_batches(Lookup, schema=SCHEMA)
     .write_kafka(OUT)
 )
-
-
-def on_spark():
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    return orders.on_spark(spark, checkpoint=CHECKPOINT, trigger="1 second")
 """
 
 
 def test_the_command_line_runs_a_pipeline_as_a_query_which_ctrl_c_stops_and_the_next_one_goes_on(
-    place, tmp_path
+    place, tmp_path, capsys
 ):
     place.fill(range(30))
-    text = PIPELINE.replace("OUT", repr(place.output)).replace("SCHEMA", repr(SCHEMA))
-    (tmp_path / "pipe.py").write_text(text.replace("CHECKPOINT", repr(str(tmp_path / "checkpoint"))))
+    (tmp_path / "pipe.py").write_text(
+        PIPELINE.replace("OUT", repr(place.output)).replace("SCHEMA", repr(SCHEMA))
+    )
+    checkpoint, shown = str(tmp_path / "checkpoint"), tmp_path / "shown"
+    source = ("-b", place.cluster.bootstrap_servers, "-X", f"topics={place.input}")
+    on_spark = ("--engine", "spark", "--checkpoint", checkpoint)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-
-    def start(*arguments):
-        source = ("-b", place.cluster.bootstrap_servers, "-X", f"topics={place.input}")
-        return subprocess.Popen(
-            [Path(sys.executable).with_name("kafka-actors"), "run", *arguments, *source],
-            cwd=tmp_path,
-            env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C goes to all processes of a terminal's session
-        )
-
-    first = start("pipe.py:orders", "--engine", "spark", "--checkpoint", str(tmp_path / "checkpoint"))
+    first = subprocess.Popen(
+        [Path(sys.executable).with_name("kafka-actors"), "run", "pipe.py:orders", *source, *on_spark],
+        cwd=tmp_path,
+        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdin=subprocess.DEVNULL,
+        stdout=shown.open("w"),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C goes to all processes of a terminal's session
+    )
     try:
-        until(lambda: first.poll() is not None or len(place.records(place.output)) == 30, 120, "30 orders")
+        done = "  30 records  "  # the micro-batch has ended
+        until(lambda: first.poll() is not None or done in shown.read_text(), 120, "30 orders")
         os.killpg(first.pid, signal.SIGINT)
-        out, err = first.communicate(timeout=slow_s(60))
+        _, err = first.communicate(timeout=slow_s(60))
     finally:
         if first.poll() is None:
             os.killpg(first.pid, signal.SIGKILL)
     assert first.returncode == 0, err
-    assert f"{place.input} → {place.output}  running" in out
-    assert out.splitlines()[-2] == "SIGINT: stopping; once more ends at once"
-    assert re.fullmatch(r"stopped: 30 records in [\d.]+ s \(\d+/s\)", out.splitlines()[-1])
+    assert f"{place.input} → {place.output}  running" in shown.read_text()
+    *_, stopping, last = shown.read_text().splitlines()
+    assert stopping == "SIGINT: stopping; once more ends at once"
+    assert re.fullmatch(r"stopped: 30 records in [\d.]+ s \(\d+/s\)", last)
     assert "kafka-actors: error" not in err
 
     place.fill(range(30, 42))
-    second = start("pipe.py:on_spark", "--until", "latest")
-    out, err = second.communicate(timeout=slow_s(150))
-    assert second.returncode == 0, err
-    assert re.fullmatch(r"done: 12 records in [\d.]+ s \(\d+/s\)", out.splitlines()[-1])
+    pipeline = place.read().decode_json(SCHEMA).map_batches(taxed, schema=f"{SCHEMA}, tax DOUBLE")
+    bound = pipeline.write_kafka(place.output).on_spark(
+        place.spark, checkpoint=checkpoint, trigger="10 seconds"
+    )
+    with click.Context(commands):
+        settings = job_settings(None, (), {}, until="latest")
+    with Output() as output:
+        assert run_on_spark(LoadedTarget("pipe.py:bound", bound, "spark"), settings, output) == 0
+    assert re.fullmatch(r"done: 12 records in [\d.]+ s \(\d+/s\)", capsys.readouterr().out.splitlines()[-1])
     assert sorted(msgspec.json.decode(m.value)["id"] for m in place.records(place.output)) == list(range(42))

@@ -1,9 +1,12 @@
-"""`__consumer_offsets` as the audit log of a group's commits: every one that the broker acknowledged, in order."""
+"""`__consumer_offsets` as the audit log of a group's commits: every one that the broker acknowledged, in order; and logs as a client reads
+them that is none of ours."""
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
 
 from waiting import slow_s
 
@@ -14,25 +17,39 @@ _TOPIC = "__consumer_offsets"
 
 def commits(servers: str, group: str) -> dict[TopicPartition, list[int]]:
     """The offsets that the group committed, partition by partition, from the first to the last."""
-    from confluent_kafka import Consumer
+    found: dict[TopicPartition, list[int]] = defaultdict(list)
+    for _, of, partition, offset in all_commits(servers):
+        if of == group:
+            found[partition].append(offset)
+    return found
+
+
+def all_commits(servers: str) -> Iterator[tuple[float, str, TopicPartition, int]]:
+    """Yields the commits of all groups: time since 1970 in seconds, group, partition, offset; those of one group in their order."""
+    for message in whole_log(servers, _TOPIC):
+        if message.value() is not None and (at := _key(message.key())) is not None:
+            yield message.timestamp()[1] / 1000, *at, struct.unpack_from(">q", message.value(), 2)[0]
+
+
+def whole_log(servers: str, topic: str) -> Iterator[Any]:
+    """Yields the messages of a topic from its beginning to its present end, by confluent-kafka."""
+    from confluent_kafka import Consumer, KafkaError
     from confluent_kafka import TopicPartition as Theirs
 
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "audit", "enable.partition.eof": True, "log_level": 0}
     )
-    partitions = consumer.list_topics(_TOPIC, timeout=slow_s(10)).topics[_TOPIC].partitions
-    consumer.assign([Theirs(_TOPIC, p, 0) for p in partitions])
-    found: dict[TopicPartition, list[int]] = defaultdict(list)
+    partitions = consumer.list_topics(topic, timeout=slow_s(10)).topics[topic].partitions
+    consumer.assign([Theirs(topic, p, 0) for p in partitions])
     left = set(partitions)
     while left:
         # It waits for all 1,000 as long as it may, at the end of the log in vain: so it may not wait for long.
         for message in consumer.consume(1000, timeout=0.2):
-            if message.error() is not None:
+            if message.error() is None:
+                yield message
+            elif message.error().code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition())
-            elif message.value() is not None and (at := _partition_of(message.key(), group)) is not None:
-                found[at].append(struct.unpack_from(">q", message.value(), 2)[0])
     consumer.close()
-    return found
 
 
 def lowered(servers: str, group: str) -> dict[TopicPartition, list[int]]:
@@ -40,15 +57,15 @@ def lowered(servers: str, group: str) -> dict[TopicPartition, list[int]]:
     return {p: offsets for p, offsets in commits(servers, group).items() if offsets != sorted(offsets)}
 
 
-def _partition_of(key: bytes, group: str) -> TopicPartition | None:
+def _key(key: bytes) -> tuple[str, TopicPartition] | None:
     """An offset's key: version 0 or 1, group, topic, partition; other keys of the topic are of other versions."""
     (version,) = struct.unpack_from(">h", key)
     if version > 1:
         return None
-    of, at = _string(key, 2)
+    group, at = _string(key, 2)
     topic, at = _string(key, at)
     (partition,) = struct.unpack_from(">i", key, at)
-    return TopicPartition(topic, partition) if of == group else None
+    return group, TopicPartition(topic, partition)
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:

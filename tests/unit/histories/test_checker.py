@@ -134,6 +134,18 @@ def test_assignments_of_a_job_are_told_from_its_polls():
         assert [a.name for a in found] == name
 
 
+def test_an_assignment_of_a_job_begins_at_what_was_committed_since_the_last_poll_of_all():
+    """Also where it goes on just where the one before it ended."""
+    first = [*worked(11, range(4), epoch=None), committed(12, 2), committed(13, 4)]
+    first += [*worked(16, range(4, 8), epoch=None), committed(17, 6)]
+    for start in range(10):
+        found = check([*written(), log(), *first, *worked(20, range(start, 10), "b", None)])
+        missing = {checker.UNSEEN} if start > 8 else set()
+        assert {a.name for a in found} == missing | (
+            set() if start in (4, 6) else {checker.UNCOMMITTED_START}
+        ), start
+
+
 def test_a_member_that_seeks_may_go_back_and_on():
     seeking = [
         Sought(15, "t", 0, "r", "a", 1, 2),

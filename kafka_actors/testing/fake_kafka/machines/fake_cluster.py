@@ -170,8 +170,8 @@ class FakeCluster:
         """Runs what is due, and returns what is to be sent and closed."""
         self.state.now = now
         self.state.timers.run_due(now)
-        self.groups.coordinators_moved(now)
-        self.fetches.recheck(now)
+        self.groups.coordinators_moved()
+        self.fetches.recheck()
         actions, self._actions = tuple(self._actions), []
         return Ready(actions, (), self.state.timers.next_wake)
 

@@ -64,7 +64,7 @@ class FetchHandlers:
         for poll in [p for p in self._waiting if p.call.node_id == node_id]:
             self._drop(poll)
 
-    def recheck(self, now: float) -> None:
+    def recheck(self) -> None:
         """Looks at the long polls again whose partitions have changed."""
         changed, self._state.changed = self._state.changed, set()
         if changed:

@@ -104,6 +104,7 @@ class GroupMembers:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
+        self.subscribed: set[str] | None = None
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -166,8 +167,9 @@ class GroupMembers:
         return {name for name, count in counts.items() if count == len(self)}
 
     def supports(self, protocol_type: str, names: list[str]) -> bool:
-        """Whether somebody with these protocols can join the others."""
-        return self.protocol_type == protocol_type and not self.common_protocols().isdisjoint(names)
+        """Whether somebody with these protocols can join the others. A group that all have left has any protocol."""
+        fits = not self.by_id or not self.common_protocols().isdisjoint(names)
+        return self.protocol_type == protocol_type and fits
 
     def elected_protocol(self) -> str:
         """The protocol with the most votes: a member votes for the first one of its list that all have."""
@@ -180,19 +182,23 @@ class GroupMembers:
         """Begins the next generation of those that are here."""
         self.generation += 1
         self.protocol = self.elected_protocol() if self.by_id else None
+        self.subscribed = self._subscribed(self.protocol or "")
+
+    def _subscribed(self, protocol: str) -> set[str] | None:
+        """Topics that members read, by their metadata; None where that can't be told."""
+        if self.protocol_type != "consumer":
+            return None
+        try:
+            found = [
+                decode_consumer_protocol(ConsumerProtocolSubscription, m.metadata(protocol)) for m in self
+            ]
+        except (DecodeError, KeyError):
+            return None
+        return {topic for subscription in found for topic in subscription.topics}
 
     def subscribe(self, topic: str) -> bool:
-        """Whether one of them reads a topic, so that its offsets neither expire nor can be deleted; True where that can't be told."""
-        if self.protocol_type != "consumer" or not self.by_id or self.protocol is None:
-            return False
-        try:
-            return any(
-                topic
-                in decode_consumer_protocol(ConsumerProtocolSubscription, m.metadata(self.protocol)).topics
-                for m in self
-            )
-        except (DecodeError, KeyError):
-            return True
+        """Whether the generation reads a topic, so that its offsets neither expire nor can be deleted; where that can't be told, consumers do."""
+        return self.protocol_type == "consumer" if self.subscribed is None else topic in self.subscribed
 
     # ---------------------------------------------------------------- responses
 

@@ -71,7 +71,7 @@ class GroupHandlers:
         if self._state.coordinator(group_id) != call.node_id:
             raise Refused(errors.NotCoordinatorError)
 
-    def coordinators_moved(self, now: float) -> None:
+    def coordinators_moved(self) -> None:
         """Has groups begin anew whose coordinator is another broker now."""
         for group_id, group in self.groups.items():
             coordinator = self._state.coordinator(group_id)

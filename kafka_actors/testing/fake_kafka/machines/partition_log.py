@@ -68,6 +68,7 @@ class PartitionLog:
         self._batches: list[StoredBatch] = []
         self._last_offsets: list[int] = []
         self._epochs: list[tuple[int, int]] = []
+        self._newest: StoredBatch | None = None
 
     @property
     def batches(self) -> list[StoredBatch]:
@@ -134,6 +135,8 @@ class PartitionLog:
         self._batches.append(batch)
         self._last_offsets.append(batch.last_offset)
         self.end_offset = batch.last_offset + 1
+        if self._newest is None or batch.max_timestamp > self._newest.max_timestamp:
+            self._newest = batch
         self.producers.written(batch)
 
     # ---------------------------------------------------------------- reading
@@ -177,10 +180,11 @@ class PartitionLog:
         return None
 
     def offset_of_max_timestamp(self) -> FoundOffset | None:
-        """Returns the first record with the largest timestamp (KIP-734); None in an empty log."""
-        if not self._batches:
+        """Returns the first record with the largest timestamp (KIP-734), None in an empty log; also one that was deleted since: it is
+        in the segment still, and there is one."""
+        batch = self._newest
+        if batch is None:
             return None
-        batch = max(self._batches, key=lambda b: b.max_timestamp)
         offset = next((r.offset for r in readable(batch) or () if r.timestamp == batch.max_timestamp), None)
         return None if offset is None else FoundOffset(offset, batch.max_timestamp, batch.leader_epoch)
 
@@ -232,6 +236,7 @@ class PartitionLog:
         self.end_offset = max(end, 0)
         self.start_offset = min(self.start_offset, self.end_offset)
         self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
+        self._newest = max(self._batches, key=lambda b: b.max_timestamp, default=None)
         self.producers.rebuild(self._batches)
 
     def compact(self, *, keep_tombstones: bool = True) -> None:
@@ -265,3 +270,4 @@ class PartitionLog:
     def _keep(self, batches: Iterable[StoredBatch]) -> None:
         self._batches = list(batches)
         self._last_offsets = [batch.last_offset for batch in self._batches]
+        self._newest = max(self._batches, key=lambda b: b.max_timestamp, default=None)

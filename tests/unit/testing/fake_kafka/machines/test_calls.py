@@ -14,6 +14,7 @@ from kafka_actors.protocol import (
 from kafka_actors.testing.fake_kafka.machines.calls import (
     AnswerWith,
     AnswerWithError,
+    BrokerCall,
     Delay,
     DropConnection,
     Hold,
@@ -46,6 +47,16 @@ def test_an_error_for_so_many_requests_and_then_none() -> None:
 def test_a_response_of_the_test_s_own() -> None:
     wire, _ = ruled(AnswerWith(lambda call: HeartbeatResponse(error_code=call.version)), ApiKey.HEARTBEAT)
     assert wire.ask(HeartbeatRequest("g", 1, "m"), 3).error_code == 3
+
+
+def test_a_call_is_answered_once() -> None:
+    def twice(call: BrokerCall) -> HeartbeatResponse:
+        call.respond(HeartbeatResponse(error_code=1))
+        return HeartbeatResponse(error_code=2)
+
+    wire, _ = ruled(AnswerWith(twice), ApiKey.HEARTBEAT)
+    assert wire.ask(HeartbeatRequest("g", 1, "m"), 3).error_code == 1
+    assert wire.raw() == b""
 
 
 def test_a_held_request_is_not_carried_out_and_later_ones_of_its_connection_wait() -> None:

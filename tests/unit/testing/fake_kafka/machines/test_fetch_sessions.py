@@ -34,13 +34,18 @@ class Sessions:
         return self.sessions.context(session_id, epoch, wanted, [forget] if forget else [], uses_ids=False)
 
     def told(
-        self, context: FetchContext, high_watermark: int = 5, records: bytes = b"", error: int = 0
+        self,
+        context: FetchContext,
+        high_watermark: int = 5,
+        records: bytes = b"",
+        error: int = 0,
+        start: int = 0,
     ) -> tuple[int, list[PartitionKey]]:
         data = [
             (
                 key,
                 PartitionData(
-                    0, error, high_watermark, log_start_offset=0, records=records if key == A else b""
+                    0, error, high_watermark, log_start_offset=start, records=records if key == A else b""
                 ),
             )
             for key in context.wanted
@@ -57,7 +62,8 @@ def test_a_session_tells_only_what_is_new() -> None:
     assert s.told(s.context(session, 1)) == (session, [])
     assert s.told(s.context(session, 2), high_watermark=6) == (session, [A, B])
     assert s.told(s.context(session, 3), high_watermark=6, records=b"r") == (session, [A])
-    assert list(s.context(session, 4).wanted) == [B, A], "who had records is read last"
+    assert s.told(s.context(session, 4), high_watermark=6, start=1) == (session, [B, A])
+    assert list(s.context(session, 5).wanted) == [B, A], "who had records is read last"
 
 
 def test_an_error_is_told_each_time_and_the_partition_again_when_it_is_over() -> None:

@@ -61,9 +61,20 @@ def test_the_topics_of_members_are_read_from_their_metadata() -> None:
     _, members, _ = three()
     assert [members.subscribe(topic) for topic in ("a", "b", "d")] == [True, True, False]
     next(iter(members)).protocols = [("range", b"")]
+    assert not members.subscribe("d"), "as when the generation began"
+    members.begin_generation()
     assert members.subscribe("d"), "it can't be told"
     members.protocol_type = "connect"
     assert not members.subscribe("a")
+
+
+def test_a_group_that_all_have_left_takes_any_protocol_of_its_type() -> None:
+    _, members, _ = three()
+    assert not members.supports("consumer", ["other"])
+    for member in members:
+        members.remove(member.member_id)
+    assert members.supports("consumer", ["other"])
+    assert not members.supports("connect", ["other"])
 
 
 def test_what_was_saved_comes_back_without_calls() -> None:

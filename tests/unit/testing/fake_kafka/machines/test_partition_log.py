@@ -120,6 +120,10 @@ def test_offsets_are_found_by_time() -> None:
     log.delete_before(1)
     assert log.offset_for_timestamp(0) == FoundOffset(1, NOW_MS + 1, 0)
     assert PartitionLog().offset_of_max_timestamp() is None
+    log.delete_before(5)
+    assert log.offset_of_max_timestamp() == FoundOffset(4, NOW_MS + 4, 0), "it is in its segment still"
+    log.truncate(2)
+    assert log.offset_of_max_timestamp() is None
 
 
 def test_ends_of_leader_epochs() -> None:

@@ -46,6 +46,13 @@ def test_any_first_sequence_then_without_a_gap_and_a_new_epoch_only_from_0() -> 
     assert states.put(0, 14) == OLD_EPOCH
 
 
+def test_batches_of_an_older_epoch_are_no_duplicates() -> None:
+    states = States()
+    assert states.put(0, 0) == 0
+    assert states.put(1, 0) == 2
+    assert states.put(1, 0) == 2
+
+
 def test_five_batches_are_remembered() -> None:
     states = States()
     for sequence in range(0, 12, 2):

@@ -161,6 +161,8 @@ def test_partitions_are_added() -> None:
     assert grow(3) == grow(2) == errors.InvalidPartitionsError.code
     assert grow(5, [1]) == errors.InvalidReplicaAssignmentError.code
     assert grow(4, [1]) == 0
+    twice = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 9, None)] * 2)
+    assert [r.error_code for r in wire.ask(twice, 3).results] == [errors.InvalidRequestError.code]
     assert grow(4, name="none") == errors.UnknownTopicOrPartitionError.code
 
 

@@ -1,0 +1,278 @@
+"""A long run under faults at random: `python -m histories.soak --minutes 10 --seed 7`, or `make soak MINUTES=10 SEED=7`.
+
+Producers write unique values to one topic of three real brokers; members of several groups read it; brokers, clients and actors are killed,
+stopped and moved meanwhile, several at once. At the end all that happened is checked (`checker`): a table, and exit code 1 on an anomaly.
+The seed decides which faults come in which order; what they meet, it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from jobs.audit import all_commits, whole_log
+from jobs.scene import Scene
+from pace import Measuring
+from waiting import until
+
+from kafka_actors.testing.watchdog import Watchdog
+
+from .checker import NAMES, check, repeats
+from .clients import Client, recording
+from .faults import Faults, ProxiedCluster
+from .history import Committed, Event, Fault, Line, Log, Polled, Processed, Sent, Writer, now, read
+
+PARTITIONS = 6
+GROUPS = ("consumer", "async", "job")
+"""Readers that are groups. Each group has its reader's name."""
+CATCH_UP_S = 120.0
+"""After the last fault readers have so long, in seconds of a quiet machine, to process all that was written."""
+MORE_S = 420.0
+"""So much longer than its minutes a run may take in all."""
+
+
+class Soak:
+    """One run: who takes part, from the beginning to the end."""
+
+    def __init__(self, directory: Path, spark: bool) -> None:
+        self.directory = directory
+        self._spark = spark
+        self.topic = "soak"
+        self.partitions = PARTITIONS
+        self.cluster = ProxiedCluster()
+        self.own = Writer(directory / "soak.jsonl")
+        self.clients: dict[str, Client] = {}
+        self._numbers: Counter[str] = Counter()
+        self._watchdog = Watchdog()
+        self.scene: Scene | None = None
+        self.gone: set[str] = set()
+        """Names of clients that were asked to end while faults go on."""
+        self.broken: list[str] = []
+        """Clients that ended by themselves, or did not when they were to."""
+
+    # ------------------------------------------------------------ beginning and end
+
+    def start(self) -> None:
+        self.cluster.start()
+        self.cluster.create_topic(self.topic, PARTITIONS, 3, {"min.insync.replicas": 2})
+        for kind, count in (("ours", 2), ("confluent", 1), ("consumer", 2), ("async", 2)):
+            for _ in range(count):
+                self.add(kind)
+        if self._spark:
+            self.add("spark")
+        self._start_job()
+
+    def _start_job(self) -> None:
+        import ray
+
+        # Ray's processes import the tests' modules, and keep their files apart from any other Ray's.
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        )
+        os.environ.setdefault("RAY_worker_niceness", "0")
+        ray.init(
+            address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
+        )
+        self.scene = Scene(self.cluster, self.topic, PARTITIONS, "job", self.directory)
+        self.scene.start(
+            process=recording(self.directory, "job"),
+            bootstrap_servers=self.cluster.proxied,
+            config={"session_timeout_ms": 10_000, "request_timeout_ms": 4_000},
+        )
+
+    def add(self, kind: str) -> None:
+        self._numbers[kind] += 1
+        name = f"{kind}-{self._numbers[kind]}"
+        client = Client(
+            self.directory,
+            kind,
+            name,
+            reader=kind,
+            group=kind,
+            servers=self.cluster.proxied,
+            topic=self.topic,
+            partitions=PARTITIONS,
+            each=2,
+            pause_s=0.1,
+        )
+        self._watchdog.watch(client.pid)
+        self.clients[name] = client
+
+    def close(self) -> None:
+        """Ends whatever still runs."""
+        for client in self.clients.values():
+            if client.alive:
+                client.kill()
+        if self.scene is not None:
+            import ray
+
+            with suppress(Exception):
+                self.scene.close()
+            ray.shutdown()
+        self.cluster.stop()
+        for proxy in self.cluster.proxies.values():
+            proxy.close()
+        self._watchdog.close()
+        self.own.close()
+
+    def forget(self, client: Client) -> None:
+        del self.clients[client.name]
+        self._watchdog.forget(client.pid)
+
+    def look_after_clients(self) -> None:
+        """A client that ended by itself is broken, and another takes its place; one that was to end is forgotten once it has."""
+        for name, client in list(self.clients.items()):
+            if not client.alive:
+                self.forget(client)
+                if client.process.returncode != 0 or name not in self.gone:
+                    self.broken.append(f"{name} ended with {client.process.returncode}: see {client.log}")
+                if name not in self.gone:
+                    self.add(client.kind)
+
+    # ------------------------------------------------------------ the end
+
+    def finish(self) -> None:
+        """Ends the producers, lets readers catch up, ends them, and adds logs and commits to the history."""
+        self._end(
+            [c for c in self.clients.values() if c.kind in ("ours", "confluent") or c.name in self.gone]
+        )
+        logs: dict[int, list[Any]] = defaultdict(list)
+        for message in whole_log(self.cluster.bootstrap_servers, self.topic):
+            logs[message.partition()].append(message)
+        for (_, partition), end in self.cluster.end_offsets(self.topic).items():
+            values = [m.value().decode() for m in logs[partition]]
+            offsets = [m.offset() for m in logs[partition]]
+            self.own.write(Log(now(), self.topic, partition, offsets, values, end))
+        readers = {*GROUPS, *(["spark"] if self._spark else [])}
+        written = {(p, m.offset()) for p, messages in logs.items() for m in messages}
+        behind = Behind(self.directory, readers, written)
+        try:
+            until(lambda: not behind.left(), CATCH_UP_S, "readers to catch up", 1.0, shown=behind.left)
+        except AssertionError as error:
+            self.broken.append(str(error))
+        self._end(list(self.clients.values()))
+        assert self.scene is not None
+        assert self.scene.running is not None
+        try:
+            self.scene.running.stop(timeout=60)
+        except Exception as error:
+            self.broken.append(f"the job did not end well: {error!r}")
+        last: Counter[tuple[str, int]] = Counter()
+        for at, group, partition, offset in all_commits(self.cluster.bootstrap_servers):
+            if group in GROUPS:
+                # In the order of the log, whatever the clocks say of two that came within a millisecond of each other.
+                place = (group, partition.partition)
+                last[place] = max(last[place], int(at * 1000))
+                self.own.write(Committed(last[place] / 1000, *partition, group, offset))
+
+    def _end(self, clients: list[Client]) -> None:
+        for client in clients:
+            if client.process.stdin is not None and not client.process.stdin.closed:
+                client.ask_to_end()
+        for client in clients:
+            try:
+                code = client.ended(60)
+            except AssertionError as error:
+                self.broken.append(f"{client.name} did not end: {error}")
+                client.kill()
+            else:
+                if code != 0:
+                    self.broken.append(f"{client.name} ended with {code}: see {client.log}")
+            self.forget(client)
+
+
+class Behind:
+    """Follows the files of a history: how many of the records that are written each reader has not processed yet."""
+
+    def __init__(self, directory: Path, readers: set[str], written: set[tuple[int, int]]) -> None:
+        self._directory = directory
+        self._left = {reader: set(written) for reader in readers}
+
+    def left(self) -> dict[str, int]:
+        """The readers that have any left."""
+        for reader, left in self._left.items():
+            if left:
+                for event in read(self._directory.glob(f"{reader}[-.]*.jsonl")):
+                    if isinstance(event, Processed):
+                        left.difference_update((event.partition, offset) for offset in event.offsets)
+        return {reader: len(left) for reader, left in self._left.items() if left}
+
+
+def report(history: list[Line], broken: list[str]) -> int:
+    """Prints the table; returns the number of anomalies and of what broke otherwise."""
+    found = check(history)
+    sent = sum(isinstance(e, Sent) for e in history)
+    logged = sum(len(e.offsets) for e in history if isinstance(e, Log))
+    print(f"\nrecords sent {sent}, in the log {logged}")
+    again = repeats(history)
+    print(f"{'reader':12}{'processed':>12}{'repeats':>12}{'commits':>12}{'members':>12}")
+    for reader in sorted({e.reader for e in history if isinstance(e, Processed)}):
+        own = [e for e in history if isinstance(e, Event) and getattr(e, "reader", None) == reader]
+        processed = sum(len(e.offsets) for e in own if isinstance(e, Processed))
+        commits = sum(isinstance(e, Committed) for e in own)
+        members = len({e.member for e in own if isinstance(e, Polled)})
+        print(f"{reader:12}{processed:12}{again[reader]:12}{commits:12}{members:12}")
+    faults = Counter(e.kind for e in history if isinstance(e, Fault))
+    print(f"faults {faults.total()}")
+    for kind, count in sorted(faults.items()):
+        print(f"  {kind:26}{count:4}")
+    counts = Counter(anomaly.name for anomaly in found)
+    print(f"anomalies {len(found)}")
+    for name in NAMES:
+        print(f"  {name:58}{counts[name]:6}")
+    for name in counts:
+        for anomaly in [a for a in found if a.name == name][:10]:
+            print(anomaly)
+    for line in broken:
+        print(f"broken: {line}")
+    return len(found) + len(broken)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Faults at random on real brokers, and a check of the history."
+    )
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--spark", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--directory", type=Path, default=Path("build/soak"), help="where histories are kept")
+    parser.add_argument("--check", type=Path, help="only check the history in this directory")
+    told = parser.parse_args()
+    if told.check is not None:
+        return 1 if report(read(told.check.glob("*.jsonl")), []) else 0
+    seed = random.randrange(2**31) if told.seed is None else told.seed
+    directory = (told.directory / f"{seed}-{os.getpid()}").absolute()
+    directory.mkdir(parents=True)
+    print(f"seed {seed}, history in {directory}", flush=True)
+    temporary = tempfile.mkdtemp(prefix="soak-")
+    os.environ["RAY_TMPDIR"] = temporary
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGTERM, _too_long)
+    signal.alarm(int(told.minutes * 60 + MORE_S))
+    soak = Soak(directory, told.spark)
+    with ExitStack() as ending:
+        ending.callback(shutil.rmtree, temporary, ignore_errors=True)
+        measuring = Measuring()
+        ending.callback(measuring.close)
+        ending.callback(soak.close)
+        soak.start()
+        Faults(soak, random.Random(seed)).go_on(told.minutes * 60)
+        soak.finish()
+    return 1 if report(read(directory.glob("*.jsonl")), soak.broken) else 0
+
+
+def _too_long(number: int, _frame: object) -> None:
+    raise SystemExit(f"ended by signal {signal.Signals(number).name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

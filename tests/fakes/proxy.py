@@ -41,7 +41,8 @@ class Proxy:
         self._connections = 0
         self._lost = 0
         self._piece = 0
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._writers: dict[asyncio.StreamWriter, int] = {}
+        """Both ends of each connection, with its number."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
 
@@ -99,6 +100,20 @@ class Proxy:
         """Drops from now on everything that comes on the present connections, as a router that has forgotten them."""
         self._lost = self._connections
 
+    @contextmanager
+    def losing_connections(self) -> Iterator[None]:
+        """Loses the present connections, and closes them at the end, for the clients of other tests."""
+        self.lose_connections()
+        try:
+            yield
+        finally:
+            self._loop.call_soon_threadsafe(self._close_lost)
+
+    def _close_lost(self) -> None:
+        for end, number in self._writers.items():
+            if number <= self._lost:
+                end.close()
+
     def close(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -111,7 +126,7 @@ class Proxy:
         number = self._connections
         with suppress(OSError):
             broker_reader, broker_writer = await asyncio.open_connection(*self._target)
-            own = {writer, broker_writer}
+            own = {writer: number, broker_writer: number}
             self._writers |= own
             ways = {
                 asyncio.ensure_future(self._requests(number, reader, broker_writer, asked)),
@@ -121,7 +136,7 @@ class Proxy:
             for way in left:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            self._writers -= own
+            self._writers = {end: n for end, n in self._writers.items() if n != number}
             broker_writer.close()
         writer.close()
 

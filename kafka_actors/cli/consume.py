@@ -176,8 +176,10 @@ def _stop(to_end: bool, until: str | None) -> int | bool:
     """Milliseconds since 1970 of `--until`; else whether to stop at the ends. Raises `UsageError`."""
     if until is None:
         return to_end
+    if to_end:
+        raise UsageError("give either --to-end or --until")
     at = milliseconds(until, "--until")
-    if at > time.time() * 1000:
+    if at > time.time() * 1000:  # wall clock: timestamps of records are times of day
         raise UsageError(f"--until {until}: lies in the future")
     return at
 

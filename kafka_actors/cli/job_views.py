@@ -139,10 +139,10 @@ class LineView(PacedView):
 class JsonView(PacedView):
     """Writes records of the log, on stderr, with the numbers as fields."""
 
-    def __enter__(self) -> Self:
+    def __init__(self, every_s: float) -> None:
+        super().__init__(every_s)
         # The command was asked to show progress, whatever the level of the log.
         logger.setLevel(logging.INFO)
-        return self
 
     def show(self, status: JobStatus, elapsed_s: float) -> None:
         if self._due(status, elapsed_s):

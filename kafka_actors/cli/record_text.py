@@ -1,7 +1,7 @@
 """Records as text: format strings with kcat's tokens, and JSON lines in both directions.
 
-A text is made by the batch: columns become lists, and lists become bytes, in C; Python code runs for each column. In JSON, bytes
-that aren't UTF-8 stand as base64 under another name, `key_base64` or `value_base64`.
+A text is made by the batch, which has records of one partition: columns become lists, and lists become bytes, in C; Python code
+runs for each column. In JSON, bytes that aren't UTF-8 stand as base64 under another name, `key_base64` or `value_base64`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _sizes(column: Any) -> Iterator[int]:
 
 
 def _texts(values: Iterable[int]) -> Column:
-    return (b"%d" % each for each in values)
+    return map(b"%d".__mod__, values)
 
 
 def _headers(batch: pa.RecordBatch, null: bytes) -> Column:
@@ -146,7 +146,7 @@ def _headers(batch: pa.RecordBatch, null: bytes) -> Column:
 
 
 _COLUMNS: dict[str, Callable[[pa.RecordBatch, bytes], Column]] = {
-    "t": lambda batch, null: (each.encode() for each in batch.column("topic").to_pylist()),
+    "t": lambda batch, null: repeat(batch.column("topic")[0].as_py().encode()),
     "p": lambda batch, null: _texts(numbers(batch.column("partition")).tolist()),
     "o": lambda batch, null: _texts(numbers(batch.column("offset")).tolist()),
     "k": _key,

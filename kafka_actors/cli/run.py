@@ -20,7 +20,7 @@ from kafka_actors.errors import ConfigError, KafkaTimeoutError
 from .command import EXIT_DONE, EXIT_FAILED, command
 from .job_options import changed, job_options, job_settings, loaded, required, target_of
 from .job_views import View, count, view_for
-from .output import Output, note, slow_notice
+from .output import Output, slow_notice
 
 if TYPE_CHECKING:
     from kafka_actors.job import JobStatus
@@ -52,7 +52,8 @@ def run(
     settings = job_settings(config_file, pairs, os.environ, **flags)
     set_telemetry(otlp=settings.options.get("otlp"), prometheus=settings.options.get("prometheus"))
     target = required(target_of(target, settings))
-    with slow_notice(note, f"loading {target}"):
+    view = view_for(output)
+    with slow_notice(view.note, f"loading {target}"):
         found = loaded(target, settings)
         if found.engine == "ray":
             job = changed(found, settings)
@@ -60,7 +61,7 @@ def run(
         from .run_on_spark import run_on_spark
 
         return run_on_spark(found, settings, output)
-    with view_for(output) as view:
+    with view:
         with settings.named():
             running = start(job, view)
         if running is None:

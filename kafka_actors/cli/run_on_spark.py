@@ -19,7 +19,7 @@ from .job_options import source_changes
 from .job_views import INTERVAL_S, count
 from .load_target import LoadedTarget
 from .option_sources import OptionValues
-from .output import Output, note, put_line, slow_notice
+from .output import Output, put_line, slow_notice
 from .run import TICK_S, StopSignals, WatchEnd
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ def run_on_spark(target: LoadedTarget, settings: OptionValues, output: Output) -
 
     with settings.named():
         bound = bound_to_spark(target, settings)
-    session = None
+    view, session = ProgressView(output), None
     try:
         if isinstance(target.found, Pipeline):
-            with slow_notice(note, "starting Spark"):
+            with slow_notice(view.note, "starting Spark"):
                 session = _session(bound.pipeline.title)
             bound = bound.changed({}, spark=session)
-        with ProgressView(output) as view, settings.named():
+        with view, settings.named():
             end = watch(bound, view)
             last = bound.progress()
         output.print(closing_line(end, last))
@@ -174,6 +174,7 @@ class ProgressView:
     """Shows progress: redrawn on a terminal, a line every few seconds elsewhere, or records of a JSON log."""
 
     def __init__(self, output: Output, every_s: float = INTERVAL_S) -> None:
+        logger.setLevel(logging.INFO)  # the command was asked to show progress, whatever the level of the log
         self._output = output
         self._every_s = every_s
         self._shown: tuple[float, object] | None = None
@@ -184,7 +185,6 @@ class ProgressView:
             )
 
     def __enter__(self) -> Self:
-        logger.setLevel(logging.INFO)  # the command was asked to show progress, whatever the level of the log
         if self._live is not None:
             self._live.start()
             self._output.above(self._output.console)

@@ -18,6 +18,7 @@ from .stages import (
     SPARK,
     Columns,
     DataFrames,
+    DecodeJson,
     Function,
     OnError,
     Stage,
@@ -97,9 +98,20 @@ def check(pipeline: Definition, engine: str | None) -> CheckedPipeline:
     return checked
 
 
+_MADE_ANEW = b"_make_skeleton_class"
+"""In a pickle of cloudpickle: a class that is not imported where it arrives but made anew. Its attributes are set afterwards, when the fields
+of a Struct are fixed."""
+
+
 def check_travels(checked: CheckedPipeline, dumps: Callable[[Any], bytes]) -> None:
     """Checks that users' code can be pickled by the engine's `dumps`. Raises `ConfigError`, naming stage and variable."""
     for stage in (step.stage for step in checked.with_sinks):
+        if isinstance(stage, DecodeJson) and stage.row is not None and _MADE_ANEW in dumps(stage.row):
+            raise ConfigError(
+                stage.name,
+                f"{stage.row.__name__} is a msgspec Struct that workers can't import, and one that is sent to them loses its "
+                "fields: put it into a module that they have, or give the columns as text, 'id BIGINT, …'",
+            )
         if isinstance(stage, (Function, WriteFunction)):
             for part, value in (("", stage.target), ("fn_constructor_kwargs: ", stage.arguments)):
                 if (why := unpicklable(value, dumps)) is not None:

@@ -60,12 +60,15 @@ def connect_to_ray(only_existing: bool = False) -> bool:
         return False
     address = known_cluster()
     if address is not None:
+        given = os.environ.get("RAY_ADDRESS")
         try:
-            ray.init(address=address, log_to_driver=True, logging_level=_level())
+            # Where no address is given Ray finds the same one, and only then the token that `ray start` left on this machine.
+            ray.init(address=given or None, log_to_driver=True, logging_level=_level())
         except ConnectionError:
-            if os.environ.get("RAY_ADDRESS"):
+            if given:
                 raise UsageError(
-                    f"no Ray cluster answers at {address!r}; start one, or unset RAY_ADDRESS"
+                    f"no Ray cluster answers at {address!r}; start one, or unset RAY_ADDRESS, or set RAY_AUTH_MODE=token "
+                    "for one that wants a token"
                 ) from None
         else:
             logger.info("joined the Ray cluster at %s", address)

@@ -19,7 +19,8 @@ from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
-from kafka_actors.sinks import KafkaSink, as_sinks
+from kafka_actors.sinks import KafkaSink
+from kafka_actors.sinks.sink import as_sinks
 from kafka_actors.telemetry.sdk import Settings
 
 from .job_options import (

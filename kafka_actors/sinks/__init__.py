@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .dead_letters import DeadLetters
     from .kafka import KafkaSink, KafkaWriter
     from .parquet import ParquetSink, ParquetWriter
-    from .sink import Origin, Sink, UserSink, Writer, as_sink, as_sinks, close_all, flush_all, origin_of
+    from .sink import Origin, Sink, UserSink, Writer, as_sink, close_all, origin_of
 
 # Imported when first used: a job without a sink needs no producer.
 _HOMES = {
@@ -28,9 +28,7 @@ _HOMES = {
     "UserSink": "sink",
     "Writer": "sink",
     "as_sink": "sink",
-    "as_sinks": "sink",
     "close_all": "sink",
-    "flush_all": "sink",
     "origin_of": "sink",
 }
 
@@ -45,9 +43,7 @@ __all__ = [
     "UserSink",
     "Writer",
     "as_sink",
-    "as_sinks",
     "close_all",
-    "flush_all",
     "origin_of",
 ]
 

@@ -1,13 +1,37 @@
-"""Kafka for tests: a real cluster (`KafkaCluster`), one inside the process (`MockCluster`), and a pytest plugin.
+"""Kafka for tests: brokers in this process (`FakeKafka`), a real cluster (`KafkaCluster`), librdkafka's mock (`MockCluster`), and a pytest plugin.
 
-Needs the `testing` extra; `KafkaCluster` also needs Java 17 and Maven.
+`KafkaCluster` needs the `testing` extra, Java 17 and Maven; `MockCluster` the extra; `FakeKafka` nothing.
 """
 
-from .admin import GroupDescription, GroupMember
-from .cluster import BENCHMARK_JVM, CONTROLLER_ID, TEST_JVM, KafkaCluster
-from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
-from .mock import MockCluster
-from .node import NodeFailed
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_actors.lazy import lazily
+
+if TYPE_CHECKING:
+    from .admin import GroupDescription, GroupMember
+    from .cluster import BENCHMARK_JVM, CONTROLLER_ID, TEST_JVM, KafkaCluster
+    from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
+    from .fake_kafka.fake_kafka import FakeKafka
+    from .mock import MockCluster
+    from .node import NodeFailed
+
+# Imported when first used: every run of pytest with the package installed loads the plugin.
+_HOMES = {
+    "BENCHMARK_JVM": "cluster",
+    "CONTROLLER_ID": "cluster",
+    "DEFAULT_VERSION": "distribution",
+    "Distribution": "distribution",
+    "FakeKafka": "fake_kafka.fake_kafka",
+    "GroupDescription": "admin",
+    "GroupMember": "admin",
+    "KafkaCluster": "cluster",
+    "KafkaUnavailable": "distribution",
+    "MockCluster": "mock",
+    "NodeFailed": "node",
+    "TEST_JVM": "cluster",
+}
 
 __all__ = [
     "BENCHMARK_JVM",
@@ -15,6 +39,7 @@ __all__ = [
     "DEFAULT_VERSION",
     "TEST_JVM",
     "Distribution",
+    "FakeKafka",
     "GroupDescription",
     "GroupMember",
     "KafkaCluster",
@@ -22,3 +47,9 @@ __all__ = [
     "MockCluster",
     "NodeFailed",
 ]
+
+__getattr__ = lazily(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # imported late: every pytest run with the package installed loads the plugin
-    from . import KafkaCluster, MockCluster
+    from . import FakeKafka, KafkaCluster, MockCluster
     from .produce import Produce
 
 
@@ -86,6 +86,15 @@ def produce(request: pytest.FixtureRequest) -> Produce:
     from .produce import Produce
 
     return Produce(lambda: request.getfixturevalue("kafka_cluster").bootstrap_servers)
+
+
+@pytest.fixture
+def fake_kafka() -> Iterator[FakeKafka]:
+    """A `FakeKafka` with one broker, a new one for each test. `add_broker` brings more."""
+    from . import FakeKafka
+
+    with FakeKafka() as kafka:
+        yield kafka
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from .distribution import cache_root, find_maven, locked, run_tool
@@ -27,21 +28,21 @@ CONNECTOR = (
 """Maven coordinates of Spark's own Kafka source: the newest release, which also runs in later versions of Spark."""
 
 
-def connector_jars() -> str:
-    """Returns the jars of `CONNECTOR` as a value of `spark.jars`, fetched once with Maven.
+def connector_jars(coordinates: Iterable[str] = CONNECTOR) -> str:
+    """Returns jars by their Maven coordinates as a value of `spark.jars`, fetched once with Maven.
 
     Raises `KafkaUnavailable` if that fails.
     """
     directory = cache_root() / "spark-connector"
     jars = []
-    for coordinates in CONNECTOR:
-        _, artifact, version = coordinates.split(":")
+    for jar_coordinates in coordinates:
+        _, artifact, version = jar_coordinates.split(":")
         jar = directory / f"{artifact}-{version}.jar"
         with locked(directory.with_name("spark-connector.lock")):
             if not jar.is_file():
                 command = [find_maven(), "-B", "-q", "-ntp", "dependency:copy"]
-                command += [f"-Dartifact={coordinates}", f"-DoutputDirectory={directory}"]
-                run_tool(command, f"Maven could not fetch {coordinates}")
+                command += [f"-Dartifact={jar_coordinates}", f"-DoutputDirectory={directory}"]
+                run_tool(command, f"Maven could not fetch {jar_coordinates}")
         jars.append(str(jar))
     return ",".join(jars)
 

@@ -61,9 +61,10 @@ def pipeline_of(told: dict[str, Any]) -> Any:
         metadata_max_age_ms=1000,
         start_timeout_s=600,
     )
-    if told["sink"] == "parquet":
-        return read.raw(text=True).write_parquet(told["output"], kafka=True)
-    return read.raw().write_kafka(told["output"], format="columns")
+    if told["output"] is None:
+        return read.raw().write_kafka(told["topic"], format="columns")
+    files = read.raw(text=True).write_parquet(told["output"], kafka=True)
+    return files if told["topic"] is None else files.write_kafka(told["topic"], format="columns")
 
 
 # ---------------------------------------------------------------- dying

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import kafka_actors as ka
+from kafka_actors.admin import AlterConfigOp, ConfigResource
 from kafka_actors.consumer.message import Message, messages_of
 
 SCHEMA = "id BIGINT NOT NULL, country STRING, amount DOUBLE"
@@ -71,6 +72,10 @@ class Place:
                 assert batch is not None, f"{len(found)} of {ends}"
                 found += messages_of(batch)
         return found
+
+    def set_config(self, topic: str, name: str, value: str) -> None:
+        with ka.Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
+            admin.incremental_alter_configs({ConfigResource("TOPIC", topic): [AlterConfigOp(name, value)]})
 
     def committed(self) -> dict[int, int]:
         return {partition: o for (_, partition), o in self.cluster.committed(self.group).items() if o >= 0}

@@ -212,9 +212,11 @@ def in_topic(cluster: KafkaCluster, topic: str) -> Counter[str]:
     return found
 
 
-def check_files(scene: Scene, arrows: list[str], grow_after: int, history: int = HISTORY) -> None:
+def check_files(
+    scene: Scene, arrows: list[str], grow_after: int, history: int = HISTORY, topic: str | None = None
+) -> None:
     output = scene.directory / "out"
-    scene.told |= {"sink": "parquet", "output": str(output)}
+    scene.told |= {"output": str(output), "topic": topic}
     scene.killed_at_each(arrows, grow_after, history)
     scene.live(lambda: set(in_files(output)))
     found = in_files(output)
@@ -225,8 +227,14 @@ def check_files(scene: Scene, arrows: list[str], grow_after: int, history: int =
 
 
 @pytest.mark.skipif(not LIMITS, reason="the micro-batches have a limit, which needs Spark 4.2")
-def test_files_have_each_record_once_though_the_driver_was_killed(scene: Scene) -> None:
-    check_files(scene, ["planned", "batch", "handed over"], grow_after=0)
+def test_files_have_each_record_once_and_a_topic_beside_them_all_though_the_driver_was_killed(
+    scene: Scene, kafka_topic: Callable[..., str]
+) -> None:
+    topic = kafka_topic(2, prefix="out")
+    check_files(scene, ["planned", "batch", "handed over"], grow_after=0, topic=topic)
+    found = in_topic(scene.cluster, topic)
+    assert found.keys() == scene.load.sent
+    assert sum(count - 1 for count in found.values()) <= LIMIT, "the micro-batch of the kill"
 
 
 @pytest.mark.slow
@@ -243,7 +251,7 @@ def test_a_topic_has_at_most_one_micro_batch_twice_for_each_of_twenty_kills(
     scene: Scene, kafka_topic: Callable[..., str]
 ) -> None:
     output = kafka_topic(2, prefix="out")
-    scene.told |= {"sink": "kafka", "output": output}
+    scene.told |= {"output": None, "topic": output}
     scene.killed_at_each(TWENTY, grow_after=6, history=LONG_HISTORY)
     scene.live(lambda: set(in_topic(scene.cluster, output)))
     found = in_topic(scene.cluster, output)

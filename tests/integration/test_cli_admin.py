@@ -5,11 +5,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 import yaml
+from fakes.java_tools import Tools
 from fakes.secure import PASSWORD, USER, secure_kafka
 from waiting import slow_s, until
 
@@ -32,8 +34,9 @@ Rows = list[list[str]]
 class Shell:
     """Runs our command, and Kafka's tools, on a cluster."""
 
-    def __init__(self, kafka: KafkaCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, kafka: KafkaCluster, tools: Tools, capsys: pytest.CaptureFixture[str]) -> None:
         self.kafka = kafka
+        self._tools = tools
         self._capsys = capsys
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
@@ -48,9 +51,8 @@ class Shell:
         return out
 
     def tool(self, main: str, *arguments: str) -> str:
-        """Runs the tool; returns its output without its log."""
-        said = self.kafka.tool(main, "--bootstrap-server", self.kafka.bootstrap_servers, *arguments).stdout
-        return "\n".join(line for line in said.splitlines() if " INFO " not in line and " WARN " not in line)
+        """Runs the tool; returns its output."""
+        return self._tools(main, "--bootstrap-server", self.kafka.bootstrap_servers, *arguments)
 
 
 def _date(hours: float) -> str:
@@ -64,9 +66,15 @@ def rows(text: str) -> Rows:
     return [title, *sorted(others)]
 
 
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    with closing(Tools(tmp_path_factory.mktemp("tools"))) as made:
+        yield made
+
+
 @pytest.fixture
-def shell(kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(kafka_cluster, capsys)
+def shell(kafka_cluster: KafkaCluster, tools: Tools, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(kafka_cluster, tools, capsys)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pages.blocks import ADDRESS, ROOT, blocks_of, needs_of, pages, program_of, topics_of
+from pages.blocks import ADDRESS, ROOT, blocks_of, needs_of, pages, program_of, topics_of, variables_of
 from waiting import slow_s
 
 from kafka_actors.testing import MockCluster
@@ -98,7 +98,7 @@ def run(page, request, directory):
         script.write_text(program_of(page, servers))
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+            **variables_of(page),
             "PYSPARK_PYTHON": sys.executable,
             "RAY_worker_niceness": "0",  # as for all jobs in tests: beside brokers they would starve
         }

@@ -253,9 +253,12 @@ def test_connections_that_a_router_forgot_cost_a_request_timeout_after_a_pause(p
 
 def read(consumer, count, seconds):
     """The values of so many records."""
-    found, deadline = [], time.monotonic() + slow_s(seconds)
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records"
+    found = []
+
+    def more():
         batch = consumer.poll_batch(timeout_ms=100)
-        found += [] if batch is None else batch["value"].to_pylist()
+        found.extend([] if batch is None else batch["value"].to_pylist())
+        return len(found) >= count
+
+    until(more, seconds, f"{count} records", pause=0, shown=lambda: len(found))
     return found

@@ -280,6 +280,7 @@ def test_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):
 
 
 def test_a_sink_that_fails_ends_the_job_and_none_of_its_records_are_committed(place):
+    """Another one may have them: it is ahead of the offsets."""
     place.fill(30)
 
     class Sink:
@@ -289,14 +290,16 @@ def test_a_sink_that_fails_ends_the_job_and_none_of_its_records_are_committed(pl
         def flush(self):
             raise OSError("disk full")
 
-    pipeline = place.read().decode_json(SCHEMA).write(Sink)
+    pipeline = place.read().decode_json(SCHEMA).write_kafka(place.output).write(Sink)
     # What it has drained has no commit to wait for: it would be waited for longer than the test does.
     run = pipeline.on_ray(workers=1, config={"drain_timeout_ms": 50_000}).start()
     with pytest.raises(ka.JobFailed) as failed:
         run.wait(timeout=slow_s(40))
     run.stop()
     assert isinstance(failed.value.cause, SinkError)
+    assert failed.value.cause.sink == "write(Sink)"
     assert "write(Sink): OSError: disk full" in str(failed.value.cause)
+    assert place.records(place.output)
     assert sum(place.cluster.committed(place.group).values()) == 0
 
 
@@ -339,11 +342,32 @@ def test_what_a_sink_refuses_goes_to_the_dead_letters(place):
     assert [m.key for m in place.records(place.dead)] == [b"k3"]
 
 
-def test_parquet_files_hold_every_row_and_are_named_by_their_offsets(place, tmp_path):
+def test_two_sinks_hold_every_row_of_a_topic_that_is_read_once(place, tmp_path):
+    """Files are named by their offsets."""
     place.fill(3000)
-    out = tmp_path / "out"
-    pipeline = place.read().decode_json(SCHEMA).write_parquet(str(out), kafka=True)
-    pipeline.on_ray(workers=2, until="latest").run()
+    out, read = tmp_path / "out", tmp_path / "read"
+    read.mkdir()
+
+    def noted(batch):
+        with open(read / str(os.getpid()), "a") as file:
+            file.writelines(f"{n}\n" for n in batch["id"].to_pylist())
+        return batch
+
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA)
+        .map_batches(noted, schema=SCHEMA)
+        .write_parquet(str(out), kafka=True)
+        .with_key("country")
+        .write_kafka(place.output)
+    )
+    with pipeline.on_ray(workers=2, until="latest").start() as run:
+        run.wait(timeout=slow_s(60))
+        assert run.status().records == 3000
+    assert sorted(int(n) for file in read.iterdir() for n in file.read_text().split()) == list(range(3000))
+    sent = [(m.key.decode(), msgspec.json.decode(m.value)) for m in place.records(place.output)]
+    assert sorted(row["id"] for _, row in sent) == list(range(3000))
+    assert all(key == row["country"] for key, row in sent)
     table = pq.read_table(out)
     assert sorted(table["id"].to_pylist()) == list(range(3000))
     assert table.schema.names == ["id", "country", "amount", "_kafka"]
@@ -355,7 +379,7 @@ def test_parquet_files_hold_every_row_and_are_named_by_their_offsets(place, tmp_
     assert place.settled()
 
 
-def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
+def test_a_job_sends_what_process_returns_to_all_its_sinks_and_its_dead_letters_too(place, tmp_path):
     place.fill(300)
 
     def copy(batch):
@@ -368,7 +392,7 @@ def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
         group_id=place.group,
         bootstrap_servers=place.servers,
         process=copy,
-        sink=ka.KafkaSink(place.output),
+        sink=[ka.KafkaSink(place.output), ka.ParquetSink(str(tmp_path))],
         on_error="dead_letter",
         dead_letter_topic=place.dead,
         retries=0,
@@ -380,6 +404,8 @@ def test_a_job_sends_what_process_returns_and_its_dead_letters_too(place):
         running.wait(timeout=slow_s(60))
     written = [int(m.key[1:]) for m in place.records(place.output)]
     assert sorted(written) == [n for n in range(300) if n != 151]
+    in_files = [int(key[1:]) for key in pq.read_table(tmp_path)["key"].to_pylist()]
+    assert sorted(in_files) == sorted(written)
     dead = place.records(place.dead)
     assert [m.key for m in dead] == [b"k151"], "the record at fault, without the others of its batch"
     assert dict(dead[0].headers)["kafka_actors.error.reason"] == b"ValueError: no good"

@@ -11,9 +11,11 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from fakes.spark import spark_session
 from fakes.spark_runs import PARTITIONS, SCHEMA, Place, order
@@ -21,7 +23,12 @@ from pace import this_run
 from pyspark import cloudpickle
 from waiting import slow_s, until
 
-from kafka_actors.errors import ConfigError, JobFailed, StageError
+from kafka_actors.cli.job_options import job_settings
+from kafka_actors.cli.load_target import LoadedTarget
+from kafka_actors.cli.main import commands
+from kafka_actors.cli.output import Output
+from kafka_actors.cli.run_on_spark import run_on_spark
+from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -85,28 +92,62 @@ def test_a_stream_goes_on_from_its_checkpoint_and_both_topics_have_each_record_o
         assert headers["kafka_actors.error.group"] == place.group.encode()
 
 
-def test_parquet_of_a_stream_has_each_record_once_and_dead_letters_beside_it(place, tmp_path):
+def test_a_stream_reads_once_for_two_sinks_and_each_file_record_is_there_once_whatever_fails(place, tmp_path):
+    """Dead letters go beside both. Where a sink fails, the group's offsets stay, and no file appears."""
     place.fill(range(60), {5: b"no"})
+    out, read = tmp_path / "out", tmp_path / "read"
+    read.mkdir()
+
+    def noted(batch):
+        with open(read / str(os.getpid()), "a") as file:
+            file.writelines(f"{n}\n" for n in batch["id"].to_pylist())
+        return batch
+
     pipeline = (
         place.read()
         .decode_json(SCHEMA, on_error="dead_letter")
-        .write_parquet(str(tmp_path / "out"), kafka=True)
+        .map_batches(noted, schema=SCHEMA)
+        .write_parquet(str(out), kafka=True)
+        .with_key("country")
+        .write_kafka(place.output, name="to the topic")
         .dead_letters(place.dead)
     )
     checkpoint = tmp_path / "checkpoint"
+    options = {"checkpoint": str(checkpoint), "offsetFormat": "spark", "commitOffsets": True}
     for trigger, ids in (("availableNow", range(60)), ("once", range(60, 90))):
         place.fill([n for n in ids if n >= 60])
-        run = pipeline.on_spark(
-            place.spark, checkpoint=str(checkpoint), trigger=trigger, offsetFormat="spark"
-        )
+        run = pipeline.on_spark(place.spark, trigger=trigger, **options)
         run.run()
         assert run.status().records == len(ids)
+    good = [n for n in range(90) if n != 5]
+    assert sorted(int(n) for file in read.iterdir() for n in file.read_text().split()) == good
+    sent = [(m.key.decode(), msgspec.json.decode(m.value)) for m in place.records(place.output)]
+    assert sorted(row["id"] for _, row in sent) == good
+    assert all(key == row["country"] for key, row in sent)
+    committed = place.committed()
+    assert committed == {0: 30, 1: 30, 2: 30}
+
+    place.fill(range(90, 99))
+    files = sorted(out.glob("*.parquet"))
+    place.set_config(place.output, "max.message.bytes", "10")
+    with pytest.raises(JobFailed) as failed:
+        pipeline.on_spark(place.spark, trigger="availableNow", **options).run()
+    assert isinstance(failed.value.cause, SinkError)
+    assert failed.value.cause.sink == "to the topic"
+    assert (sorted(out.glob("*.parquet")), place.committed()) == (files, committed)
+    place.set_config(place.output, "max.message.bytes", "100000")
+    pipeline.on_spark(place.spark, trigger="availableNow", **options).run()
+    assert place.committed() == {0: 33, 1: 33, 2: 33}
+    assert {msgspec.json.decode(m.value)["id"] for m in place.records(place.output)} == {
+        *good,
+        *range(90, 99),
+    }
     for log in (checkpoint / "offsets").glob("[0-9]*"):
         assert json.loads(log.read_text().splitlines()[-1]).keys() == {place.input}
     assert (checkpoint / "sources" / "0" / "0").exists()
-    found = place.spark.read.parquet(str(tmp_path / "out")).collect()
-    assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(90) if n != 5}
-    assert len(found) == 89
+    found = place.spark.read.parquet(str(out)).collect()
+    assert {row.id: row._kafka.offset for row in found} == {n: n // 3 for n in range(99) if n != 5}
+    assert len(found) == 98
     assert [m.value for m in place.records(place.dead)] == [b"no"]
 
 
@@ -257,15 +298,19 @@ def test_a_worker_process_reads_micro_batches_over_the_connections_that_it_has(p
     assert run.status().batch >= 5
 
 
-def test_a_range_is_processed_again_in_order_and_touches_no_group(place):
+def test_a_range_is_processed_again_in_order_and_touches_no_group(place, tmp_path):
     place.fill(range(300))
     span = {place.input: {"0": 10, "1": 10, "2": 10}}, {place.input: {"0": 60, "1": 60, "2": 60}}
-    seen = place.read().decode_json(SCHEMA).with_key(pc.scalar("same")).write_kafka(place.output, name="out")
+    decoded = place.read().decode_json(SCHEMA)
+    seen = (
+        decoded.with_key(pc.scalar("same")).write_kafka(place.output, name="out").write_parquet(str(tmp_path))
+    )
     run = seen.on_spark(place.spark, start=span[0], end=span[1])
     run.run()
     assert run.status().state == "finished"
     sent = [msgspec.json.decode(m.value)["id"] for m in place.records(place.output)]
     assert sorted(sent) == list(range(30, 180))
+    assert sorted(pq.read_table(tmp_path)["id"].to_pylist()) == sorted(sent)
     for partition in range(PARTITIONS):
         own = [n for n in sent if n % PARTITIONS == partition]
         assert own == sorted(own)
@@ -348,54 +393,53 @@ orders = (
     .map_batches(Lookup, schema=SCHEMA)
     .write_kafka(OUT)
 )
-
-
-def on_spark():
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    return orders.on_spark(spark, checkpoint=CHECKPOINT, trigger="1 second")
 """
 
 
 def test_the_command_line_runs_a_pipeline_as_a_query_which_ctrl_c_stops_and_the_next_one_goes_on(
-    place, tmp_path
+    place, tmp_path, capsys
 ):
     place.fill(range(30))
-    text = PIPELINE.replace("OUT", repr(place.output)).replace("SCHEMA", repr(SCHEMA))
-    (tmp_path / "pipe.py").write_text(text.replace("CHECKPOINT", repr(str(tmp_path / "checkpoint"))))
+    (tmp_path / "pipe.py").write_text(
+        PIPELINE.replace("OUT", repr(place.output)).replace("SCHEMA", repr(SCHEMA))
+    )
+    checkpoint, shown = str(tmp_path / "checkpoint"), tmp_path / "shown"
+    source = ("-b", place.cluster.bootstrap_servers, "-X", f"topics={place.input}")
+    on_spark = ("--engine", "spark", "--checkpoint", checkpoint)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-
-    def start(*arguments):
-        source = ("-b", place.cluster.bootstrap_servers, "-X", f"topics={place.input}")
-        return subprocess.Popen(
-            [Path(sys.executable).with_name("kafka-actors"), "run", *arguments, *source],
-            cwd=tmp_path,
-            env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # Ctrl-C goes to all processes of a terminal's session
-        )
-
-    first = start("pipe.py:orders", "--engine", "spark", "--checkpoint", str(tmp_path / "checkpoint"))
+    first = subprocess.Popen(
+        [Path(sys.executable).with_name("kafka-actors"), "run", "pipe.py:orders", *source, *on_spark],
+        cwd=tmp_path,
+        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+        stdin=subprocess.DEVNULL,
+        stdout=shown.open("w"),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C goes to all processes of a terminal's session
+    )
     try:
-        until(lambda: first.poll() is not None or len(place.records(place.output)) == 30, 120, "30 orders")
+        done = "  30 records  "  # the micro-batch has ended
+        until(lambda: first.poll() is not None or done in shown.read_text(), 120, "30 orders")
         os.killpg(first.pid, signal.SIGINT)
-        out, err = first.communicate(timeout=slow_s(60))
+        _, err = first.communicate(timeout=slow_s(60))
     finally:
         if first.poll() is None:
             os.killpg(first.pid, signal.SIGKILL)
     assert first.returncode == 0, err
-    assert f"{place.input} → {place.output}  running" in out
-    assert out.splitlines()[-2] == "SIGINT: stopping; once more ends at once"
-    assert re.fullmatch(r"stopped: 30 records in [\d.]+ s \(\d+/s\)", out.splitlines()[-1])
+    assert f"{place.input} → {place.output}  running" in shown.read_text()
+    *_, stopping, last = shown.read_text().splitlines()
+    assert stopping == "SIGINT: stopping; once more ends at once"
+    assert re.fullmatch(r"stopped: 30 records in [\d.]+ s \(\d+/s\)", last)
     assert "kafka-actors: error" not in err
 
     place.fill(range(30, 42))
-    second = start("pipe.py:on_spark", "--until", "latest")
-    out, err = second.communicate(timeout=slow_s(150))
-    assert second.returncode == 0, err
-    assert re.fullmatch(r"done: 12 records in [\d.]+ s \(\d+/s\)", out.splitlines()[-1])
+    pipeline = place.read().decode_json(SCHEMA).map_batches(taxed, schema=f"{SCHEMA}, tax DOUBLE")
+    bound = pipeline.write_kafka(place.output).on_spark(
+        place.spark, checkpoint=checkpoint, trigger="10 seconds"
+    )
+    with click.Context(commands):
+        settings = job_settings(None, (), {}, until="latest")
+    with Output() as output:
+        assert run_on_spark(LoadedTarget("pipe.py:bound", bound, "spark"), settings, output) == 0
+    assert re.fullmatch(r"done: 12 records in [\d.]+ s \(\d+/s\)", capsys.readouterr().out.splitlines()[-1])
     assert sorted(msgspec.json.decode(m.value)["id"] for m in place.records(place.output)) == list(range(42))

@@ -3,8 +3,9 @@
 A page's Python is one program: its blocks in order, each at the lines at which it stands, so that a traceback names the
 lines of the page. Where the page says `localhost:9092`, the program has the address of the test's broker. In a page:
 
-    <!-- runs with: kafka, ray -->      what it needs: `broker` (the embedded one), `kafka` (a real one), `ray`, `spark`;
-                                        `slow` leaves it to `make test-slow`
+    <!-- runs with: kafka, ray -->      what it needs: `broker` (the embedded one), `kafka` (a real one), `ray`, `spark`,
+                                        `connector` (Spark's own source), `tables` (a Spark with Delta and Iceberg),
+                                        `faust`; `slow` leaves it to `make test-slow`
     <!-- topics: orders, clicks:8 -->   topics that are there when it begins, with 4 partitions unless it says otherwise
     ```python                           a block that runs
     ```python notest="needs a GPU"      a block that doesn't, and why
@@ -13,10 +14,16 @@ lines of the page. Where the page says `localhost:9092`, the program has the add
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
+
+from kafka_actors.testing.distribution import locked
+from kafka_actors.testing.spark import CONNECTOR, OLDEST_SPARK, connector_jars, pyspark_path
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = "localhost:9092"
@@ -27,7 +34,15 @@ NEEDS = re.compile(r"^<!-- runs with: (?P<words>[a-z, ]+) -->$", re.MULTILINE)
 TOPICS = re.compile(r"^<!-- topics: (?P<topics>[^>]+) -->$", re.MULTILINE)
 NOT_RUN = re.compile(r'\bnotest\b(?:="(?P<reason>[^"]*)")?')
 HIDDEN = "<!--python"
-KNOWN = {"broker", "kafka", "ray", "spark", "slow"}
+KNOWN = {"broker", "kafka", "ray", "spark", "connector", "tables", "faust", "slow"}
+FAUST = "faust-streaming==0.15.3"
+TABLES = (
+    *(f"io.delta:{name}:4.3.1" for name in ("delta-spark_4.1_2.13", "delta-storage")),
+    *(f"io.delta:delta-kernel-{name}:4.3.1" for name in ("api", "defaults", "unitycatalog")),
+    *(f"io.unitycatalog:unitycatalog-{name}:0.5.0" for name in ("client", "hadoop")),
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+)
+"""Maven coordinates of Delta and of Iceberg, for the oldest Spark that works here: there are none of both for a newer one."""
 
 
 class Block(NamedTuple):
@@ -110,3 +125,27 @@ def program_of(page: Path, servers: str) -> str:
             lines += [""] * (block.line - 1 - len(lines))
             lines += block.code.split("\n")
     return "\n".join(lines).replace(ADDRESS, servers)
+
+
+def variables_of(page: Path) -> dict[str, str]:
+    """Environment variables by which its program finds what it needs; the first call for a need fetches it."""
+    needs = needs_of(page)
+    found = [str(ROOT), *([str(_faust_path())] if "faust" in needs else [])]
+    if "tables" in needs:
+        found.append(str(pyspark_path(OLDEST_SPARK)))
+    variables = {"PYTHONPATH": os.pathsep.join([*found, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+    if {"connector", "tables"} & needs:
+        jars = connector_jars(TABLES if "tables" in needs else CONNECTOR)
+        variables["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"
+    return variables
+
+
+def _faust_path() -> Path:
+    """Returns a directory with Faust and all that it needs, to be put in front of `PYTHONPATH`: it wants an older click than this Python
+    environment has, in which the first call installs the directory, with pip in half a minute."""
+    home = Path(sys.prefix, FAUST.replace("==", "-"))
+    with locked(home.with_name(f"{home.name}.lock")):
+        if not (home / "faust").is_dir():
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+            subprocess.run([*pip, "--target", home, FAUST], check=True)
+    return home

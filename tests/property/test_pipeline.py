@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_actors.pipeline import Pipeline
-from kafka_actors.pipeline.fused import FusedSteps
+from kafka_actors.pipeline.fused import FusedSteps, of_policy
 from kafka_actors.sinks.stage import json_values
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
@@ -113,8 +113,12 @@ def test_failing_calls_take_out_exactly_the_records_at_fault(count, first, secon
     kept = [o for made in outcome.rows for o in made.origin.tolist()]
     assert kept == [i for made in outcome.rows for i in made.batch["id"].to_pylist()]
     assert kept == [n for n in range(count) if n not in first and n != modulus and n not in second]
-    failed = [f.record for f in outcome.failures]
-    assert failed == [n for n in range(count) if n in first or (n in second and n != modulus)]
+    policies = {step.stage.name: step.on_error for step in pipeline.check().steps}
+    skipped, dead = (
+        [f.record for f in of_policy(outcome.failures, policies, p)] for p in ("skip", "dead_letter")
+    )
+    assert skipped == sorted(n for n in first if n < count)
+    assert dead == sorted(n for n in second - first - {modulus} if n < count)
 
 
 @given(st.lists(good(), min_size=1, max_size=20))

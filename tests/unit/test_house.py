@@ -22,8 +22,8 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 433,
-    "modules without a test file": 51,
+    "files": 458,
+    "modules without a test file": 49,
     "numbered tests": 0,
     "short files": 26,
 }

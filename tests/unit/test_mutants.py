@@ -9,10 +9,12 @@ from mutants import KERNEL, ROOT, Mutant, listed, page
 
 MUTANTS = listed()
 FEWEST = 80
+HELD_TO_KAFKA = "kafka_actors/testing/fake_kafka/"
+"""Machines of the fake Kafka: a real broker, asked the same, is what they are held to."""
 MACHINES = [
-    str(path.relative_to(ROOT))
+    file
     for path in sorted(ROOT.glob("kafka_actors/**/machines/*.py"))
-    if path.name != "__init__.py"
+    if path.name != "__init__.py" and not (file := str(path.relative_to(ROOT))).startswith(HELD_TO_KAFKA)
 ]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from pages.blocks import ROOT, Block, blocks_of, needs_of, pages, program_of, topics_of
+from pages import blocks
+from pages.blocks import ROOT, Block, blocks_of, needs_of, pages, program_of, topics_of, variables_of
 from pages.commands import SHELLS, commands_in, problems_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -76,6 +77,25 @@ def test_a_page_says_what_it_needs(tmp_path: Path) -> None:
     assert topics_of(page(tmp_path, PAGE)) == {}
     with pytest.raises(ValueError, match="runs with \\['magic'\\]"):
         needs_of(page(tmp_path, "<!-- runs with: magic -->\n"))
+
+
+def test_jars_and_other_versions_are_fetched_only_for_pages_that_need_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    monkeypatch.setattr(blocks, "connector_jars", lambda coordinates: ",".join(coordinates))
+    monkeypatch.setattr(blocks, "pyspark_path", lambda version: Path("spark", version))
+    assert variables_of(page(tmp_path, PAGE)) == {"PYTHONPATH": f"{ROOT}:mine"}
+    own = variables_of(page(tmp_path, "<!-- runs with: kafka, spark, connector -->\n"))
+    assert own == {
+        "PYTHONPATH": f"{ROOT}:mine",
+        "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(blocks.CONNECTOR)} pyspark-shell",
+    }
+    tables = variables_of(page(tmp_path, "<!-- runs with: kafka, spark, tables -->\n"))
+    assert tables == {
+        "PYTHONPATH": f"{ROOT}:spark/{blocks.OLDEST_SPARK}:mine",
+        "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(blocks.TABLES)} pyspark-shell",
+    }
 
 
 def test_a_block_without_an_end_is_an_error(tmp_path: Path) -> None:

@@ -799,6 +799,7 @@ kafka-actors config show
 kafka-actors configs
 kafka-actors configs alter
 kafka-actors configs describe
+kafka-actors consume
 kafka-actors demo
 kafka-actors groups
 kafka-actors groups delete
@@ -813,6 +814,7 @@ kafka-actors job scale
 kafka-actors job stop
 kafka-actors lag
 kafka-actors offsets
+kafka-actors produce
 kafka-actors run
 kafka-actors spark-checkpoint
 kafka-actors spark-checkpoint convert

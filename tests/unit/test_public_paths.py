@@ -132,8 +132,12 @@ PUBLIC = {
     """,
     "kafka_actors.telemetry": "Settings configure flush",
     "kafka_actors.testing": """
-        BENCHMARK_JVM CONTROLLER_ID DEFAULT_VERSION Distribution GroupDescription GroupMember KafkaCluster
-        KafkaUnavailable MockCluster NodeFailed TEST_JVM
+        BENCHMARK_JVM CONTROLLER_ID DEFAULT_VERSION Distribution FakeKafka GroupDescription GroupMember
+        KafkaCluster KafkaUnavailable MockCluster NodeFailed TEST_JVM
+    """,
+    "kafka_actors.testing.fake_kafka": """
+        AnswerWith AnswerWithError BrokerCall Delay DropConnection FakeKafka Hold HoldResponse LoseResponse Repeat
+        TakenRequests
     """,
     "kafka_actors.protocol.messages": """
         add_offsets_to_txn add_partitions_to_txn api_versions consumer_group_describe
@@ -145,7 +149,7 @@ PUBLIC = {
     """,
     "kafka_actors.telemetry.instruments": "INSTRUMENTS",
     "kafka_actors.testing.plugin": """
-        group_id kafka_cluster kafka_cluster_3 kafka_topic mock_cluster produce started
+        fake_kafka group_id kafka_cluster kafka_cluster_3 kafka_topic mock_cluster produce started
     """,
     "kafka_actors.testing.produce": "Produce",
     "assignors": """

@@ -98,19 +98,33 @@ class Item:
 
 def test_tests_that_share_what_takes_long_to_start_are_one_group_and_the_longest_comes_first():
     plain, dear = Item("unit/test_a.py"), Item("integration/test_dear.py", "ray_local")
-    other, three = (
-        Item("integration/test_b.py", "ray_local"),
-        Item("integration/test_b.py", "kafka_cluster_3", "_three_brokers"),
-    )
-    alone, spark = Item("integration/test_b.py"), Item("integration/test_c.py", marker="spark")
-    items = [plain, other, alone, three, spark, dear]
+    other, alone = Item("integration/test_b.py", "ray_local"), Item("integration/test_b.py")
+    spark = Item("integration/test_c.py", marker="spark")
+    items = [plain, other, alone, spark, dear]
     groups = group_tests(items, SOME)
     assert items[0] is dear
-    assert items[-1] is plain
-    assert groups[other] == groups[three] != groups[dear]
     assert {groups[other], groups[dear]} == {"ray-0", "ray-1"}
     assert (groups[alone], groups[spark], groups[plain]) == (
         "integration/test_b.py",
         "spark",
         "unit/test_a.py",
     )
+    assert items == [dear, spark, alone, other, plain], "test_b.py takes 20 s for both of its tests"
+
+
+THREE = ("kafka_cluster_3", "_three_brokers")
+
+
+def test_three_brokers_are_started_in_one_group_with_ray_and_late():
+    """As long as they run they cost an eighth of a core."""
+    long, short = Item("integration/test_dear.py", *THREE), Item("integration/test_b.py", *THREE, "ray_local")
+    others = [Item(f"integration/test_{name}.py", "ray_local") for name in "cdefgh"]
+    spark, spark_on_three = (Item("integration/test_i.py", *more, marker="spark") for more in ((), THREE))
+    items = [long, spark_on_three, short, *others, spark]
+    groups = group_tests(items, SOME)
+    assert groups[long] == groups[short] == "ray-1"
+    assert {groups[other] for other in others} == {"ray-0", "ray-1"}, "100 s each"
+    order = [item for item in items if groups[item] == "ray-1"]
+    assert order[-2:] == [long, short]
+    assert len(order) == 3
+    assert [item for item in items if groups[item] == "spark"] == [spark, spark_on_three]

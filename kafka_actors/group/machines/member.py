@@ -1,13 +1,28 @@
 """One member of a classic consumer group: finds the coordinator, joins, syncs, heartbeats, leaves.
 
-Arrives: what the user wants (`start`, `leave`, `user_progress`), answers (`on_response`), the end of a drain (`on_released`) and of
-the leader's computation (`on_assignment`). Decided, in `poll`: which requests to send, which partitions to take, revoke or lose,
-and when the session, a drain or the membership is over. `member_core` has the states and what may follow what; each has a step
-here (`_STEPS`), repeated until it waits for something. The machine never waits inside a step: a drain, the leader's
-computation and a commit are actions that come back as inputs. Every wait has a deadline.
+Theory of operation. Arrives: what the user wants (`start`, `leave`, `user_progress`), answers (`on_response`), the end of a drain
+(`on_released`) and of the leader's computation (`on_assignment`). Decided, in `poll`: which requests to send, which partitions to
+take, revoke or lose, and when the session, a drain or the membership is over. `member_core` has the states and what may follow
+what; each has a step here (`_STEPS`), repeated until it waits for something. The machine never waits inside a step: a drain, the
+leader's computation and a commit are actions that come back as inputs. A poll first ends what is overdue, then looks for the
+coordinator, makes the steps, and at last sends a heartbeat. Every wait has an end by itself:
+
+    an answer               the request's timeout     as if it had failed; most often the coordinator is looked for again
+    the session             no acknowledged heartbeat the partitions are lost, and the group is joined again with the same member id
+    a drain                 `revoke_timeout`          goes on without it; while leaving, time for LeaveGroup is kept
+    the leader's assignment the rebalance timeout     FATAL: the assignor is at fault
+    `user_progress`         `max_poll_interval`       leaves until the user asks for more (KIP-62)
+    the end of `leave`      the caller's timeout      LEFT without an answer: the broker waits for the session's end
+
+- A coordinator that is lost does not cost the partitions: the session goes on, by this side's clock, while another one is looked for.
+- Heartbeats go on while JoinGroup is pending and while partitions are drained, over another connection than JoinGroup's, which waits
+  for the slowest member.
+- What is to be given up is drained before JoinGroup is sent: of an eager member all, of a cooperative one what it no longer wants.
+  In the drain the generation still holds, so its offsets can be committed.
+- A static member (KIP-345) asks who is in the group before its first JoinGroup, and says nothing when it leaves for a restart.
 
 Its parts: `MemberCore` has the state, `MemberAnswers` what answers mean, `CoordinatorFinder` the way to the coordinator,
-`HeartbeatTimer` the session, an `EmbeddedProtocol` what is owned.
+`HeartbeatTimer` the session, an `EmbeddedProtocol` what is owned; `member_events` makes the requests.
 
 Sources: `AbstractCoordinator.java`; KIP-62 (heartbeats apart from progress), KIP-345 and KIP-814 (static
 members), KIP-394 (member id required), KIP-429 (cooperative), KIP-800 (reasons).
@@ -20,9 +35,6 @@ from collections.abc import Callable, Mapping, Sequence
 from kafka_actors.base.machine import Ready, earliest
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.protocol.messages.describe_groups import DescribeGroupsRequest
-from kafka_actors.protocol.messages.heartbeat import HeartbeatRequest
-from kafka_actors.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kafka_actors.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
 
 from .embedded_protocol import EmbeddedProtocol, GroupConfig
@@ -38,11 +50,13 @@ from .member_events import (
     MemberReady,
     Partitions,
     TakePartitions,
+    heartbeat_request,
+    join_request,
+    leave_request,
 )
 
 JOIN_MARGIN = 5.0
 """Seconds that JoinGroup waits beyond the rebalance timeout, as in Java's client."""
-MAX_REASON = 255
 
 _S = MemberState
 _JOINED = (_S.JOINING, _S.SYNCING, _S.STABLE, _S.REVOKING)
@@ -309,33 +323,17 @@ class ClassicMember:
         self._core.rejoin_reason = None
         self._core.join_sent = True
         self._core.explaining = False
-        config = self.config
-        protocols = [JoinGroupRequestProtocol(name=n, metadata=m) for n, m in self.policy.protocols()]
-        request = JoinGroupRequest(
-            group_id=config.group_id,
-            session_timeout_ms=round(config.session_timeout * 1000),
-            rebalance_timeout_ms=round(config.rebalance_timeout * 1000),
-            member_id=self._core.generation.member_id,
-            group_instance_id=config.group_instance_id,
-            protocol_type=config.protocol_type,
-            protocols=protocols,
-            reason=reason[:MAX_REASON] or None,
-        )
-        timeout = max(config.rebalance_timeout + JOIN_MARGIN, config.request_timeout)
+        request = join_request(self.config, self._core.generation, self.policy.protocols(), reason)
+        timeout = max(self.config.rebalance_timeout + JOIN_MARGIN, self.config.request_timeout)
         self._core.send(now, GroupApi.JOIN, request, timeout)
         if self._core.generation.id == NO_GENERATION:
-            self.heartbeat.postpone(now + config.heartbeat_interval)
+            self.heartbeat.postpone(now + self.config.heartbeat_interval)
 
     def _send_heartbeat(self, now: float) -> None:
         """Sends a heartbeat if one is due, also while JoinGroup is pending: its answer shows that the coordinator is alive."""
         if not self._heartbeats or self._core.coordinator is None or now < self.heartbeat.due_at():
             return
-        request = HeartbeatRequest(
-            group_id=self.config.group_id,
-            generation_id=self._core.generation.id,
-            member_id=self._core.generation.member_id,
-            group_instance_id=self.config.group_instance_id,
-        )
+        request = heartbeat_request(self.config, self._core.generation)
         self.heartbeat.sent(now)
         self._core.send(now, GroupApi.HEARTBEAT, request, self.config.heartbeat_timeout)
 
@@ -347,12 +345,7 @@ class ClassicMember:
         return bool(known) and self._core.state in _JOINED and GroupApi.HEARTBEAT not in self._core.inflight
 
     def _send_leave(self, now: float, reason: str) -> None:
-        identity = MemberIdentity(
-            member_id=self._core.generation.member_id,
-            group_instance_id=self.config.group_instance_id,
-            reason=reason[:MAX_REASON],
-        )
-        request = LeaveGroupRequest(group_id=self.config.group_id, members=[identity])
+        request = leave_request(self.config, self._core.generation, reason)
         self._core.send(now, GroupApi.LEAVE, request, self._core.short_timeout)
 
     # ------------------------------------------------------------ the next wake-up

@@ -48,11 +48,7 @@ from kafka_actors.protocol.messages.describe_groups import (
 from kafka_actors.protocol.messages.heartbeat import HeartbeatResponse
 from kafka_actors.protocol.messages.join_group import JoinGroupResponse
 from kafka_actors.protocol.messages.leave_group import LeaveGroupResponse
-from kafka_actors.protocol.messages.sync_group import (
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-    SyncGroupResponse,
-)
+from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
 
 from .error_actions import ErrorAction, GroupApi, judge
 from .member_core import MemberCore, MemberState
@@ -63,6 +59,7 @@ from .member_events import (
     Generation,
     GroupRequest,
     TakePartitions,
+    sync_request,
 )
 
 _S = MemberState
@@ -218,15 +215,7 @@ class MemberAnswers:
 
     def send_sync(self, now: float, assignments: Sequence[SyncGroupRequestAssignment]) -> None:
         """Sends SyncGroup, with all assignments where this member leads."""
-        request = SyncGroupRequest(
-            group_id=self._core.config.group_id,
-            generation_id=self._core.generation.id,
-            member_id=self._core.generation.member_id,
-            group_instance_id=self._core.config.group_instance_id,
-            protocol_type=self._core.config.protocol_type,
-            protocol_name=self._core.generation.protocol,
-            assignments=list(assignments),
-        )
+        request = sync_request(self._core.config, self._core.generation, assignments)
         # A follower's answer waits for the leader's, whose time is the rebalance timeout (KIP-862).
         timeout = max(self._core.config.rebalance_timeout, self._core.config.request_timeout)
         self._core.send(now, GroupApi.SYNC, request, timeout)

@@ -1,4 +1,4 @@
-"""Actions and events of a member's machine (`ClassicMember.poll`): requests to send, calls to make, and what happened.
+"""Actions and events of a member's machine (`ClassicMember.poll`): requests to send and their bodies, calls to make, and what happened.
 
 An action that takes time comes back as an input with the token or the object of the action, so that a late end of an earlier one is
 known as such. Partitions that are gone (`LosePartitions`) are no longer the member's: nothing is to be waited for, and nothing can be
@@ -7,19 +7,32 @@ committed. Those to be given up (`RevokePartitions`) are its own until the deadl
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_actors.base.machine import Ready
-from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
+from kafka_actors.protocol.messages.heartbeat import HeartbeatRequest
+from kafka_actors.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponseMember,
+)
+from kafka_actors.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kafka_actors.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafka_actors.types import TopicPartition
 
 from .error_actions import GroupApi
 
+if TYPE_CHECKING:
+    from .embedded_protocol import GroupConfig
+
 Partitions = frozenset[TopicPartition]
 
 NO_GENERATION = -1
+MAX_REASON = 255
+"""Characters to which a reason is cut (KIP-800), as in Java's client."""
 
 
 class Generation(NamedTuple):
@@ -167,3 +180,55 @@ class MemberLeft(MemberEvent):
 
 
 MemberReady = Ready[GroupRequest | MemberAction, MemberEvent]
+
+
+# ---------------------------------------------------------------- bodies of requests
+
+
+def join_request(
+    config: GroupConfig, generation: Generation, protocols: Iterable[tuple[str, bytes]], reason: str
+) -> JoinGroupRequest:
+    """Returns JoinGroup of a member that supports these protocols, the most preferred first, with their metadata."""
+    return JoinGroupRequest(
+        group_id=config.group_id,
+        session_timeout_ms=round(config.session_timeout * 1000),
+        rebalance_timeout_ms=round(config.rebalance_timeout * 1000),
+        member_id=generation.member_id,
+        group_instance_id=config.group_instance_id,
+        protocol_type=config.protocol_type,
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols],
+        reason=reason[:MAX_REASON] or None,
+    )
+
+
+def sync_request(
+    config: GroupConfig, generation: Generation, assignments: Sequence[SyncGroupRequestAssignment]
+) -> SyncGroupRequest:
+    """Returns SyncGroup, with everybody's assignment where the member leads."""
+    return SyncGroupRequest(
+        group_id=config.group_id,
+        generation_id=generation.id,
+        member_id=generation.member_id,
+        group_instance_id=config.group_instance_id,
+        protocol_type=config.protocol_type,
+        protocol_name=generation.protocol,
+        assignments=list(assignments),
+    )
+
+
+def heartbeat_request(config: GroupConfig, generation: Generation) -> HeartbeatRequest:
+    return HeartbeatRequest(
+        group_id=config.group_id,
+        generation_id=generation.id,
+        member_id=generation.member_id,
+        group_instance_id=config.group_instance_id,
+    )
+
+
+def leave_request(config: GroupConfig, generation: Generation, reason: str) -> LeaveGroupRequest:
+    identity = MemberIdentity(
+        member_id=generation.member_id,
+        group_instance_id=config.group_instance_id,
+        reason=reason[:MAX_REASON],
+    )
+    return LeaveGroupRequest(group_id=config.group_id, members=[identity])

@@ -1,8 +1,13 @@
-"""Inputs, actions and requests of the queue of commits (`commits.CommitQueue`), and the errors that it gives by itself.
+"""Offsets that wait for a commit or were sent (`QueuedOffsets`): the part of `commits.CommitQueue` beside its requests. Also the
+queue's inputs, actions and requests, and the errors that it gives by itself.
 
 Theory of operation. `CommitEligibility` is the member as far as commits go: the queue gets it before each of its steps, so that
 neither of the two machines knows the other. A commit of several partitions (`PendingCommit`) is taken apart into offsets of the queue
 (`QueuedOffset`), since each partition may have another outcome, and is done when the last of them has one.
+
+A partition whose offset is under way when it is taken from this member is *void*: the request can't be taken back, so its outcome
+still counts, but the offset doesn't wait again. A commit whose time is over is forgotten by its offsets: one that waits for nobody
+else isn't sent any more, and one that was sent is kept, because the next commit has to know whether it landed.
 
 `ClassicGroup.validateOffsetCommit` of Kafka says who may commit: members in the present generation, also while the group prepares a
 rebalance, but not while it completes one (SYNCING here); and anybody without a generation in a group without members.
@@ -11,12 +16,19 @@ rebalance, but not while it completes one (SYNCING here); and anybody without a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Never
 
 from kafka_actors.base.machine import Ready
-from kafka_actors.errors import IllegalGenerationError, KafkaActorsError, TopicRecreatedError, UsageError
+from kafka_actors.errors import (
+    IllegalGenerationError,
+    KafkaActorsError,
+    KafkaTimeoutError,
+    TopicRecreatedError,
+    UsageError,
+)
+from kafka_actors.group.commit_metadata import unpack
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -33,6 +45,13 @@ from .member_events import NO_GENERATION, Generation, GroupRequest, Partitions
 Results = dict[TopicPartition, KafkaActorsError | None]
 
 NO_MEMBERSHIP = Generation()
+FAILS_AT_ONCE = (
+    ErrorAction.RESET_GENERATION,
+    ErrorAction.RESET_MEMBER,
+    ErrorAction.FATAL,
+    ErrorAction.PARTITION,
+)
+"""Meanings of an error after which an offset is not sent again."""
 MAX_METADATA_BYTES = 32_767
 
 
@@ -86,6 +105,162 @@ class QueuedOffset:
     commits: list[PendingCommit]
     topic_id: bytes | None
     refused: Exception | None = None
+
+
+class QueuedOffsets:
+    """Offsets that wait to be committed, those that were sent, and the commits that wait for their outcomes.
+
+    A partition is *waiting* (asked for, not sent), *sent* (in the request in flight, or of unknown outcome), or both. `begin` moves
+    all that waits to what is sent; from there `settle` ends an offset, or has it wait again. `finished` takes each commit that
+    is done, once.
+    """
+
+    def __init__(self, finished: Callable[[PendingCommit], None]) -> None:
+        self.waiting: dict[TopicPartition, QueuedOffset] = {}
+        self.sent: dict[TopicPartition, QueuedOffset] = {}
+        self.commits: list[PendingCommit] = []
+        """Commits that are not done."""
+        self._finished = finished
+        self._void: set[TopicPartition] = set()
+        """Partitions of `sent` that have been taken from this member since."""
+
+    def put(self, commit: PendingCommit) -> None:
+        """Takes a commit. Its offset takes the place of one that waits for the same partition, whose commits share the outcome."""
+        for tp, offset in commit.wanted.items():
+            earlier = self.waiting.get(tp)
+            commits = earlier.commits if earlier else []
+            self.waiting[tp] = QueuedOffset(offset, [*commits, commit], unpack(offset.metadata).topic_id)
+        if commit.done:
+            self._finished(commit)
+        else:
+            self.commits.append(commit)
+
+    def begin(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Moves all that waits to what is sent, and returns it."""
+        self.sent, self.waiting = self.waiting, {}
+        return {tp: entry.offset for tp, entry in self.sent.items()}
+
+    def settle(self, tp: TopicPartition, error: Exception | None, verdict: ErrorAction | None) -> None:
+        """Ends a sent entry, or has it wait again where the error is worth another try."""
+        if error is not None and verdict not in FAILS_AT_ONCE:
+            self.sent[tp].refused = error
+            self.requeue(tp)
+            return
+        entry = self.sent.pop(tp)
+        self._void.discard(tp)
+        self._report(tp, entry, error, as_a_whole=verdict is not ErrorAction.PARTITION)
+
+    def requeue(self, tp: TopicPartition) -> None:
+        """Has a sent entry wait again, unless something newer waits, the partition has gone, or nobody waits for it."""
+        entry = self.sent.pop(tp)
+        if tp in self._void:
+            self._void.discard(tp)
+            self._report(tp, entry, not_owned(tp))
+            return
+        newer = self.waiting.get(tp)
+        if newer is not None:
+            newer.commits = [*entry.commits, *newer.commits]
+            newer.refused = entry.refused
+        elif entry.commits:
+            self.waiting[tp] = entry
+
+    def strip(self, tp: TopicPartition) -> bool:
+        """Has a sent offset wait with the user's own metadata alone, for a broker that takes less than usual. Returns False where there was
+        no more."""
+        entry = self.sent[tp]
+        text, topic_id, _ = unpack(entry.offset.metadata)
+        if topic_id is None:
+            return False
+        entry.offset = entry.offset._replace(metadata=text)
+        self.requeue(tp)
+        return True
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ends what waits for these partitions; what is sent is not sent again."""
+        for tp in partitions:
+            if tp in self.waiting:
+                self._report(tp, self.waiting.pop(tp), not_owned(tp))
+            if tp in self.sent:
+                self._void.add(tp)
+
+    def keep(self, owned: Partitions) -> None:
+        """Gives up offsets of partitions that have gone; of a sent one the outcome is still to come."""
+        self._void.update(tp for tp in self.sent if tp not in owned)
+        for tp in [tp for tp in self.waiting if tp not in owned]:
+            self._report(tp, self.waiting.pop(tp), not_owned(tp))
+
+    def keep_topics(self, topic_id: Callable[[str], bytes | None]) -> None:
+        """Gives up offsets of topics that were deleted and made anew."""
+        for entries in (self.waiting, self.sent):
+            for tp, entry in list(entries.items()):
+                now = topic_id(tp.topic)
+                if entry.topic_id is None or now is None or entry.topic_id == now:
+                    continue
+                if entries is self.waiting:
+                    error = recreated(tp, entry.offset.offset, entry.topic_id, now)
+                    self._report(tp, self.waiting.pop(tp), error)
+                else:
+                    self._void.add(tp)
+
+    def expire(self, now: float) -> None:
+        """Ends the commits whose deadline is over, each with what is known of it."""
+        for commit in [t for t in self.commits if now >= t.deadline]:
+            error = self._too_late(commit)
+            for tp in commit.wanted:
+                commit.results.setdefault(tp, error)
+            commit.refused = error
+            self._finish(commit)
+            self._abandon(commit)
+
+    def _too_late(self, commit: PendingCommit) -> KafkaTimeoutError:
+        """Returns the error of a commit whose time is over, with the last refusal, and whether it may have landed."""
+        left = sorted(tp for tp in commit.wanted if tp not in commit.results)
+        first = left[0]
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        text = f"{first.topic}-{first.partition}{more} could not be committed in time"
+        entry = self.waiting.get(first) or self.sent.get(first)
+        if entry is not None and entry.refused is not None:
+            text += f": {entry.refused}"
+        if any(tp in self.sent for tp in left):
+            text += "; whether it was done is unknown"
+        return KafkaTimeoutError(text)
+
+    def _abandon(self, commit: PendingCommit) -> None:
+        """Forgets a commit that nobody waits for: it is not sent if it has not been, and resolved if it may have been."""
+        for entries in (self.waiting, self.sent):
+            for tp in [tp for tp in commit.wanted if tp in entries]:
+                entry = entries[tp]
+                entry.commits = [t for t in entry.commits if t is not commit]
+                if not entry.commits and entries is self.waiting:
+                    del self.waiting[tp]
+
+    def fail_sent(self, error: Exception) -> None:
+        """Ends what was sent, also what may have landed: nobody will find out any more."""
+        for tp in list(self.sent):
+            self.settle(tp, error, ErrorAction.FATAL)
+
+    def fail(self, error: Exception) -> None:
+        """Ends everything: nothing will be committed any more."""
+        self.fail_sent(error)
+        for tp in list(self.waiting):
+            self._report(tp, self.waiting.pop(tp), error, as_a_whole=True)
+
+    def _report(
+        self, tp: TopicPartition, entry: QueuedOffset, error: Exception | None, *, as_a_whole: bool = False
+    ) -> None:
+        for commit in entry.commits:
+            commit.results[tp] = as_ours(error)
+            if error is not None and as_a_whole:
+                commit.refused = error
+            if commit.done:
+                self._finish(commit)
+
+    def _finish(self, commit: PendingCommit) -> None:
+        """Hands a commit back. Where a partition was committed, it was not refused as a whole."""
+        if any(error is None for error in commit.results.values()):
+            commit.refused = None
+        self.commits.remove(commit)
+        self._finished(commit)
 
 
 class GenerationRefusal:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import described
 from kafka_actors.config import ClientConfig, ConsumerConfig
-from kafka_actors.sinks import Sink, Writer, close_all, flush_all, origin_of
+from kafka_actors.sinks.sink import Sink, Writer, close_all, flush_all, origin_of
 
 if TYPE_CHECKING:
     from kafka_actors.sinks import DeadLetters

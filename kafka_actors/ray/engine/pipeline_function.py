@@ -14,7 +14,8 @@ from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, events_of, of_policy
 from kafka_actors.pipeline.rows import StageRows
 from kafka_actors.pipeline.source import producer_config
-from kafka_actors.sinks import DeadLetters, close_all, flush_all
+from kafka_actors.sinks import DeadLetters, close_all
+from kafka_actors.sinks.sink import flush_all
 from kafka_actors.sinks.stage import OpenSinks
 
 

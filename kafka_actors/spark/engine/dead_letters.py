@@ -15,8 +15,9 @@ from kafka_actors.events import log_event
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FailedRecord, events_of
 from kafka_actors.pipeline.source import ReadKafka, producer_config
-from kafka_actors.sinks import DeadLetters, flush_all
+from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks.kafka import DEAD_LETTER_TOPIC, check_target
+from kafka_actors.sinks.sink import flush_all
 from kafka_actors.spark.python_worker import WorkerCache
 
 from .frames import ERROR, records_of

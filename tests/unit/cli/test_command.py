@@ -1,7 +1,9 @@
+import signal
+
 import click
 import pytest
 
-from kafka_actors.cli.command import EXIT_FAILED, EXIT_USAGE, LoadError, describe, exit_code
+from kafka_actors.cli.command import EXIT_FAILED, EXIT_USAGE, LoadError, describe, exit_code, terminable
 from kafka_actors.errors import (
     ConfigError,
     JobFailed,
@@ -80,3 +82,15 @@ def test_a_cause_is_not_told_twice() -> None:
 )
 def test_exit_codes_tell_wrong_usage_from_failure(error: Exception, code: int) -> None:
     assert exit_code(error) == code
+
+
+def test_sigterm_is_as_ctrl_c_and_afterwards_as_before() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def terminated() -> None:
+        with terminable():
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        terminated()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -322,6 +322,7 @@ def test_ctrl_c_before_the_end_that_was_asked_for_is_an_error(consumers, run):
             "--from-time 'noon': give milliseconds since 1970, or YYYY",
         ),
         (["-t", "orders", "--until", "9999999999999"], 2, "--until 9999999999999: lies in the future"),
+        (["-t", "orders", "-e", "--until", "2"], 2, "give either --to-end or --until"),
         (["-t", "orders", "-f", "%x"], 2, "--format '%x': %x is none of"),
         (["-t", "orders", "-f", "%s", "-K", ":"], 2, "give either --format or --key-delimiter"),
         (["-t", "orders", "-o", "json", "-f", "%s"], 2, "--format: goes with --output text, not with json"),

@@ -3,8 +3,18 @@ from pathlib import Path
 
 import pytest
 
-from kafka_actors.cli.scopes import ago, ids, moment, names, offsets_of_file, time_of, topic_scope
-from kafka_actors.errors import UsageError
+from kafka_actors.cli.scopes import (
+    ago,
+    existing_partitions,
+    ids,
+    milliseconds,
+    moment,
+    names,
+    offsets_of_file,
+    time_of,
+    topic_scope,
+)
+from kafka_actors.errors import UnknownTopicOrPartitionError, UsageError
 from kafka_actors.types import TopicPartition
 
 
@@ -26,8 +36,24 @@ def test_ids_are_a_set_in_order() -> None:
     assert ids("3,1,1-2", "--partitions") == [1, 2, 3]
 
 
+def test_partitions_that_exist_and_those_that_do_not() -> None:
+    assert existing_partitions("a", None, {2, 0, 1}) == [0, 1, 2]
+    assert existing_partitions("a", [1, 0], {2, 0, 1}) == [0, 1]
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"for a-3$"):
+        existing_partitions("a", [0, 3], {0})
+    with pytest.raises(UnknownTopicOrPartitionError, match=r"for a$"):
+        existing_partitions("a", None, None)
+
+
+def test_milliseconds_are_a_number_or_a_date() -> None:
+    assert milliseconds("1700000000123", "--until") == 1_700_000_000_123
+    assert milliseconds("2023-11-14T22:13:20.123", "--until") == 1_700_000_000_123
+    with pytest.raises(UsageError, match=r"^--until '-1': give milliseconds since 1970, or YYYY"):
+        milliseconds("-1", "--until")
+
+
 @pytest.mark.parametrize(
-    ("text", "milliseconds"),
+    ("text", "since_1970"),
     [
         ("latest", -1),
         ("EARLIEST", -2),
@@ -41,8 +67,8 @@ def test_ids_are_a_set_in_order() -> None:
         ("1900-01-01T00:00:00", 0),
     ],
 )
-def test_times(text: str, milliseconds: int) -> None:
-    assert time_of(text) == milliseconds
+def test_times(text: str, since_1970: int) -> None:
+    assert time_of(text) == since_1970
 
 
 @pytest.mark.parametrize("text", ["-4", "soon", "2023-11-14", "2023-13-14T00:00:00", "99999999999999999999"])

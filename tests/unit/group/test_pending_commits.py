@@ -6,14 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_actors.errors import IllegalGenerationError, KafkaTimeoutError, UsageError
+from kafka_actors.errors import (
+    IllegalGenerationError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    UsageError,
+)
 from kafka_actors.group.machines.embedded_protocol import GroupConfig
+from kafka_actors.group.machines.error_actions import ErrorAction
 from kafka_actors.group.machines.member_events import Generation
 from kafka_actors.group.machines.pending_commits import (
     MAX_METADATA_BYTES,
     CommitEligibility,
     GenerationRefusal,
     PendingCommit,
+    QueuedOffsets,
     as_ours,
     check_offset,
     commit_request,
@@ -35,6 +42,62 @@ def test_a_commit_is_done_when_each_partition_has_its_outcome() -> None:
     commit.results[A1] = not_owned(A1)
     assert commit.done
     assert PendingCommit({}, 5.0).done
+
+
+def _put(queue: QueuedOffsets, deadline: float = 5.0, **offsets: int) -> PendingCommit:
+    where = {"a0": A0, "a1": A1}
+    commit = PendingCommit({where[name]: OffsetAndMetadata(o) for name, o in offsets.items()}, deadline)
+    queue.put(commit)
+    return commit
+
+
+def test_what_is_asked_for_meanwhile_waits_and_shares_the_outcome_of_the_latest() -> None:
+    finished: list[PendingCommit] = []
+    queue = QueuedOffsets(finished.append)
+    first = _put(queue, a0=1)
+    assert queue.begin() == {A0: OffsetAndMetadata(1)}
+    second, third = _put(queue, a0=2), _put(queue, a0=3, a1=1)
+    queue.settle(A0, RebalanceInProgressError("again"), ErrorAction.REJOIN)
+    assert finished == []
+    assert queue.begin() == {A0: OffsetAndMetadata(3), A1: OffsetAndMetadata(1)}
+    queue.settle(A0, None, None)
+    assert finished == [first, second]
+    queue.settle(A1, not_owned(A1), ErrorAction.PARTITION)
+    assert finished == [first, second, third]
+    assert third.results[A0] is None
+    assert isinstance(third.results[A1], IllegalGenerationError)
+    assert third.refused is None, "one of its partitions was committed"
+
+
+def test_an_offset_of_a_partition_that_is_gone_keeps_its_outcome_but_waits_no_more() -> None:
+    finished: list[PendingCommit] = []
+    queue = QueuedOffsets(finished.append)
+    landed, refused = _put(queue, a0=1), _put(queue, a1=1)
+    queue.begin()
+    later = _put(queue, a0=2)
+    queue.keep(frozenset())
+    assert finished == [later]
+    queue.settle(A0, None, None)
+    queue.settle(A1, RebalanceInProgressError("again"), ErrorAction.REJOIN)
+    assert finished == [later, landed, refused]
+    assert landed.results == {A0: None}
+    assert isinstance(refused.results[A1], IllegalGenerationError)
+    assert not queue.waiting
+
+
+def test_a_commit_whose_time_is_over_is_not_sent_any_more_but_what_was_sent_is_kept() -> None:
+    finished: list[PendingCommit] = []
+    queue = QueuedOffsets(finished.append)
+    sent = _put(queue, a0=1)
+    queue.begin()
+    waiting, later = _put(queue, a1=1), _put(queue, deadline=9.0, a0=5)
+    queue.expire(5.0)
+    assert finished == [sent, waiting]
+    assert "whether it was done is unknown" in str(sent.refused)
+    assert "unknown" not in str(waiting.refused)
+    assert queue.sent.keys() == {A0}
+    assert queue.commits == [later]
+    assert queue.waiting.keys() == {A0}
 
 
 def test_a_request_has_the_members_generation_and_the_partitions_by_topic() -> None:

@@ -1,7 +1,10 @@
 """A definition is checked for an engine before anything starts; what runs where is explained."""
 
+import sys
 import threading
+import weakref
 
+import msgspec
 import pyarrow.compute as pc
 import pytest
 from fakes.definitions import JSON, READ, Enrich, double
@@ -121,6 +124,40 @@ def test_code_that_cannot_be_sent_is_told_with_stage_and_variable():
     with pytest.raises(ConfigError, match=r"^write\(lambda\): can't be sent .*'lock'"):
         check_travels(written.check(), cloudpickle.dumps)
     check_travels(JSON.write(double).check(), cloudpickle.dumps)
+
+
+class Order(msgspec.Struct):
+    """Workers import it by the name of its module."""
+
+    id: int
+
+
+def test_a_struct_that_would_arrive_without_its_fields_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Local(msgspec.Struct):
+        id: int
+
+    sent = cloudpickle.dumps(Local)
+    for known in (
+        "_DYNAMIC_CLASS_TRACKER_BY_ID",
+        "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
+    ):  # another process has none
+        empty = weakref.WeakValueDictionary() if known.endswith("ID") else weakref.WeakKeyDictionary()
+        monkeypatch.setattr(cloudpickle.cloudpickle, known, empty)
+    assert cloudpickle.loads(sent).__struct_fields__ == (), (
+        "it arrives whole: there is nothing to refuse any more"
+    )
+    monkeypatch.undo()
+    with pytest.raises(
+        ConfigError, match=r"^decode_json: Local is a msgspec Struct that workers can't import"
+    ):
+        check_travels(READ.decode_json(Local).write(double).check(), cloudpickle.dumps)
+    check_travels(READ.decode_json(Order).write(double).check(), cloudpickle.dumps)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as for the file of `kafka-actors run`
+    try:
+        with pytest.raises(ConfigError, match=r"^decode_json: Order is a msgspec Struct"):
+            check_travels(READ.decode_json(Order).write(double).check(), cloudpickle.dumps)
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def test_dataframe_stages_are_refused_on_ray_before_the_start():

@@ -23,11 +23,12 @@ class FakeRay:
     def is_initialized(self) -> bool:
         return self.at is not None
 
-    def init(self, address: str, **options: Any) -> None:
-        if address != "local" and address not in self.answers:
-            raise ConnectionError(address)
-        self.at = address
-        self.inits.append({"address": address, **options})
+    def init(self, address: str | None, **options: Any) -> None:
+        found = cluster.known_cluster() if address is None else address  # Ray itself looks at the same file
+        if found != "local" and found not in self.answers:
+            raise ConnectionError(found)
+        self.at = found
+        self.inits.append({"address": found, "with_its_token": address is None, **options})
 
     def shutdown(self) -> None:
         self.at = None
@@ -80,6 +81,9 @@ def test_a_cluster_that_is_there_is_joined(
     assert cluster.connect_to_ray() is False
     [init] = ray.inits
     assert (init["address"], init["logging_level"]) == ("10.0.0.1:6379", "debug")
+    assert init["with_its_token"] == (said_by == "ray start"), (
+        "named, it is joined without the token that `ray start` made"
+    )
 
 
 def test_a_named_cluster_that_does_not_answer_is_an_error_and_no_other_is_started(
@@ -87,7 +91,9 @@ def test_a_named_cluster_that_does_not_answer_is_an_error_and_no_other_is_starte
 ) -> None:
     """A job in a Ray of its own would find neither the machines nor the code that were meant."""
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    with pytest.raises(UsageError, match=r"no Ray cluster answers at '10\.0\.0\.1:6379'"):
+    with pytest.raises(
+        UsageError, match=r"no Ray cluster answers at '10\.0\.0\.1:6379'; .*RAY_AUTH_MODE=token"
+    ):
         cluster.connect_to_ray()
     assert ray.inits == []
 

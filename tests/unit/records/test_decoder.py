@@ -451,6 +451,40 @@ def test_records_before_a_bad_one_in_its_batch_are_delivered(kernel):
     assert (raised.offset, raised.next_offset) == (3, 5)
 
 
+@pytest.mark.parametrize(
+    ("record", "delta", "read"),
+    [
+        (1, 0x00, [0]),  # that of the record before it again
+        (2, 0x02, [0, 1]),  # the second's again
+        (2, 0x0A, [0, 1]),  # 5, where the batch says that its last one is 2
+    ],
+)
+def test_offsets_of_a_batch_rise_and_end_with_its_last(record, delta, read, kernel):
+    data = bytearray(batch(0))
+    data[61 + 9 * record + 3] = delta  # records of 9 bytes: length, attributes, timestamp, offset
+    offsets, raised = drain(records.Decoder("t", 0, kernel=kernel), resealed(data) + batch(3))
+    assert offsets == read
+    assert type(raised) is CorruptRecordBatchError
+    assert (raised.offset, raised.next_offset) == (len(read), 3)
+
+
+def of_one_record(body: bytes) -> bytes:
+    """A batch of one record with this body."""
+    out = bytearray(batch(0, 1)[:61]) + bytes([2 * len(body)]) + body
+    struct.pack_into(">i", out, 8, len(out) - 12)
+    return resealed(out)
+
+
+@pytest.mark.parametrize(
+    "body", [b"\0\0\0\3\1\0", b"\0\0\0\1\3\0", b"\0\0\0\1\1\1"], ids=["key", "value", "headers"]
+)
+def test_a_length_of_minus_two_and_a_negative_number_of_headers_are_refused(body, kernel):
+    decoder = records.Decoder("t", 0, kernel=kernel)
+    assert drain(decoder, of_one_record(b"\0\0\0\1\1\0")) == ([0], None), "minus one is null"
+    offsets, raised = drain(records.Decoder("t", 0, kernel=kernel), of_one_record(body))
+    assert (offsets, type(raised)) == ([], CorruptRecordBatchError)
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_batch_over_the_limit_is_refused_and_named(codec, kernel):
     big = records.encode(pa.record_batch({"value": pa.array([b"\0" * 100_000])}), base_offset=3, codec=codec)

@@ -6,7 +6,10 @@ import pyarrow as pa
 import pytest
 
 from kafka_actors import records
+from kafka_actors.records import _reference
 from kafka_actors.records.batch import HEADER, HEADER_SIZE
+from kafka_actors.records.encode import row_columns
+from kafka_actors.records.kernel import ACTIVE
 
 
 def header(data: bytes) -> tuple:
@@ -97,3 +100,17 @@ def test_lz4_blocks_are_independent_as_java_demands():
     magic, flags = struct.unpack_from("<IB", data, HEADER_SIZE)
     assert magic == 0x184D2204
     assert flags & 0x20
+
+
+@pytest.mark.parametrize("kernel", [ACTIVE, _reference], ids=["active", "reference"])
+def test_a_batch_takes_records_up_to_its_size_and_one_however_large(kernel):
+    values = pa.record_batch({"value": pa.array([b"x" * 100] * 3 + [b"y" * 1000], pa.binary())})
+    rows = kernel.rows(row_columns(values, 0), 0)
+    counts, at, largest = [], 0, 0
+    while at < values.num_rows:
+        writer = kernel.writer(10)
+        at = writer.append(rows, None, at, values.num_rows, 300)
+        counts.append(writer.count)
+        largest = max(largest, writer.used if writer.count > 1 else 0)
+    assert counts == [2, 1, 1]
+    assert largest <= 300

@@ -8,17 +8,8 @@ from fakes.records import records
 
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError, SinkError
-from kafka_actors.sinks import (
-    KafkaSink,
-    Origin,
-    ParquetSink,
-    as_sink,
-    as_sinks,
-    close_all,
-    flush_all,
-    origin_of,
-)
-from kafka_actors.sinks.sink import UserSink
+from kafka_actors.sinks import KafkaSink, Origin, ParquetSink, as_sink, close_all, origin_of
+from kafka_actors.sinks.sink import UserSink, as_sinks, flush_all
 
 BATCH = pa.record_batch({"n": [1, 2]})
 ORIGIN = Origin("orders", 3, 100, 101)

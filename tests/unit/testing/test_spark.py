@@ -50,6 +50,9 @@ def test_each_jar_is_fetched_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert fetched == list(CONNECTOR)
     assert [Path(jar).is_file() for jar in jars] == [True] * len(CONNECTOR)
     assert jars[0] == str(tmp_path / "spark-connector" / "spark-sql-kafka-0-10_2.13-4.2.0.jar")
+    assert connector_jars(["io.delta:delta-storage:4.3.1"]) == str(
+        tmp_path / "spark-connector" / "delta-storage-4.3.1.jar"
+    )
 
 
 def test_a_version_of_pyspark_is_fetched_once_without_its_dependencies(

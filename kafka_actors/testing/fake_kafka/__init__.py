@@ -1,0 +1,31 @@
+"""`FakeKafka`: Kafka brokers in this process, in memory.
+
+`machines` decide everything without IO; `sockets` is the shell for clients of this machine.
+"""
+
+from .fake_kafka import FakeKafka, TakenRequests
+from .machines.calls import (
+    AnswerWith,
+    AnswerWithError,
+    BrokerCall,
+    Delay,
+    DropConnection,
+    Hold,
+    HoldResponse,
+    LoseResponse,
+    Repeat,
+)
+
+__all__ = [
+    "AnswerWith",
+    "AnswerWithError",
+    "BrokerCall",
+    "Delay",
+    "DropConnection",
+    "FakeKafka",
+    "Hold",
+    "HoldResponse",
+    "LoseResponse",
+    "Repeat",
+    "TakenRequests",
+]

@@ -1,0 +1,1 @@
+"""The brokers' decisions, without IO: requests and the time go in, responses come out."""

@@ -1,0 +1,283 @@
+"""Brokers, topics, partitions and their leaders: what all brokers of the fake cluster know.
+
+Theory of operation. There is one state, which every broker sees at once. A partition has replicas, a leader among those that are
+alive, and a leader epoch that rises with each new leader; its log is shared by the replicas, so all that live are in sync. When a
+broker goes, the partitions that it led go to the next live replica, or have no leader until one is back. The groups are
+spread over the partitions of the offsets topic by the hash of their names, as in Kafka; their leaders are the coordinators.
+`changed` collects the partitions that long polls have to look at again.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_actors import errors
+
+from .error_answers import Refused
+from .partition_log import LogLimits, PartitionLog
+from .producer_state import ProducerStates
+from .settings import FakeBrokerSettings, check_topic_configs, log_limits, min_insync_replicas
+from .timers import BrokerTimer, BrokerTimers
+
+if TYPE_CHECKING:
+    from random import Random
+
+Release = tuple[int, int]
+NO_LEADER = -1
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class FakeNode:
+    """One broker: its address, rack, and whether it is alive."""
+
+    def __init__(self, node_id: int, host: str, port: int, rack: str | None) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+        self.alive = True
+
+
+class FakePartition:
+    """One partition: replicas (the preferred leader first), leader, epoch and log."""
+
+    def __init__(self, index: int, replicas: Sequence[int], log: PartitionLog) -> None:
+        self.index = index
+        self.replicas = list(replicas)
+        self.leader = NO_LEADER
+        self.leader_epoch = -1
+        self.log = log
+
+    def lead(self, node_id: int) -> None:
+        """Gives it a leader (-1: none) under a new epoch."""
+        self.leader = node_id
+        self.leader_epoch += 1
+        if node_id != NO_LEADER:
+            self.log.begin_epoch(self.leader_epoch)
+
+
+class FakeTopic:
+    """One topic: `configs` are those that were set."""
+
+    def __init__(self, name: str, topic_id: uuid.UUID, configs: Mapping[str, str]) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.configs = dict(configs)
+        self.partitions: list[FakePartition] = []
+
+    def limits(self, release: Release) -> LogLimits:
+        """Limits that its logs keep."""
+        return log_limits(self.configs, release)
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """Replicas that have to be alive for a write with acks=all."""
+        return min_insync_replicas(self.configs)
+
+
+class ClusterState:
+    """All that the brokers share. wall_ms: milliseconds since the epoch at time 0 of the clock that is passed in, `now`."""
+
+    def __init__(self, release: Release, settings: FakeBrokerSettings, random: Random, wall_ms: int) -> None:
+        self.release = release
+        self.settings = settings
+        self.random = random
+        self.cluster_id = f"fake-{random.getrandbits(64):016x}"
+        self.nodes: dict[int, FakeNode] = {}
+        self.topics: dict[str, FakeTopic] = {}
+        self.changed: set[tuple[str, int]] = set()
+        self.offsets_leaders = [NO_LEADER] * settings.offsets_topic_num_partitions
+        self.timers = BrokerTimers()
+        self.now = 0.0
+        self._wall_ms = wall_ms
+
+    @property
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch at `now`, the time that was passed in last."""
+        return self._wall_ms + int(self.now * 1000)
+
+    def after(self, ms: int, call: Callable[[], object]) -> BrokerTimer:
+        """Has a call made when so many milliseconds have passed."""
+        return self.timers.at(self.now + ms / 1000, call)
+
+    def new_uuid(self) -> uuid.UUID:
+        """A random id, from the cluster's own source of randomness."""
+        return uuid.UUID(int=self.random.getrandbits(128), version=4)
+
+    # ---------------------------------------------------------------- brokers
+
+    def add_node(self, node_id: int, host: str, port: int, rack: str | None = None) -> None:
+        """Adds a broker, alive."""
+        if node_id in self.nodes:
+            raise ValueError(f"there is a broker {node_id} already")
+        self.nodes[node_id] = FakeNode(node_id, host, port, rack)
+        self._spread_groups(all_of_them=True)
+
+    def set_alive(self, node_id: int, alive: bool) -> None:
+        """Takes a broker down or brings it back; leaders move as its partitions need it."""
+        self.nodes[node_id].alive = alive
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if partition.leader == NO_LEADER or not self.nodes[partition.leader].alive:
+                    self._elect(topic, partition)
+        self._spread_groups(all_of_them=False)
+
+    def remove_node(self, node_id: int) -> None:
+        """Removes a broker for good: it is no replica of anything any more."""
+        self.set_alive(node_id, False)
+        del self.nodes[node_id]
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                partition.replicas = [r for r in partition.replicas if r != node_id]
+
+    @property
+    def live(self) -> list[FakeNode]:
+        """Brokers that are alive, by id."""
+        return [self.nodes[i] for i in sorted(self.nodes) if self.nodes[i].alive]
+
+    def isr(self, partition: FakePartition) -> list[int]:
+        """Replicas that are alive."""
+        return [r for r in partition.replicas if r in self.nodes and self.nodes[r].alive]
+
+    def _elect(self, topic: FakeTopic, partition: FakePartition) -> None:
+        leader = next(iter(self.isr(partition)), NO_LEADER)
+        if leader != partition.leader:
+            partition.lead(leader)
+            self.changed.add((topic.name, partition.index))
+
+    def move_leader(self, name: str, index: int, node_id: int) -> None:
+        """Gives a partition another leader under a new epoch; a broker that is no replica becomes one. -1: none."""
+        topic, partition = self.topics[name], self.topics[name].partitions[index]
+        if node_id != NO_LEADER and node_id not in partition.replicas:
+            partition.replicas.append(node_id)
+        partition.lead(node_id)
+        self.changed.add((topic.name, index))
+
+    # ---------------------------------------------------------------- topics
+
+    def create_topic(
+        self, name: str, assignment: Sequence[Sequence[int]], configs: Mapping[str, str] | None = None
+    ) -> FakeTopic:
+        """Creates a topic with the replicas of each partition. Raises `Refused`."""
+        self.check_new_name(name)
+        check_topic_configs(configs or {})
+        topic = FakeTopic(name, self.new_uuid(), configs or {})
+        self.topics[name] = topic
+        self.add_partitions(topic, assignment)
+        return topic
+
+    def check_new_name(self, name: str) -> None:
+        """Raises `Refused` for a name that is not legal, or taken."""
+        check_topic_name(name)
+        if name in self.topics:
+            raise Refused(errors.TopicAlreadyExistsError, f"Topic '{name}' already exists.")
+        like = name.replace(".", "_")
+        if like != name or "_" in name:
+            for other in self.topics:
+                if other.replace(".", "_") == like:
+                    raise Refused(errors.InvalidTopicError, f"'{name}' collides with topic: {other}")
+
+    def add_partitions(self, topic: FakeTopic, assignment: Sequence[Sequence[int]]) -> None:
+        """Adds partitions with these replicas."""
+        settings = self.settings
+        for replicas in assignment:
+            producers = ProducerStates(
+                settings.producer_id_expiration_ms, settings.producer_id_expiration_check_interval_ms
+            )
+            partition = FakePartition(len(topic.partitions), replicas, PartitionLog(producers))
+            topic.partitions.append(partition)
+            self._elect(topic, partition)
+
+    def place(self, count: int, replication_factor: int) -> list[list[int]]:
+        """Returns replicas for new partitions, in turn over the live brokers. Raises `Refused`."""
+        nodes = [node.node_id for node in self.live]
+        if replication_factor > len(nodes):
+            raise Refused(
+                errors.InvalidReplicationFactorError,
+                f"The target replication factor of {replication_factor} cannot be reached because only "
+                f"{len(nodes)} broker(s) are registered.",
+            )
+        first = self.random.randrange(len(nodes))
+        return [
+            [nodes[(first + index + r) % len(nodes)] for r in range(replication_factor)]
+            for index in range(count)
+        ]
+
+    def delete_topic(self, name: str) -> FakeTopic:
+        """Removes a topic and returns it."""
+        topic = self.topics.pop(name)
+        self.changed |= {(name, partition.index) for partition in topic.partitions}
+        return topic
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> FakeTopic | None:
+        """Returns the topic with an id, None where there is none."""
+        return next((t for t in self.topics.values() if t.topic_id == topic_id), None)
+
+    def partition(self, name: str, index: int) -> FakePartition:
+        """Returns a partition. Raises `Refused` where it does not exist."""
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            raise Refused(errors.UnknownTopicOrPartitionError)
+        return topic.partitions[index]
+
+    def led_by(self, node_id: int, name: str, index: int, epoch: int = -1) -> FakePartition:
+        """Returns a partition that a broker leads, under the epoch that the client knows (-1: it says none).
+
+        Raises `Refused` where it does not exist, another one leads it, or the epoch is another one (KIP-320).
+        """
+        partition = self.partition(name, index)
+        if partition.leader != node_id:
+            raise Refused(errors.NotLeaderOrFollowerError)
+        check_epoch(partition, epoch)
+        return partition
+
+    # ---------------------------------------------------------------- coordinators
+
+    def offsets_partition(self, group: str) -> int:
+        """Partition of the offsets topic that a group belongs to: by the hash of its name."""
+        code = java_hash(group)
+        return (0 if code == -(2**31) else abs(code)) % len(self.offsets_leaders)
+
+    def coordinator(self, group: str) -> int:
+        """Id of a group's coordinator, -1 where no broker is alive."""
+        return self.offsets_leaders[self.offsets_partition(group)]
+
+    def move_coordinator(self, group: str, node_id: int) -> None:
+        """Makes a broker the coordinator of a group, and of all groups in the same partition of the offsets topic."""
+        self.offsets_leaders[self.offsets_partition(group)] = node_id
+
+    def _spread_groups(self, *, all_of_them: bool) -> None:
+        """Gives partitions of the offsets topic that have no live leader one; while the cluster is built, all of them."""
+        nodes = [node.node_id for node in self.live]
+        for index, leader in enumerate(self.offsets_leaders):
+            if not nodes:
+                self.offsets_leaders[index] = NO_LEADER
+            elif leader not in nodes or (all_of_them and not self.topics):
+                self.offsets_leaders[index] = nodes[index % len(nodes)]
+
+
+def java_hash(text: str) -> int:
+    """Java's `hashCode` of a string."""
+    value = 0
+    units = text.encode("utf-16-be")
+    for i in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[i : i + 2])) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def check_epoch(partition: FakePartition, epoch: int) -> None:
+    """Raises `Refused` where a client's leader epoch is older or newer than the partition's (-1: it says none)."""
+    if epoch == -1 or epoch == partition.leader_epoch:
+        return
+    older = epoch < partition.leader_epoch
+    raise Refused(errors.FencedLeaderEpochError if older else errors.UnknownLeaderEpochError)
+
+
+def check_topic_name(name: str) -> None:
+    """Raises `Refused` for a name that no topic can have."""
+    if name in (".", "..") or not _LEGAL.fullmatch(name):
+        raise Refused(errors.InvalidTopicError, f"Topic name is invalid: '{name}'")

@@ -1,0 +1,273 @@
+"""The log of one partition: batches in the order of their offsets, leader epochs, the producers that wrote them.
+
+Theory of operation. `append` checks batches as Kafka's `UnifiedLog` and `LogValidator` do, gives them offsets, and keeps them. All
+replicas share this one log, so what is appended is committed at once: the high watermark is the end. `read` returns whole bytes
+from the batch of an offset on, cut at the limit even within a batch. What shortens a log happens only when it is asked for:
+`delete_before` (DeleteRecords and retention), `truncate` (an unclean election), `compact`.
+
+Source: `UnifiedLog`, `LogValidator`, `LeaderEpochFileCache`; KIP-101, KIP-74.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from kafka_actors import errors
+
+from .error_answers import Refused
+from .producer_state import ProducerStates
+from .record_batches import StoredBatch, readable
+
+_UNKNOWN = -1
+
+
+class LogLimits(Struct, frozen=True):
+    """Settings of a topic that `append` keeps; names and meanings are Kafka's, times in ms."""
+
+    max_message_bytes: int = 1_048_588
+    log_append_time: bool = False
+    compacted: bool = False
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 2**63 - 1
+
+
+class Appended(NamedTuple):
+    """Outcome of an append: `append_time` in ms is -1 under CreateTime, but a duplicate's is its timestamp, as in Kafka."""
+
+    base_offset: int
+    append_time: int
+
+
+class FoundOffset(NamedTuple):
+    """An offset with the timestamp of its record (-1 for none) and the leader epoch (-1 for unknown)."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class InvalidRecords(Refused):
+    """Records are refused one by one: `indexes` are their places in the batch."""
+
+    def __init__(self, error: type[errors.KafkaError], indexes: list[int], text: str) -> None:
+        super().__init__(error, text)
+        self.indexes = indexes
+
+
+class PartitionLog:
+    """The batches of one partition."""
+
+    def __init__(self, producers: ProducerStates | None = None) -> None:
+        self.start_offset = 0
+        self.end_offset = 0
+        self.producers = producers or ProducerStates()
+        self._batches: list[StoredBatch] = []
+        self._last_offsets: list[int] = []
+        self._epochs: list[tuple[int, int]] = []
+        self._newest: StoredBatch | None = None
+
+    @property
+    def batches(self) -> list[StoredBatch]:
+        """All batches that are kept, the oldest first."""
+        return list(self._batches)
+
+    # ---------------------------------------------------------------- writing
+
+    def append(self, batch: StoredBatch, leader_epoch: int, limits: LogLimits, now_ms: int) -> Appended:
+        """Writes a batch as a producer has sent it. Raises `Refused`."""
+        self._check_batch(batch, limits)
+        self._check_records(batch, limits, now_ms)
+        placed = batch.placed(self.end_offset, leader_epoch, now_ms if limits.log_append_time else None)
+        if (duplicate := self.producers.admit(placed, now_ms)) is not None:
+            return Appended(duplicate.first_offset, duplicate.timestamp)
+        self._add(placed)
+        return Appended(placed.base_offset, now_ms if limits.log_append_time else _UNKNOWN)
+
+    def _check_batch(self, batch: StoredBatch, limits: LogLimits) -> None:
+        if batch.base_offset != 0:
+            raise Refused(errors.InvalidRecordError, "the base offset of a new batch is 0")
+        if batch.size > limits.max_message_bytes:
+            raise Refused(errors.MessageTooLargeError)
+        if not batch.is_valid:
+            raise Refused(errors.CorruptMessageError)
+        if batch.last_delta < 0 or batch.count <= 0 or batch.last_delta + 1 != batch.count:
+            raise Refused(
+                errors.InvalidRecordError, "the offsets of the batch do not fit its number of records"
+            )
+        if batch.is_control:
+            raise Refused(errors.InvalidRecordError, "clients may not write control records")
+        if batch.producer_id >= 0 and batch.base_sequence < 0:
+            raise Refused(errors.InvalidRecordError, "a batch with a producer id has a sequence")
+        if batch.is_transactional:
+            raise Refused(errors.InvalidTxnStateError)
+
+    def _check_records(self, batch: StoredBatch, limits: LogLimits, now_ms: int) -> None:
+        """Looks at single records. They are decoded only where the header leaves it open whether all are good."""
+        if batch.log_append_time and limits.log_append_time:
+            raise InvalidRecords(errors.InvalidTimestampError, [*range(batch.count)], "LogAppendTime is set")
+        earliest, latest = now_ms - limits.timestamp_before_max_ms, now_ms + limits.timestamp_after_max_ms
+        bounded = not limits.log_append_time and (
+            batch.max_timestamp > latest or limits.timestamp_before_max_ms < now_ms
+        )
+        if not bounded and not limits.compacted:
+            return
+        records = readable(batch)
+        if records is None:
+            raise Refused(errors.InvalidRecordError, "the records can't be read")
+        keyless = [i for i, r in enumerate(records) if limits.compacted and r.key is None]
+        outside = [
+            i
+            for i, r in enumerate(records)
+            if bounded and r.timestamp != _UNKNOWN and not earliest <= r.timestamp <= latest
+        ]
+        if outside:
+            refused = sorted({*keyless, *outside})
+            raise InvalidRecords(errors.InvalidTimestampError, refused, "timestamps are out of range")
+        if keyless:
+            raise InvalidRecords(errors.InvalidRecordError, keyless, "a compacted topic needs keys")
+
+    def _add(self, batch: StoredBatch) -> None:
+        self.begin_epoch(batch.leader_epoch)
+        self._batches.append(batch)
+        self._last_offsets.append(batch.last_offset)
+        self.end_offset = batch.last_offset + 1
+        if self._newest is None or batch.max_timestamp > self._newest.max_timestamp:
+            self._newest = batch
+        self.producers.written(batch)
+
+    # ---------------------------------------------------------------- reading
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes:
+        """Returns bytes from the batch of `offset` on, `max_bytes` at most, cut where that is within a batch.
+
+        `at_least_one`: the first batch is whole, whatever its size; otherwise nothing is returned where it does not fit.
+        Raises `Refused` for an offset outside of the log.
+        """
+        self.check_offset(offset)
+        at = bisect_left(self._last_offsets, offset)
+        if at == len(self._batches):
+            return b""
+        first = self._batches[at].data
+        if len(first) > max_bytes:
+            return first if at_least_one else b""
+        out = bytearray()
+        for batch in self._batches[at:]:
+            out += batch.data[: max_bytes - len(out)]
+            if len(out) >= max_bytes:
+                break
+        return bytes(out)
+
+    def bytes_from(self, offset: int) -> int:
+        """Bytes from the batch of `offset` to the end."""
+        return sum(batch.size for batch in self._batches[bisect_left(self._last_offsets, offset) :])
+
+    def check_offset(self, offset: int) -> None:
+        """Raises `Refused` for an offset outside of the log."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise Refused(errors.OffsetOutOfRangeError)
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        """Returns the first record that is not older than `timestamp` (ms); None where all are older."""
+        for batch in self._batches:
+            if batch.max_timestamp >= timestamp and batch.last_offset >= self.start_offset:
+                for record in readable(batch) or ():
+                    if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                        return FoundOffset(record.offset, record.timestamp, batch.leader_epoch)
+        return None
+
+    def offset_of_max_timestamp(self) -> FoundOffset | None:
+        """Returns the first record with the largest timestamp (KIP-734), None in an empty log; also one that was deleted since: it is
+        in the segment still, and there is one."""
+        batch = self._newest
+        if batch is None:
+            return None
+        offset = next((r.offset for r in readable(batch) or () if r.timestamp == batch.max_timestamp), None)
+        return None if offset is None else FoundOffset(offset, batch.max_timestamp, batch.leader_epoch)
+
+    # ---------------------------------------------------------------- leader epochs
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Notes that a leader epoch begins at the end of the log, unless that is known."""
+        if not self._epochs or self._epochs[-1][0] < epoch:
+            while self._epochs and self._epochs[-1][1] >= self.end_offset:
+                self._epochs.pop()
+            self._epochs.append((epoch, self.end_offset))
+
+    @property
+    def earliest_epoch(self) -> int:
+        """Epoch at the start of the log, -1 where it is not known."""
+        return self._epochs[0][0] if self._epochs and self._epochs[0][1] <= self.start_offset else _UNKNOWN
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Returns the largest epoch up to `epoch` and its end offset; (-1, -1) where `epoch` is later than all."""
+        if epoch == _UNKNOWN or not self._epochs:
+            return _UNKNOWN, _UNKNOWN
+        if epoch == self._epochs[-1][0]:
+            return epoch, self.end_offset
+        above = bisect_right(self._epochs, epoch, key=lambda entry: entry[0])
+        if above == len(self._epochs):
+            return _UNKNOWN, _UNKNOWN
+        return (self._epochs[above - 1][0] if above else epoch), self._epochs[above][1]
+
+    # ---------------------------------------------------------------- what shortens a log
+
+    def delete_before(self, offset: int) -> None:
+        """Moves the start of the log; whole batches before it are dropped. Producers stay known, as in Kafka since 2.4."""
+        if offset <= self.start_offset:
+            return
+        self.start_offset = offset
+        gone = bisect_left(self._last_offsets, offset)
+        del self._batches[:gone]
+        del self._last_offsets[:gone]
+        behind = bisect_right(self._epochs, offset, key=lambda entry: entry[1])
+        if behind:
+            self._epochs[:behind] = [(self._epochs[behind - 1][0], offset)]
+
+    def truncate(self, offset: int) -> None:
+        """Drops the batches that reach to `offset` or beyond it, as an unclean election does, and forgets who wrote them."""
+        kept = bisect_left(self._last_offsets, offset)
+        del self._batches[kept:]
+        del self._last_offsets[kept:]
+        end = self._last_offsets[-1] + 1 if self._last_offsets else min(offset, self.end_offset)
+        self.end_offset = max(end, 0)
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
+        self._newest = max(self._batches, key=lambda b: b.max_timestamp, default=None)
+        self.producers.rebuild(self._batches)
+
+    def compact(self, *, keep_tombstones: bool = True) -> None:
+        """Keeps of each key its last record, of all but the last batch, as one run of the log cleaner; offsets stay.
+
+        Tombstones go where `keep_tombstones` is False. Of a producer's last batch an empty one stays, so that its sequence
+        is known after a restart.
+        """
+        closed, active = self._batches[:-1], self._batches[-1:]
+        latest: dict[bytes, int] = {}
+        for batch in closed:
+            for record in batch.records():
+                if record.key is not None:
+                    latest[record.key] = record.offset
+        last_of_producer = {b.producer_id: b.base_offset for b in self._batches if b.producer_id >= 0}
+        kept: list[StoredBatch] = []
+        for batch in closed:
+            records = [
+                r
+                for r in batch.records()
+                if r.key is not None
+                and latest[r.key] == r.offset
+                and (keep_tombstones or r.value is not None)
+            ]
+            if len(records) == batch.count:
+                kept.append(batch)
+            elif records or last_of_producer.get(batch.producer_id) == batch.base_offset:
+                kept.append(batch.with_only(records))
+        self._keep([*kept, *active])
+
+    def _keep(self, batches: Iterable[StoredBatch]) -> None:
+        self._batches = list(batches)
+        self._last_offsets = [batch.last_offset for batch in self._batches]
+        self._newest = max(self._batches, key=lambda b: b.max_timestamp, default=None)

@@ -1,0 +1,213 @@
+"""Record batches as a broker sees them: headers, checksums, offsets given to them, and their records where these decide something.
+
+A broker keeps the bytes of a batch as its producer sent them. It only writes the base offset and the leader epoch, which the
+checksum does not cover, and under LogAppendTime the timestamp with its type. Layout: `kafka_actors.records.batch`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+from msgspec import Struct
+
+from kafka_actors.records.batch import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL,
+    CRC_AT,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+)
+from kafka_actors.records.compression import ZSTD, DecompressionError, Decompressor, OversizedError
+from kafka_actors.records.record import MalformedError, read_record, write_record
+
+MAX_SEQUENCE = 0x7FFFFFFF
+_LARGEST = 256 << 20
+_MAX_TIMESTAMP_AT = 35
+_PLACE = struct.Struct(">qii")
+
+
+class BatchRecord(NamedTuple):
+    """One record of a stored batch, as far as brokers look into records."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[bytes, bytes | None]]
+
+
+class StoredBatch(Struct, frozen=True):
+    """A batch of format v2 with its header's fields. `data` is the whole batch."""
+
+    data: bytes
+    base_offset: int
+    leader_epoch: int
+    attributes: int
+    last_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch."""
+        return len(self.data)
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record."""
+        return self.base_offset + self.last_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record: behind 2^31-1 follows 0."""
+        return (self.base_sequence + self.last_delta) & MAX_SEQUENCE if self.base_sequence >= 0 else -1
+
+    @property
+    def codec(self) -> int:
+        """Number of the compression codec, 0 for none."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_zstd(self) -> bool:
+        """Whether only clients that know zstandard can read it (KIP-110)."""
+        return self.codec == ZSTD
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it holds a transaction's end and no records."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether its timestamp is the broker's."""
+        return bool(self.attributes & TIMESTAMP_TYPE)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the checksum is right."""
+        (stored,) = struct.unpack_from(">I", self.data, CRC_AT)
+        return bool(crc32c(memoryview(self.data)[ATTRIBUTES_AT:]) == stored)
+
+    def placed(self, base_offset: int, leader_epoch: int, append_time: int | None = None) -> StoredBatch:
+        """Returns the batch at an offset, under a leader epoch; with `append_time`, in ms, under LogAppendTime, else under CreateTime."""
+        data = bytearray(self.data)
+        _PLACE.pack_into(data, 0, base_offset, len(data) - LOG_OVERHEAD, leader_epoch)
+        if append_time is not None or self.log_append_time:
+            attributes = (
+                self.attributes & ~TIMESTAMP_TYPE if append_time is None else self.attributes | TIMESTAMP_TYPE
+            )
+            struct.pack_into(">h", data, ATTRIBUTES_AT, attributes)
+            stamp = self.max_timestamp if append_time is None else append_time
+            struct.pack_into(">q", data, _MAX_TIMESTAMP_AT, stamp)
+            struct.pack_into(">I", data, CRC_AT, crc32c(memoryview(data)[ATTRIBUTES_AT:]))
+        return parse(bytes(data))
+
+    def records(self) -> Iterator[BatchRecord]:
+        """Yields the records. Raises `MalformedError` or `DecompressionError` where they can't be read."""
+        body = memoryview(self.data)[HEADER_SIZE:]
+        if self.codec:
+            work = Decompressor()
+            try:
+                start, end = work.append(self.codec, body, _LARGEST)
+            except OversizedError as error:
+                raise DecompressionError(f"more than {_LARGEST} bytes") from error
+            body = memoryview(work.scratch.buffer[start:end])
+        at = 0
+        for _ in range(self.count):
+            record = read_record(body, at, len(body))
+            at = record.end
+            stamp = (
+                self.max_timestamp if self.log_append_time else self.base_timestamp + record.timestamp_delta
+            )
+            offset = self.base_offset + record.offset_delta
+            yield BatchRecord(offset, stamp, record.key, record.value, record.headers)
+
+    def with_only(self, kept: list[BatchRecord]) -> StoredBatch:
+        """Returns the batch, uncompressed, with only these of its records: as compaction leaves it. Offsets stay."""
+        out = bytearray(self.data[:HEADER_SIZE])
+        for record in kept:
+            write_record(
+                out,
+                record.timestamp - self.base_timestamp if not self.log_append_time else 0,
+                record.offset - self.base_offset,
+                record.key,
+                record.value,
+                record.headers,
+            )
+        struct.pack_into(">i", out, 8, len(out) - LOG_OVERHEAD)
+        struct.pack_into(">h", out, ATTRIBUTES_AT, self.attributes & ~CODEC_MASK)
+        struct.pack_into(">i", out, HEADER_SIZE - 4, len(kept))
+        struct.pack_into(">I", out, CRC_AT, crc32c(memoryview(out)[ATTRIBUTES_AT:]))
+        return parse(bytes(out))
+
+
+class CorruptBatchError(ValueError):
+    """Bytes that are no batch."""
+
+
+class OldFormatError(ValueError):
+    """A message of format v0 or v1."""
+
+
+def parse(data: bytes | memoryview) -> StoredBatch:
+    """Returns the batch that is all of `data`. Raises `CorruptBatchError` or `OldFormatError`."""
+    found = list(parse_all(data))
+    if len(found) != 1:
+        raise CorruptBatchError(f"{len(found)} batches")
+    return found[0]
+
+
+def parse_all(data: bytes | memoryview) -> Iterator[StoredBatch]:
+    """Yields the batches in the records of a request; a cut-off one at the end is left out, as Kafka does."""
+    view = memoryview(data)
+    while len(view) > MAGIC_AT:
+        (length,) = struct.unpack_from(">i", view, 8)
+        if view[MAGIC_AT] < 2:
+            raise OldFormatError(f"format {view[MAGIC_AT]}")
+        if view[MAGIC_AT] > 2 or length < HEADER_SIZE - LOG_OVERHEAD:
+            raise CorruptBatchError(f"format {view[MAGIC_AT]}, {length} bytes")
+        size = LOG_OVERHEAD + length
+        if len(view) < size:
+            return
+        base, _, epoch, _, _, attributes, delta, first, last, producer, producer_epoch, sequence, count = (
+            HEADER.unpack_from(view)
+        )
+        yield StoredBatch(
+            bytes(view[:size]),
+            base,
+            epoch,
+            attributes,
+            delta,
+            first,
+            last,
+            producer,
+            producer_epoch,
+            sequence,
+            count,
+        )
+        view = view[size:]
+
+
+def readable(batch: StoredBatch) -> list[BatchRecord] | None:
+    """Returns the records of a batch; None where they can't be read."""
+    try:
+        return list(batch.records())
+    except (MalformedError, DecompressionError):
+        return None

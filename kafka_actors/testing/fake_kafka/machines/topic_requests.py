@@ -1,0 +1,313 @@
+"""Metadata, and the requests that create, change and delete topics.
+
+Source: `KafkaApis.handleTopicMetadataRequest`, `ControllerApis`, `ReplicationControlManager`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from kafka_actors import errors
+from kafka_actors.protocol import (
+    ZERO_UUID,
+    ApiKey,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka_actors.protocol.messages.create_partitions import (
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from kafka_actors.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+)
+from kafka_actors.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsTopicResult,
+)
+from kafka_actors.protocol.messages.delete_topics import DeletableTopicResult
+from kafka_actors.protocol.messages.metadata import (
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+from .calls import BrokerCall
+from .cluster_state import INTERNAL_TOPICS, ClusterState, FakeTopic, check_topic_name
+from .error_answers import Refused
+from .settings import TOPIC_CONFIGS, check_topic_configs
+
+TOPIC_OPERATIONS = 3576
+"""All operations on a topic, as a bit field: brokers without an authorizer allow them."""
+CLUSTER_OPERATIONS = 8096
+_NOT_ASKED = -0x80000000
+_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
+
+
+class TopicHandlers:
+    """Answers requests about topics. on_delete: called with a topic that was deleted."""
+
+    def __init__(self, state: ClusterState, on_delete: Callable[[FakeTopic], object]) -> None:
+        self._state = state
+        self._on_delete = on_delete
+        self.handlers: dict[ApiKey, Callable[[BrokerCall], Any]] = {
+            ApiKey.METADATA: self._metadata,
+            ApiKey.CREATE_TOPICS: self._create_topics,
+            ApiKey.DELETE_TOPICS: self._delete_topics,
+            ApiKey.CREATE_PARTITIONS: self._create_partitions,
+            ApiKey.DELETE_RECORDS: self._delete_records,
+        }
+
+    def remove(self, name: str) -> None:
+        """Deletes a topic with what is known of it."""
+        self._on_delete(self._state.delete_topic(name))
+
+    # ---------------------------------------------------------------- Metadata
+
+    def _metadata(self, call: BrokerCall) -> MetadataResponse:
+        request: MetadataRequest = call.request
+        state = self._state
+        live = state.live
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+        everything = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(n.node_id, n.host, n.port, n.rack) for n in live],
+            cluster_id=state.cluster_id,
+            controller_id=state.random.choice(live).node_id if live else -1,
+            topics=self._metadata_topics(request, call.version, operations),
+            cluster_authorized_operations=everything,
+        )
+
+    def _metadata_topics(
+        self, request: MetadataRequest, version: int, operations: int
+    ) -> list[MetadataResponseTopic]:
+        state = self._state
+        if request.topics is None or (version == 0 and not request.topics):
+            return [self._topic(topic, operations) for topic in state.topics.values()]
+        ids = [t.topic_id for t in request.topics if t.topic_id != ZERO_UUID]
+        if ids:
+            found = {topic_id: state.topic_by_id(topic_id) for topic_id in ids}
+            code = errors.UnknownTopicIdError.code
+            unknown = [
+                MetadataResponseTopic(code, None, i, topic_authorized_operations=_NOT_ASKED)
+                for i, t in found.items()
+                if t is None
+            ]
+            return unknown + [self._topic(t, operations) for t in found.values() if t is not None]
+        names = dict.fromkeys(t.name or "" for t in request.topics)
+        known = [self._topic(state.topics[name], operations) for name in names if name in state.topics]
+        creates = request.allow_auto_topic_creation and state.settings.auto_create_topics_enable
+        missing = [self._missing(n, creates, operations) for n in names if n not in state.topics]
+        return known + missing
+
+    def _missing(self, name: str, creates: bool, operations: int) -> MetadataResponseTopic:
+        """Answers for an unknown topic. One that is created for it is there with the next request, as on a real broker."""
+        try:
+            check_topic_name(name)
+            if creates:
+                settings = self._state.settings
+                placed = self._state.place(settings.num_partitions, settings.default_replication_factor)
+                self._state.create_topic(name, placed)
+            code = errors.UnknownTopicOrPartitionError.code
+        except Refused as refused:
+            code = refused.code
+        internal = name in INTERNAL_TOPICS
+        return MetadataResponseTopic(code, name, is_internal=internal, topic_authorized_operations=operations)
+
+    def _topic(self, topic: FakeTopic, operations: int) -> MetadataResponseTopic:
+        partitions = []
+        for partition in topic.partitions:
+            live = self._state.isr(partition)
+            partitions.append(
+                MetadataResponsePartition(
+                    error_code=0 if partition.leader >= 0 else errors.LeaderNotAvailableError.code,
+                    partition_index=partition.index,
+                    leader_id=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=list(partition.replicas),
+                    isr_nodes=live,
+                    offline_replicas=[r for r in partition.replicas if r not in live],
+                )
+            )
+        # Kafka has topic ids from 2.8 on.
+        topic_id = topic.topic_id if self._state.release >= (2, 8) else ZERO_UUID
+        return MetadataResponseTopic(
+            0, topic.name, topic_id, topic.name in INTERNAL_TOPICS, partitions, operations
+        )
+
+    # ---------------------------------------------------------------- CreateTopics
+
+    def _create_topics(self, call: BrokerCall) -> CreateTopicsResponse:
+        request: CreateTopicsRequest = call.request
+        counts = Counter(topic.name for topic in request.topics)
+        results = [
+            self._create(topic, request.validate_only) for topic in request.topics if counts[topic.name] == 1
+        ]
+        twice = [
+            CreatableTopicResult(
+                name=name,
+                error_code=errors.InvalidRequestError.code,
+                error_message="Duplicate topic name.",
+            )
+            for name, count in counts.items()
+            if count > 1
+        ]
+        return CreateTopicsResponse(topics=results + twice)
+
+    def _create(self, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+        configs = {config.name: config.value for config in topic.configs}
+        try:
+            self._state.check_new_name(topic.name)
+            check_topic_configs(configs)
+            assignment = self._assignment(topic)
+        except Refused as refused:
+            return CreatableTopicResult(
+                name=topic.name, error_code=refused.code, error_message=refused.text, configs=[]
+            )
+        values = {name: value for name, value in configs.items() if value is not None}
+        topic_id = self._state.new_uuid()
+        if not validate_only:
+            topic_id = self._state.create_topic(topic.name, assignment, values).topic_id
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_message=None,
+            num_partitions=len(assignment),
+            replication_factor=len(assignment[0]),
+            configs=[
+                CreatableTopicConfigs(
+                    name,
+                    values.get(name, default),
+                    False,
+                    _TOPIC_CONFIG if name in values else _DEFAULT_CONFIG,
+                )
+                for name, default in TOPIC_CONFIGS.items()
+            ],
+        )
+
+    def _assignment(self, topic: CreatableTopic) -> list[list[int]]:
+        settings = self._state.settings
+        if topic.assignments:
+            if topic.replication_factor != -1 or topic.num_partitions != -1:
+                raise Refused(errors.InvalidRequestError, "an assignment excludes other numbers")
+            chosen = {a.partition_index: list(a.broker_ids) for a in topic.assignments}
+            if sorted(chosen) != list(range(len(topic.assignments))):
+                raise Refused(errors.InvalidReplicaAssignmentError, "partitions should be 0, 1, 2 ...")
+            found = [chosen[index] for index in range(len(chosen))]
+            self._check_replicas(found, len(found[0]))
+            return found
+        if topic.replication_factor == 0 or topic.replication_factor < -1:
+            raise Refused(errors.InvalidReplicationFactorError, "Replication factor must be larger than 0.")
+        if topic.num_partitions == 0 or topic.num_partitions < -1:
+            raise Refused(errors.InvalidPartitionsError, "Number of partitions was set to an invalid value.")
+        count = topic.num_partitions if topic.num_partitions > 0 else settings.num_partitions
+        factor = (
+            topic.replication_factor if topic.replication_factor > 0 else settings.default_replication_factor
+        )
+        return self._state.place(count, factor)
+
+    def _check_replicas(self, assignment: Sequence[Sequence[int]], factor: int) -> None:
+        for replicas in assignment:
+            known = all(r in self._state.nodes for r in replicas)
+            if not replicas or not known or len(set(replicas)) != len(replicas) or len(replicas) != factor:
+                raise Refused(
+                    errors.InvalidReplicaAssignmentError, f"the replicas {replicas} are not possible"
+                )
+
+    # ---------------------------------------------------------------- DeleteTopics
+
+    def _delete_topics(self, call: BrokerCall) -> DeleteTopicsResponse:
+        request: DeleteTopicsRequest = call.request
+        wanted = [(name, ZERO_UUID) for name in request.topic_names]
+        wanted += [(topic.name or "", topic.topic_id) for topic in request.topics]
+        counts = Counter(wanted)
+        return DeleteTopicsResponse(
+            responses=[self._delete(name, topic_id, count) for (name, topic_id), count in counts.items()]
+        )
+
+    def _delete(self, name: str, topic_id: UUID, count: int) -> DeletableTopicResult:
+        if (bool(name) == (topic_id != ZERO_UUID)) or count > 1:
+            code = errors.InvalidRequestError.code
+            return DeletableTopicResult(name or None, topic_id, code, "name or id, and once")
+        topic = self._state.topics.get(name) if name else self._state.topic_by_id(topic_id)
+        if topic is None:
+            error = errors.UnknownTopicOrPartitionError if name else errors.UnknownTopicIdError
+            return DeletableTopicResult(name or None, topic_id, error.code, "This server does not host it.")
+        self.remove(topic.name)
+        return DeletableTopicResult(topic.name, topic.topic_id)
+
+    # ---------------------------------------------------------------- CreatePartitions, DeleteRecords
+
+    def _create_partitions(self, call: BrokerCall) -> CreatePartitionsResponse:
+        request: CreatePartitionsRequest = call.request
+        counts = Counter(topic.name for topic in request.topics)
+        results = []
+        for topic in {t.name: t for t in request.topics}.values():
+            code, text = 0, None
+            try:
+                if counts[topic.name] > 1:
+                    raise Refused(errors.InvalidRequestError, "Duplicate topic name.")
+                self._extend(topic, request.validate_only)
+            except Refused as refused:
+                code, text = refused.code, refused.text
+            results.append(CreatePartitionsTopicResult(topic.name, code, text))
+        return CreatePartitionsResponse(results=results)
+
+    def _extend(self, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+        topic = self._state.topics.get(wanted.name)
+        if topic is None:
+            raise Refused(errors.UnknownTopicOrPartitionError, "This server does not host it.")
+        more = wanted.count - len(topic.partitions)
+        if more <= 0:
+            raise Refused(errors.InvalidPartitionsError, f"The topic has {len(topic.partitions)} partitions.")
+        factor = len(topic.partitions[0].replicas)
+        if wanted.assignments is None:
+            assignment = self._state.place(more, factor)
+        else:
+            assignment = [list(a.broker_ids) for a in wanted.assignments]
+            if len(assignment) != more:
+                raise Refused(errors.InvalidReplicaAssignmentError, f"{more} assignments are needed")
+            self._check_replicas(assignment, factor)
+        if not validate_only:
+            self._state.add_partitions(topic, assignment)
+
+    def _delete_records(self, call: BrokerCall) -> DeleteRecordsResponse:
+        request: DeleteRecordsRequest = call.request
+        topics = []
+        for topic in request.topics:
+            results = []
+            for wanted in topic.partitions:
+                low, code = -1, 0
+                try:
+                    low = self._delete_before(call.node_id, topic.name, wanted.partition_index, wanted.offset)
+                except Refused as refused:
+                    code = refused.code
+                results.append(DeleteRecordsPartitionResult(wanted.partition_index, low, code))
+            topics.append(DeleteRecordsTopicResult(topic.name, results))
+        return DeleteRecordsResponse(topics=topics)
+
+    def _delete_before(self, node_id: int, name: str, index: int, offset: int) -> int:
+        partition = self._state.led_by(node_id, name, index)
+        if "delete" not in self._state.topics[name].configs.get("cleanup.policy", "delete"):
+            raise Refused(errors.PolicyViolationError)
+        log = partition.log
+        if offset == -1:
+            offset = log.end_offset
+        if offset < 0 or offset > log.end_offset:
+            raise Refused(errors.OffsetOutOfRangeError)
+        log.delete_before(offset)
+        self._state.changed.add((name, index))
+        return log.start_offset

@@ -1,0 +1,236 @@
+"""`FakeKafka` with real clients: this library's, confluent-kafka and Kafka's own tools."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+
+import pytest
+from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import Producer as ConfluentProducer
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
+from waiting import slow_s, until
+
+import kafka_actors as ka
+from kafka_actors.errors import AuthenticationError
+from kafka_actors.testing import Distribution, FakeKafka, KafkaUnavailable
+from kafka_actors.testing.fake_kafka import (
+    AnswerWithError,
+    DropConnection,
+    Hold,
+    LoseResponse,
+)
+
+
+def read(consumer: ka.Consumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def all_read() -> bool:
+        batch = consumer.poll_batch(timeout_ms=200)
+        found.extend(batch["value"].to_pylist() if batch is not None else [])
+        return len(found) >= count
+
+    until(all_read, 30, f"{count} records", pause=0, shown=lambda: len(found))
+    return found
+
+
+def write(kafka: FakeKafka, topic: str, values: list[bytes]) -> None:
+    with ka.Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for future in [producer.send(topic, value) for value in values]:
+            future.result(timeout=slow_s(20))
+
+
+VALUES = [b"%d" % i for i in range(500)]
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.8", "3.9", "4.1", "4.4"])
+def test_this_library_s_clients_with_each_release(version: str) -> None:
+    with FakeKafka(2, version=version, topics={"orders": 4}) as kafka:
+        write(kafka, "orders", VALUES)
+        assert sum(kafka.end_offsets("orders").values()) == len(VALUES)
+        with ka.Consumer(
+            "orders", bootstrap_servers=kafka.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+        ) as consumer:
+            assert sorted(read(consumer, len(VALUES))) == sorted(VALUES)
+            consumer.commit()
+            assert kafka.group_state("g") == "Stable"
+        assert kafka.committed("g") == kafka.end_offsets("orders")
+        assert kafka.group_state("g") == "Empty"
+        with ka.Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            assert [topic.name for topic in admin.list_topics()] == ["orders"]
+
+
+def test_async_clients(fake_kafka: FakeKafka) -> None:
+    fake_kafka.create_topic("t")
+
+    async def main() -> list[bytes]:
+        servers = fake_kafka.bootstrap_servers
+        async with ka.AsyncProducer(bootstrap_servers=servers) as producer:
+            await asyncio.gather(*[await producer.send("t", value) for value in VALUES[:50]])
+        found: list[bytes] = []
+        async with ka.AsyncConsumer(
+            "t", bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest"
+        ) as c:
+            async with asyncio.timeout(slow_s(30)):
+                async for message in c:
+                    found.append(message.value or b"")
+                    if len(found) == 50:
+                        return found
+        return found
+
+    assert asyncio.run(main()) == VALUES[:50]
+
+
+def test_two_consumers_share_a_topic_and_the_one_that_is_left_takes_it_all() -> None:
+    with FakeKafka(topics={"t": 4}) as kafka:
+        options = {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "group_id": "g",
+            "auto_offset_reset": "earliest",
+        }
+        stop = threading.Event()
+        with ka.Consumer("t", **options) as one:  # type: ignore[arg-type]
+
+            def poll_other() -> None:
+                with ka.Consumer("t", **options) as other:  # type: ignore[arg-type]
+                    while not stop.is_set():
+                        other.poll_batch(timeout_ms=50)
+
+            thread = threading.Thread(target=poll_other)
+            thread.start()
+
+            def owns(count: int) -> bool:
+                one.poll_batch(timeout_ms=50)
+                return len(one.assignment()) == count
+
+            until(lambda: owns(2), 30, "two partitions each", pause=0, shown=one.assignment)
+            stop.set()
+            until(lambda: owns(4), 30, "all partitions", pause=0, shown=one.assignment)
+            thread.join()
+
+
+def test_clients_live_through_a_dead_broker_and_moved_leaders_and_coordinators() -> None:
+    with FakeKafka(3) as kafka:
+        kafka.create_topic("t", 3, 3)
+        with ka.Consumer(
+            "t", bootstrap_servers=kafka.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+        ) as consumer:
+            write(kafka, "t", VALUES[:100])
+            seen = read(consumer, 100)
+            kafka.kill(kafka.coordinator_of("g"))
+            write(kafka, "t", VALUES[100:200])
+            seen += read(consumer, 100)
+            kafka.set_leader("t", 0, kafka.broker_ids[0])
+            kafka.set_coordinator("g", kafka.broker_ids[1])
+            write(kafka, "t", VALUES[200:300])
+            seen += read(consumer, 100)
+            assert sorted(seen) == sorted(VALUES[:300])
+            consumer.commit()
+        assert kafka.committed("g") == kafka.end_offsets("t")
+
+
+def test_a_response_that_is_lost_writes_nothing_twice() -> None:
+    with FakeKafka(topics={"t": 1}) as kafka:
+        lost = kafka.on("Produce", LoseResponse(sent_bytes=3), times=2)
+        kafka.on("Metadata", DropConnection())
+        write(kafka, "t", VALUES[:50])
+        assert len(lost.calls) == 2
+        assert [record.value for record in kafka.records("t")] == VALUES[:50]
+
+
+def test_single_requests_are_refused_and_held() -> None:
+    with FakeKafka(topics={"t": 1}) as kafka:
+        kafka.produce("t", [b"a", b"b"])
+        refused = kafka.on("Fetch", AnswerWithError(6), times=3)
+        with ka.Consumer(
+            "t", bootstrap_servers=kafka.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+        ) as consumer:
+            assert read(consumer, 2) == [b"a", b"b"]
+            assert len(refused.calls) == 3
+            held = kafka.on("OffsetCommit", Hold())
+            thread = threading.Thread(target=consumer.commit)
+            thread.start()
+            until(lambda: held.calls, 20, "the commit to come")
+            assert kafka.committed("g") == {}
+            held.release()
+            assert kafka.committed("g") == {("t", 0): 2}
+        assert kafka.count("Fetch") >= 4
+        assert kafka.requests("OffsetCommit")[-1].client_id
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_sasl(mechanism: str) -> None:
+    with FakeKafka(users={"me": "secret,=1"}, topics={"t": 1}) as kafka:
+        options = {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": "me",
+        }
+        with ka.Admin(**options, sasl_plain_password="secret,=1") as admin:  # type: ignore[arg-type]
+            assert [topic.name for topic in admin.list_topics()] == ["t"]
+        with pytest.raises(AuthenticationError), ka.Admin(**options, sasl_plain_password="other") as admin:  # type: ignore[arg-type]
+            admin.list_topics()
+        confluent = AdminClient(
+            {
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": mechanism,
+                "sasl.username": "me",
+                "sasl.password": "secret,=1",
+            }
+        )
+        assert "t" in confluent.list_topics(timeout=slow_s(10)).topics
+
+
+def test_confluent_kafka(fake_kafka: FakeKafka) -> None:
+    fake_kafka.create_topic("t", 2)
+    servers = {"bootstrap.servers": fake_kafka.bootstrap_servers}
+    producer = ConfluentProducer({**servers, "enable.idempotence": True, "compression.type": "zstd"})
+    for index, value in enumerate(VALUES):
+        producer.produce("t", value, partition=index % 2)
+    assert producer.flush(slow_s(20)) == 0
+    consumer = ConfluentConsumer(
+        {**servers, "group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 6_000}
+    )
+    consumer.subscribe(["t"])
+    found: list[bytes] = []
+
+    def all_read() -> bool:
+        found.extend(message.value() for message in consumer.consume(100, 0.2))
+        return len(found) >= len(VALUES)
+
+    until(all_read, 30, "all records", pause=0, shown=lambda: len(found))
+    assert sorted(found) == sorted(VALUES)
+    consumer.commit(asynchronous=False)
+    assert fake_kafka.committed("g") == {("t", 0): 250, ("t", 1): 250}
+    assert consumer.get_watermark_offsets(ConfluentPartition("t", 0), timeout=slow_s(10)) == (0, 250)
+    consumer.close()
+    assert fake_kafka.group_state("g") == "Empty"
+
+
+def test_kafka_s_own_tools(fake_kafka: FakeKafka) -> None:
+    try:
+        kafka = Distribution.get()
+    except KafkaUnavailable as error:
+        pytest.skip(str(error))
+    servers = ["--bootstrap-server", fake_kafka.bootstrap_servers]
+
+    def tool(name: str, *args: str, stdin: str = "") -> str:
+        command = kafka.command(f"org.apache.kafka.tools.{name}", *servers, *args)
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=slow_s(60), check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    tool("TopicCommand", "--create", "--topic", "t", "--partitions", "2", "--replication-factor", "1")
+    tool("ConsoleProducer", "--topic", "t", stdin="one\ntwo\nthree\n")
+    args = ["--topic", "t", "--from-beginning", "--group", "g", "--max-messages", "3"]
+    printed = tool("consumer.ConsoleConsumer", *args).splitlines()  # and its log
+    assert {"one", "two", "three"} <= set(printed)
+    assert sum(fake_kafka.committed("g").values()) == 3
+    described = tool("consumer.group.ConsumerGroupCommand", "--describe", "--group", "g")
+    assert {line.split()[1] for line in described.splitlines() if line.startswith("g ")} == {"t"}

@@ -1,0 +1,60 @@
+"""SASL on a broker's side, against the clients' own machines."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.fake_wire import Wire
+
+from kafka_actors.protocol import (
+    InitProducerIdRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+
+ASK = InitProducerIdRequest(transactional_id=None)
+
+
+def test_nothing_is_answered_before_authentication() -> None:
+    wire = Wire(users={"me": "secret"})
+    assert wire.ask(ASK, 4) is None
+    assert wire.closed == {"client"}
+
+
+def test_plain() -> None:
+    wire = Wire(users={"me": "secret"})
+    assert wire.ask(SaslHandshakeRequest("PLAIN"), 1).error_code == 0
+    assert wire.ask(SaslAuthenticateRequest(b"\0me\0secret"), 2).error_code == 0
+    assert wire.ask(ASK, 4).error_code == 0
+    assert wire.ask(SaslHandshakeRequest("PLAIN"), 1).error_code == 34, "it is authenticated already"
+
+
+@pytest.mark.parametrize("token", [b"\0me\0wrong", b"\0you\0secret", b"nonsense", b"\0me\0\xff"])
+def test_a_wrong_password_is_an_error_and_the_end_of_the_connection(token: bytes) -> None:
+    wire = Wire(users={"me": "secret"})
+    wire.ask(SaslHandshakeRequest("PLAIN"), 1)
+    assert wire.ask(SaslAuthenticateRequest(token), 2).error_code == 58
+    assert wire.closed == {"client"}
+
+
+def test_mechanisms_that_brokers_do_not_have_are_refused_by_name() -> None:
+    wire = Wire(users={"me": "secret"})
+    answer = wire.ask(SaslHandshakeRequest("GSSAPI"), 1)
+    assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+    assert wire.ask(SaslAuthenticateRequest(b""), 2).error_code == 34
+
+
+def test_without_users_there_is_no_sasl() -> None:
+    wire = Wire()
+    assert wire.ask(SaslHandshakeRequest("PLAIN"), 1).error_code == 34
+    assert wire.ask(ASK, 4).error_code == 0
+
+
+def test_after_handshake_0_tokens_come_without_requests() -> None:
+    for password, answer in [(b"secret", b"\0\0\0\0"), (b"wrong", b"")]:
+        wire = Wire(users={"me": "secret"})
+        assert wire.ask(SaslHandshakeRequest("PLAIN"), 0).error_code == 0
+        token = b"\0me\0" + password
+        wire.cluster.received(wire._links["client"], len(token).to_bytes(4) + token, 0.0)
+        wire.poll()
+        assert wire.raw() == answer
+        assert bool(wire.closed) == (password == b"wrong")

@@ -1,0 +1,55 @@
+"""Settings by Kafka's names."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_actors import errors
+from kafka_actors.testing.fake_kafka.machines.error_answers import Refused
+from kafka_actors.testing.fake_kafka.machines.settings import (
+    TOPIC_CONFIGS,
+    broker_settings,
+    check_topic_configs,
+    log_limits,
+    min_insync_replicas,
+)
+
+
+def test_broker_settings_have_kafka_s_dotted_names_and_take_text() -> None:
+    settings = broker_settings({"group.max.size": "5", "auto_create_topics_enable": "true"})
+    assert settings.group_max_size == 5
+    assert settings.auto_create_topics_enable is True
+    with pytest.raises(ValueError, match=r"no setting log\.dirs|no setting log_dirs"):
+        broker_settings({"log.dirs": "/tmp"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("no.such", "1"),
+        ("cleanup.policy", "never"),
+        ("retention.ms", "soon"),
+        ("min.insync.replicas", "0"),
+        ("preallocate", "perhaps"),
+        ("retention.ms", None),
+    ],
+)
+def test_settings_that_no_topic_has_are_refused(name: str, value: str | None) -> None:
+    with pytest.raises(Refused) as refused:
+        check_topic_configs({name: value})
+    assert refused.value.code == errors.InvalidConfigError.code
+
+
+def test_all_defaults_are_values_that_a_topic_can_have() -> None:
+    check_topic_configs(TOPIC_CONFIGS)
+
+
+def test_a_topic_s_limits_are_its_own_or_the_release_s() -> None:
+    limits = log_limits(
+        {"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"}, (4, 1)
+    )
+    assert limits.compacted
+    assert limits.log_append_time
+    assert limits.timestamp_after_max_ms == 3_600_000
+    assert log_limits({}, (3, 9)).timestamp_after_max_ms == 2**63 - 1
+    assert min_insync_replicas({"min.insync.replicas": "2"}) == 2

@@ -188,12 +188,13 @@ class Faults:
         yield from self._elect("leaders elected")
 
     def _tool(self, name: str, *arguments: str) -> None:
-        """Kafka's own tool; where brokers are stopped it may fail, and says so."""
+        """Kafka's own tool; where brokers are gone it may fail, and says so."""
         servers = ("--bootstrap-server", self._run.cluster.bootstrap_servers)
         try:
             self._run.cluster.tool(f"org.apache.kafka.tools.{name}", *servers, *arguments, timeout=20)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            print(f"{name} failed: {error}", *getattr(error, "__notes__", []), flush=True)
+            said = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+            print(f"{name}: {type(error).__name__}", *[line for line in said if line.startswith("Error")][:1])
 
     def _client(self, kind: str) -> Client | None:
         """One of this kind of fault's kind that runs and is not held."""

@@ -101,6 +101,13 @@ def repeats(history: Iterable[Line]) -> Counter[str]:
     return found
 
 
+def doubled(history: Iterable[Line]) -> int:
+    """How many records are in the log again that their producers do not promise to write once."""
+    lax = {event.value for event in history if isinstance(event, Sent) and not event.once}
+    written = [value for event in history if isinstance(event, Log) for value in event.values if value in lax]
+    return len(written) - len(set(written))
+
+
 class _Partition:
     """The checks of one partition. `events` are its own, by time."""
 
@@ -156,7 +163,7 @@ class _Partition:
             if value in refused:
                 why = f"its send failed: {refused[value].error}"
                 yield self._anomaly(NOBODY_SENT, offsets, who, refused[value].at, why)
-            if len(offsets) > 1:
+            if len(offsets) > 1 and sent[value].once:
                 yield self._anomaly(DUPLICATE_WRITE, offsets, who, at)
         last: dict[str, tuple[int, int]] = {}
         for value, (first, *_) in places.items():

@@ -171,14 +171,8 @@ class Faults:
         self._held.discard(f"proxy {broker}")
 
     def _elect(self, kind: str) -> Steps:
-        from confluent_kafka import ElectionType, KafkaException, TopicPartition
-
         self._note(kind, "preferred")
-        partitions = [TopicPartition(self._run.topic, p) for p in range(self._run.partitions)]
-        with suppress(KafkaException, TimeoutError):
-            self._run.cluster.admin.elect_leaders(
-                ElectionType.PREFERRED, partitions, request_timeout=5
-            ).result(5)
+        self._tool("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions")
         yield 0.0
 
     def _reassign(self, kind: str) -> Steps:
@@ -189,18 +183,18 @@ class Faults:
         file = self._run.directory / "reassignment.json"
         partitions = [{"topic": self._run.topic, "partition": p, "replicas": r} for p, r in wanted.items()]
         file.write_text(json.dumps({"version": 1, "partitions": partitions}))
-        arguments = ["--bootstrap-server", self._run.cluster.bootstrap_servers, "--execute"]
-        with suppress(subprocess.TimeoutExpired):
-            self._run.cluster.tool(
-                "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
-                *arguments,
-                "--reassignment-json-file",
-                str(file),
-                check=False,
-                timeout=20,
-            )
+        self._tool("reassign.ReassignPartitionsCommand", "--execute", "--reassignment-json-file", str(file))
         yield self._rng.uniform(1, 3)
         yield from self._elect("leaders elected")
+
+    def _tool(self, name: str, *arguments: str) -> None:
+        """Kafka's own tool; where brokers are gone it may fail, and says so."""
+        servers = ("--bootstrap-server", self._run.cluster.bootstrap_servers)
+        try:
+            self._run.cluster.tool(f"org.apache.kafka.tools.{name}", *servers, *arguments, timeout=20)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            said = [line for note in getattr(error, "__notes__", []) for line in note.splitlines()]
+            print(f"{name}: {type(error).__name__}", *[line for line in said if line.startswith("Error")][:1])
 
     def _client(self, kind: str) -> Client | None:
         """One of this kind of fault's kind that runs and is not held."""

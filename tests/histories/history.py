@@ -27,6 +27,8 @@ class Sent(Event, frozen=True):
     producer: str
     number: int
     value: str
+    once: bool = True
+    """Whether its producer promises to write it once at most."""
 
 
 class Acknowledged(Event, frozen=True):

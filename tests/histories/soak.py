@@ -26,7 +26,7 @@ from waiting import until
 
 from kafka_actors.testing.watchdog import Watchdog
 
-from .checker import NAMES, check, repeats
+from .checker import NAMES, check, doubled, repeats
 from .clients import Client, recording
 from .faults import Faults, ProxiedCluster
 from .history import Committed, Event, Fault, Line, Log, Polled, Processed, Sent, Writer, now, read
@@ -152,6 +152,7 @@ class Soak:
             values = [m.value().decode() for m in logs[partition]]
             offsets = [m.offset() for m in logs[partition]]
             self.own.write(Log(now(), self.topic, partition, offsets, values, end))
+        self._keep_batch_headers()
         readers = {*GROUPS, *(["spark"] if self._spark else [])}
         written = {(p, m.offset()) for p, messages in logs.items() for m in messages}
         behind = Behind(self.directory, readers, written)
@@ -173,6 +174,13 @@ class Soak:
                 place = (group, partition.partition)
                 last[place] = max(last[place], int(at * 1000))
                 self.own.write(Committed(last[place] / 1000, *partition, group, offset))
+
+    def _keep_batch_headers(self) -> None:
+        """Keeps the headers of all record batches, as a broker has them: with producer ids, epochs and sequences."""
+        folders = self.cluster.data_directory(self.cluster.broker_ids[0]).glob(f"{self.topic}-*")
+        segments = ",".join(str(file) for folder in sorted(folders) for file in sorted(folder.glob("*.log")))
+        dump = self.cluster.tool("kafka.tools.DumpLogSegments", "--files", segments, check=False, timeout=60)
+        (self.directory / "batches.txt").write_text(dump.stdout + dump.stderr)
 
     def _end(self, clients: list[Client]) -> None:
         for client in clients:
@@ -212,7 +220,9 @@ def report(history: list[Line], broken: list[str]) -> int:
     found = check(history)
     sent = sum(isinstance(e, Sent) for e in history)
     logged = sum(len(e.offsets) for e in history if isinstance(e, Log))
-    print(f"\nrecords sent {sent}, in the log {logged}")
+    print(
+        f"\nrecords sent {sent}, in the log {logged}, of which confluent-kafka wrote {doubled(history)} again"
+    )
     again = repeats(history)
     print(f"{'reader':12}{'processed':>12}{'repeats':>12}{'commits':>12}{'members':>12}")
     for reader in sorted({e.reader for e in history if isinstance(e, Processed)}):

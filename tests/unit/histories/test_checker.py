@@ -1,8 +1,9 @@
 """The checker of histories: a clean one has no anomaly, and each planted anomaly is named, and only it."""
 
+import msgspec
 import pytest
 from histories import checker
-from histories.checker import NAMES, Anomaly, check, repeats
+from histories.checker import NAMES, Anomaly, check, doubled, repeats
 from histories.history import (
     Acknowledged,
     Assigned,
@@ -262,6 +263,15 @@ def test_a_planted_anomaly_is_named_and_only_it(name):
     history, (offsets, values, who, at) = PLANTED[name]
     found = only(history)
     assert found._replace(why="") == Anomaly(name, "t", 0, offsets, values, who, pytest.approx(at))
+
+
+def test_a_producer_that_does_not_promise_to_write_once_may_write_twice():
+    history = [
+        msgspec.structs.replace(e, once=False) if isinstance(e, Sent) else e
+        for e in PLANTED[checker.DUPLICATE_WRITE][0]
+    ]
+    assert check(history) == []
+    assert (doubled(history), doubled(CLEAN)) == (1, 0)
 
 
 def test_a_record_whose_send_failed_may_not_be_in_the_log():

@@ -135,7 +135,10 @@ class FetchHandlers:
             except Refused:
                 return True
             log = partition.log
-            if wanted.fetch_offset > log.end_offset or self._diverging(partition, wanted) is not None:
+            if (
+                wanted.fetch_offset > log.end_offset
+                or self._diverging(poll.call, partition, wanted) is not None
+            ):
                 return True
             available += min(log.bytes_from(wanted.fetch_offset), wanted.partition_max_bytes)
         return available >= self._min_bytes(poll.call.request)
@@ -185,7 +188,7 @@ class FetchHandlers:
         try:
             partition = self._partition(call, context, key, wanted)
             log = partition.log
-            diverging = self._diverging(partition, wanted)
+            diverging = self._diverging(call, partition, wanted)
             records = b""
             if diverging is None:
                 limit = min(wanted.partition_max_bytes, left)
@@ -235,9 +238,11 @@ class FetchHandlers:
         check_epoch(partition, wanted.current_leader_epoch)
         return partition
 
-    def _diverging(self, partition: FakePartition, wanted: FetchPartition) -> EpochEndOffset | None:
+    def _diverging(
+        self, call: BrokerCall, partition: FakePartition, wanted: FetchPartition
+    ) -> EpochEndOffset | None:
         """Finds where the log left the one that the client has read (KIP-595); None where it did not. Raises `Refused`."""
-        if wanted.last_fetched_epoch < 0:
+        if wanted.last_fetched_epoch < 0 or call.version < 12:
             return None
         epoch, end = partition.log.end_of_epoch(wanted.last_fetched_epoch)
         if epoch < 0 or end < 0 or wanted.fetch_offset < partition.log.start_offset:

@@ -126,7 +126,7 @@ class OffsetHandlers:
                 if generation >= 0:
                     newer = call.version >= 9
                     raise Refused(errors.GroupIdNotFoundError if newer else errors.IllegalGenerationError)
-                group = self._groups.create(request.group_id)
+                return 0
             group.check_commit(request.member_id, request.group_instance_id, generation)
         except Refused as refused:
             return refused.code
@@ -136,6 +136,7 @@ class OffsetHandlers:
         metadata = wanted.committed_metadata or ""
         if len(metadata) > self._state.settings.offset_metadata_max_bytes:
             return errors.OffsetMetadataTooLargeError.code
+        self._groups.create(request.group_id)
         now = self._state.wall_ms
         retention = request.retention_time_ms
         self._offsets.setdefault(request.group_id, {})[name, wanted.partition_index] = CommittedOffset(

@@ -136,6 +136,16 @@ def test_a_diverging_epoch_is_told_instead_of_records() -> None:
     assert answered(wire.ask(asking(part(0, fetched=7)), 12)) == [(0, 1, 0)]
 
 
+def test_a_session_that_goes_on_in_an_older_version_is_told_no_diverging_epoch() -> None:
+    wire = Wire(topics={"t": 1})
+    put(wire)
+    wire.state.move_leader("t", 0, 1)
+    session = wire.ask(asking(part(1, fetched=0), session_epoch=0), 12).session_id
+    wire.state.topics["t"].partitions[0].log.truncate(0)
+    follow = FetchRequest(session_id=session, session_epoch=1, max_wait_ms=100, min_bytes=1)
+    assert answered(wire.ask(follow, 8)) == [(0, errors.OffsetOutOfRangeError.code, 0)]
+
+
 def test_topic_ids_of_topics_that_are_gone_or_came_anew() -> None:
     wire = Wire(topics={"t": 1})
     old = wire.state.topics["t"].topic_id

@@ -122,6 +122,7 @@ def test_commits_that_are_refused(more: dict[str, Any], error: type[errors.Kafka
     if "topic_id" in more:
         more = {**more, "topic_id": wire.state.new_uuid()}
     assert commit(wire, **more) == error.code
+    assert not wire.cluster.groups.groups
     assert fetched(wire, everything=True) == {}
 
 

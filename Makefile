@@ -27,7 +27,7 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 GROUPS := -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz mutants docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz mutants soak differential differential docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -92,6 +92,10 @@ fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads fore
 
 soak: $(VENV)/.installed-dev  ## producers and readers on real brokers under faults at random, and a check of all they did; MINUTES=10 SEED=…
 	PYTHONPATH=tests $(BIN)/python -m histories.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+differential: $(VENV)/.installed-dev  ## FakeKafka against a real broker with the same random requests; SEEDS=1000 FIRST=0
+	KAFKA_ACTORS_TEST_SEEDS=$(or $(SEEDS),300) KAFKA_ACTORS_TEST_FIRST_SEED=$(or $(FIRST),0) \
+	  $(BIN)/python -m pytest tests/integration/test_fake_kafka_differential.py -q
 
 java-answers: $(VENV)/.installed-dev  ## what Kafka's own classes say to the tests of protocol, assignors and options, asked anew
 	JAVA_ANSWERS=record $(BIN)/python -m pytest tests/integration/test_protocol_java.py tests/integration/test_assignors_java.py tests/integration/test_options_java.py -q

@@ -176,8 +176,9 @@ class Soak:
                 self.own.write(Committed(last[place] / 1000, *partition, group, offset))
 
     def _keep_batch_headers(self) -> None:
-        """Keeps the headers of all record batches, as a broker has them: with producer ids, epochs and sequences."""
-        folders = self.cluster.data_directory(self.cluster.broker_ids[0]).glob(f"{self.topic}-*")
+        """Keeps the headers of all batches of records and commits, as a broker has them: with times, producer ids, epochs and sequences."""
+        data = self.cluster.data_directory(self.cluster.broker_ids[0])
+        folders = [*data.glob(f"{self.topic}-*"), *data.glob("__consumer_offsets-*")]
         segments = ",".join(str(file) for folder in sorted(folders) for file in sorted(folder.glob("*.log")))
         dump = self.cluster.tool("kafka.tools.DumpLogSegments", "--files", segments, check=False, timeout=60)
         (self.directory / "batches.txt").write_text(dump.stdout + dump.stderr)

@@ -27,7 +27,7 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 GROUPS := -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz mutants soak differential differential docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz mutants soak differential docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from kafka_actors import errors
+from kafka_actors.base import decoders
 
 from .error_answers import Refused
 from .partition_log import LogLimits
@@ -48,10 +49,10 @@ def broker_settings(config: Mapping[str, Any]) -> FakeBrokerSettings:
     if unknown:
         known = ", ".join(n.replace("_", ".") for n in FakeBrokerSettings.__struct_fields__)
         raise ValueError(f"fake brokers have no setting {', '.join(unknown)}; they have {known}")
-    types = get_type_hints(FakeBrokerSettings)
-    return FakeBrokerSettings(
-        **{name: msgspec.convert(value, types[name], strict=False) for name, value in fields.items()}
-    )
+    try:
+        return decoders.convert(fields, FakeBrokerSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"a setting of fake brokers: {error}") from None
 
 
 TOPIC_CONFIGS: Mapping[str, str] = {

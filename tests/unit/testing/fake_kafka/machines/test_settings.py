@@ -21,6 +21,8 @@ def test_broker_settings_have_kafka_s_dotted_names_and_take_text() -> None:
     assert settings.auto_create_topics_enable is True
     with pytest.raises(ValueError, match=r"no setting log\.dirs|no setting log_dirs"):
         broker_settings({"log.dirs": "/tmp"})
+    with pytest.raises(ValueError, match="group_max_size"):
+        broker_settings({"group.max.size": "many"})
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 458,
+    "files": 459,
     "modules without a test file": 49,
     "numbered tests": 0,
     "short files": 26,

@@ -10,8 +10,10 @@ way of the requests:
 
 - **One at a time**, because two commits under way at once could land in the wrong order, over connections that were lost between. For
   the same reason an unknown outcome (no answer, connection lost) is resolved by OffsetFetch on a new connection before anything
-  else is committed. A fetch that finds another offset than the one sent proves that the commit didn't land: nobody else commits
-  for the partition while it is this member's.
+  else is committed. A fetch that finds another offset than the one sent says that the commit hasn't landed: nobody else commits
+  for the partition while it is this member's. It may land yet: a broker, or the network, carries out what it has kept behind
+  later commits too, and within one generation nothing fences it. So these partitions are looked up once more when they have been
+  quiet for a request's time, and a commit that was undone is made again (`LateCommits`); until then a crash repeats records.
 - **The latest asked for wins**: of several commits of a partition that wait, the last one is sent, and the earlier ones share its outcome.
   (A job's workers are merged before, by `CommitGate`: there the furthest offset counts, and what failed is sent again though
   nobody waits.)
@@ -47,9 +49,10 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .embedded_protocol import GroupConfig
 from .error_actions import ErrorAction, GroupApi, judge, outcome_known
+from .late_commits import LateCommits
 from .member_core import GRACE
 from .member_events import Generation, GroupRequest
-from .offset_fetch import offset_fetch_request, read_offset_fetch
+from .offset_fetch import CommittedOffsets, offset_fetch_request, read_offset_fetch
 from .pending_commits import (
     FAILS_AT_ONCE,
     CommitAction,
@@ -77,6 +80,7 @@ class CommitQueue:
         self._request: GroupRequest | None = None
         self._unknown = False
         self._refusal = GenerationRefusal()
+        self._late = LateCommits(config.request_timeout)
         self._actions: list[CommitAction] = []
         self._offsets = QueuedOffsets(self._actions.append)
 
@@ -103,6 +107,7 @@ class CommitQueue:
         if self.eligibility.owned is not None:
             self._offsets.keep(self.eligibility.owned)
         self._offsets.keep_topics(self.eligibility.topic_id)
+        self._late.keep(self.eligibility)
         if self.eligibility.ended is not None:
             self._unknown, self._request = False, None
             self._offsets.fail(self.eligibility.ended)
@@ -122,7 +127,7 @@ class CommitQueue:
         elif not isinstance(outcome, Exception):
             self._patience.answered(now - request.sent_at)
         if request.api is GroupApi.OFFSET_FETCH:
-            self._resolve(request, outcome, now)
+            self._looked_up(request, outcome, now)
         elif isinstance(outcome, Exception):
             self._on_failure(request, outcome, now)
         else:
@@ -150,6 +155,9 @@ class CommitQueue:
             self._refusal.clear()
             commit = commit_request(self._config, self._offsets.begin(), self.eligibility)
             self._send(GroupApi.COMMIT, commit, now)
+        elif self._late.due_at <= now:
+            body = offset_fetch_request(group_id, self._late.partitions, require_stable=False)
+            self._send(GroupApi.OFFSET_FETCH, body, now)
 
     def _send(self, api: GroupApi, body: object, now: float) -> None:
         """Sends a request, the only one until it has ended; its generation tells later whether an error is about the present one."""
@@ -169,6 +177,7 @@ class CommitQueue:
         self._wait(now)
         if not outcome_known(error):
             self._unknown = True
+            self._late.unanswered(self._offsets.sent, request.generation, now)
             return
         for tp in list(self._offsets.sent):
             self._offsets.settle(tp, error, verdict)
@@ -193,7 +202,7 @@ class CommitQueue:
                 group=self._config.group_id,
             )
             if error is None:
-                self._offsets.settle(tp, None, None)
+                self._landed(tp)
                 continue
             if isinstance(error, OffsetMetadataTooLargeError) and self._offsets.strip(tp):
                 continue
@@ -220,33 +229,47 @@ class CommitQueue:
         about_membership = resets or isinstance(error, FencedInstanceIdError)
         return ErrorAction.REJOIN if about_membership and (old or ending) else verdict
 
-    def _resolve(self, request: GroupRequest, outcome: object, now: float) -> None:
-        """Compares what the group has with the commits of unknown outcome: those that landed are done, the others wait again."""
+    def _looked_up(self, request: GroupRequest, outcome: object, now: float) -> None:
+        """Takes what the group has: for commits of unknown outcome, or for those that a late one may have undone."""
         if isinstance(outcome, OffsetFetchResponse):
             committed = read_offset_fetch(outcome, self._config.group_id)
             error: Exception | None = committed.error
         else:
             assert isinstance(outcome, Exception)
             error = outcome
-        if error is not None:
-            verdict = judge(GroupApi.OFFSET_FETCH, error, alive=self.eligibility.heard_at >= request.sent_at)
-            self._notify(error, verdict, request)
-            self._wait(now)
-            if verdict is ErrorAction.FATAL:
-                self._unknown = False
-                self._offsets.fail_sent(error)
+        if error is None:
+            if self._unknown:
+                self._resolve(committed, now)
+            else:
+                self._offsets.put_again(self._late.undone(committed, now))
             return
+        verdict = judge(GroupApi.OFFSET_FETCH, error, alive=self.eligibility.heard_at >= request.sent_at)
+        self._notify(error, verdict, request)
+        self._wait(now)
+        if verdict is ErrorAction.FATAL:
+            self._unknown = False
+            self._late.clear()
+            self._offsets.fail_sent(error)
+
+    def _resolve(self, committed: CommittedOffsets, now: float) -> None:
+        """Compares what the group has with the commits of unknown outcome: those that landed are done, the others wait again."""
         for tp, entry in list(self._offsets.sent.items()):
             if tp in committed.errors:
                 if judge(GroupApi.OFFSET_FETCH, committed.errors[tp]) is ErrorAction.PARTITION:
                     self._offsets.settle(tp, committed.errors[tp], ErrorAction.PARTITION)
                 continue
             found = committed.offsets.get(tp)
-            landed = found is not None and found[:2] == entry.offset[:2]
-            self._offsets.settle(tp, None, None) if landed else self._offsets.requeue(tp)
+            if found is not None and found[:2] == entry.offset[:2]:
+                self._landed(tp)
+            else:
+                self._offsets.requeue(tp)
         self._unknown = bool(self._offsets.sent)
         if self._unknown:
             self._wait(now)
+
+    def _landed(self, tp: TopicPartition) -> None:
+        self._late.committed(tp, self._offsets.sent[tp].offset)
+        self._offsets.settle(tp, None, None)
 
     def _notify(self, error: Exception, verdict: ErrorAction, request: GroupRequest) -> None:
         """Hands an error on to the membership. Without one only a lost coordinator matters; a bad request concerns its caller alone."""
@@ -265,4 +288,6 @@ class CommitQueue:
             times.append(self._request.sent_at + self._request.timeout + GRACE)
         elif self.eligibility.connected and (self._unknown or self._may_send()):
             times.append(self._not_before)
+        elif self.eligibility.connected and self._late.partitions:
+            times.append(max(self._late.due_at, self._not_before))
         return min(times, default=None)

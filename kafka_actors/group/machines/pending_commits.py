@@ -164,6 +164,11 @@ class QueuedOffsets:
         elif entry.commits:
             self.waiting[tp] = entry
 
+    def put_again(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Takes offsets that were committed and undone. Nobody waits for them; something newer takes their place."""
+        for tp, offset in offsets.items():
+            self.waiting.setdefault(tp, QueuedOffset(offset, [], unpack(offset.metadata).topic_id))
+
     def strip(self, tp: TopicPartition) -> bool:
         """Has a sent offset wait with the user's own metadata alone, for a broker that takes less than usual. Returns False where there was
         no more."""

@@ -549,3 +549,77 @@ def test_an_answer_that_comes_after_the_request_was_given_up_settles_nothing():
     assert commit.results == {}
     s.found({A: 0})
     assert s.poll() == {A: 5}, "the broker says that it is not there"
+
+
+def lost_and_looked_up(s: Script, sent: int, then: int) -> None:
+    """A commit has no answer, is not there when it is looked up, and a later one is acknowledged."""
+    s.submit({A: sent})
+    s.poll()
+    s.answer(DisconnectedError("gone"))
+    assert s.poll(1.0) == "resolve"
+    s.found({A: 1})
+    assert s.poll() == {A: sent}
+    s.answer({A: 0})
+    s.submit({A: then})
+    assert s.poll() == {A: then}
+    s.answer({A: 0})
+    assert s.poll() is None
+
+
+def test_a_commit_that_lands_behind_later_ones_is_put_right():
+    s = Script()
+    lost_and_looked_up(s, 5, 9)
+    assert s.queue.idle
+    assert s.poll(s.wake - s.now) == "resolve", "once more, when nothing was unknown for a while"
+    s.found({A: 5})
+    assert s.poll() == {A: 9}
+    s.answer({A: 14})
+    assert s.poll(1.0) is None, "nobody waits for it"
+    assert s.poll(s.wake - s.now) == "resolve"
+    s.found({A: 5})
+    assert s.poll() == {A: 9}
+    s.answer({A: 0})
+    assert s.poll() is None
+    assert (s.wake, s.queue.idle) == (None, True)
+
+
+def test_what_the_group_has_kept_is_looked_up_once_more_and_left_alone():
+    s = Script()
+    lost_and_looked_up(s, 5, 9)
+    assert s.poll(s.wake - s.now) == "resolve"
+    s.answer(DisconnectedError("gone"))
+    assert s.poll(1.0) == "resolve"
+    s.found({A: 9})
+    assert s.poll() is None
+    assert s.wake is None
+
+
+def test_a_newer_commit_is_not_replaced_by_what_was_undone():
+    s = Script()
+    lost_and_looked_up(s, 5, 9)
+    assert s.poll(s.wake - s.now) == "resolve"
+    s.submit({A: 12})
+    s.found({A: 5})
+    assert s.poll() == {A: 12}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"generation": G2}, {"owned": frozenset({B})}, {"owned": None}, {"topic_id": lambda _: b"2" * 16}],
+    ids=["fenced", "gone", "by hand", "made anew"],
+)
+def test_a_late_commit_that_is_fenced_or_not_ones_own_any_more_is_not_looked_for(change):
+    s = Script()
+    offset = OffsetAndMetadata(9, pack("", b"1" * 16), 3)
+    s.queue.submit({A: offset}, s.now, 60.0)
+    s.poll()
+    s.answer(DisconnectedError("gone"))
+    assert s.poll(1.0) == "resolve"
+    s.found({A: 1})
+    s.poll()
+    s.answer({A: 0})
+    s.poll()
+    assert s.wake is not None
+    s.be(**change)
+    assert s.poll(100.0) is None
+    assert s.wake is None

@@ -298,9 +298,13 @@ def test_a_commit_counts_only_what_was_processed_until_then_by_its_own_group():
     assert (found.name, found.offsets, found.who) == (checker.COMMIT_PAST, (10, 11), "r")
 
 
+def test_a_commit_that_lands_late_is_no_anomaly_once_it_is_put_right():
+    assert list(check([*CLEAN, committed(15, 6), committed(45, 10)])) == []
+
+
 def test_an_anomaly_says_where_which_who_and_when():
     assert str(only([*CLEAN, committed(15, 6)])) == (
-        "commit that goes back: t-0 offsets [6] values [p0/6] r at 15.000: 10 was committed before"
+        "commit that goes back: t-0 offsets [6] values [p0/6] r at 15.000: 10 was committed before, and not again"
     )
 
 

@@ -148,6 +148,7 @@ class FetchPartition:
         "last_stable_offset",
         "leader",
         "leader_epoch",
+        "left",
         "looking_up",
         "paused",
         "position",
@@ -181,6 +182,7 @@ class FetchPartition:
         self.position = UNKNOWN
         self.position_epoch = start.leader_epoch
         self.position_id = start.topic_id  # id of the topic that `position` is of
+        self.left: CommitPosition | None = None  # the position in the topic that had the name before
         self.delivered = UNKNOWN
         self.fetched = UNKNOWN
         # Source of the records. The leader epoch only rises, as long as the topic is the same.

@@ -1,8 +1,8 @@
 """The partitions that a fetcher reads: who leads each, how far it is read, and which changes its owner has to act on.
 
-Arrives: assignments, seeks and pauses of the user, metadata, and the user's progress. The brokers' answers come through
-`fetch_results` and `positions`, which change partitions only by the methods here. Each partition is in one state of
-`partition_state.TRANSITIONS`; this module moves it and keeps its three offsets consistent.
+Theory of operation. Arrives: assignments, seeks and pauses of the user, metadata, and the user's progress. The brokers'
+answers come through `fetch_results` and `positions`, which change partitions only by the methods here. Each partition is in
+one state of `partition_state.TRANSITIONS`; this module moves it and keeps its three offsets consistent.
 
 Decided: nothing is sent from here. Each call leaves its consequences in fields that the owner reads and clears:
 
@@ -31,7 +31,15 @@ from kafka_actors.events import Event
 from kafka_actors.fetch.messages import Epoch
 from kafka_actors.types import TopicPartition
 
-from .partition_state import UNKNOWN, FetchPartition, FetchState, LookupPurpose, PartitionStart, Trigger
+from .partition_state import (
+    UNKNOWN,
+    CommitPosition,
+    FetchPartition,
+    FetchState,
+    LookupPurpose,
+    PartitionStart,
+    Trigger,
+)
 from .resets import ResetPolicy, error_of_loss
 
 
@@ -263,9 +271,20 @@ class PartitionTable:
             self._refetch(partition)
 
     def _recreated(self, partition: FetchPartition, old_id: bytes) -> None:
-        """Gives up the position in a topic that was deleted, under whose name there is another one now (KIP-516)."""
+        """Gives up the position in a topic that was deleted, under whose name there is another one now (KIP-516).
+
+        No topic gets an id of before. So one that comes back was there all the time, metadata in between came from a broker that
+        lagged behind, and reading goes on where it was.
+        """
+        left = partition.left
+        if partition.position >= 0 and partition.position_id == old_id:
+            partition.left = CommitPosition(partition.position, partition.position_epoch, old_id)
         partition.position_epoch = UNKNOWN
         if partition.state is FetchState.FAILED:
+            return
+        if left is not None and left.topic_id == partition.topic_id:
+            partition.position_epoch = left.leader_epoch
+            self.set_position(partition, left.offset, Trigger.SOUGHT)
             return
         self.lose_position(partition, LookupPurpose.RECREATED)
         if self._policy.loss_is_fatal:

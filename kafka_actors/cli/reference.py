@@ -166,6 +166,7 @@ NOT_IN_JAVA = frozenset(
         "worker_buffer_bytes",
         # jobs
         "batch_linger_ms",
+        "delivery",
         "drain_timeout_ms",
         "on_error",
         "ping_interval_ms",

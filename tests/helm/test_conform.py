@@ -27,7 +27,7 @@ def test_each_object_is_as_its_definition_says(render, conform, name, kubernetes
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX)
 def test_helm_finds_nothing_to_say_of_it(helm, values):
     options = ("--strict", "--quiet", "--kube-version", VERSIONS[-1], "--values", "-")
-    helm("lint", *options, str(CHART), given=yaml.safe_dump(values))
+    helm("lint", *options, str(CHART), stdin=yaml.safe_dump(values))
 
 
 def test_a_field_that_there_is_not_would_be_found(render, conform):

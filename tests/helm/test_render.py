@@ -513,7 +513,7 @@ def notes(helm, tmp_path):
     options = ("-n", "streams", "--kube-version", VERSIONS[-1], "--show-only", "templates/said.yaml")
 
     def said(values: dict) -> str:
-        text = helm("template", "scorer", str(copy), *options, "--values", "-", given=yaml.safe_dump(values))
+        text = helm("template", "scorer", str(copy), *options, "--values", "-", stdin=yaml.safe_dump(values))
         return yaml.safe_load(text)["said"]
 
     return said

@@ -1,6 +1,6 @@
-"""Kafka for tests: brokers in this process (`FakeKafka`), a real cluster (`KafkaCluster`), librdkafka's mock (`MockCluster`), and a pytest plugin.
+"""Kafka for tests: brokers in this process (`FakeKafka`), a real cluster (`KafkaCluster`), and a pytest plugin.
 
-`KafkaCluster` needs the `testing` extra, Java 17 and Maven; `MockCluster` the extra; `FakeKafka` nothing.
+`KafkaCluster` needs the `testing` extra, Java 17 and Maven; `FakeKafka` nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .cluster import BENCHMARK_JVM, CONTROLLER_ID, TEST_JVM, KafkaCluster
     from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
     from .fake_kafka.fake_kafka import FakeKafka
-    from .mock import MockCluster
     from .node import NodeFailed
 
 # Imported when first used: every run of pytest with the package installed loads the plugin.
@@ -28,7 +27,6 @@ _HOMES = {
     "GroupMember": "admin",
     "KafkaCluster": "cluster",
     "KafkaUnavailable": "distribution",
-    "MockCluster": "mock",
     "NodeFailed": "node",
     "TEST_JVM": "cluster",
 }
@@ -44,7 +42,6 @@ __all__ = [
     "GroupMember",
     "KafkaCluster",
     "KafkaUnavailable",
-    "MockCluster",
     "NodeFailed",
 ]
 

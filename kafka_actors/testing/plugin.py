@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # imported late: every pytest run with the package installed loads the plugin
-    from . import FakeKafka, KafkaCluster, MockCluster
+    from . import FakeKafka, KafkaCluster
     from .produce import Produce
 
 
@@ -59,12 +59,12 @@ def kafka_cluster_3(_three_brokers: KafkaCluster) -> Iterator[KafkaCluster]:
 def kafka_topic(request: pytest.FixtureRequest) -> Callable[..., str]:
     """Creates a topic with a unique name on `kafka_cluster`: `kafka_topic(partitions=4, config={…}) -> name`.
 
-    Takes the arguments of `KafkaCluster.create_topic` except the name; `cluster=` for another cluster; and `prefix=` for
+    Takes the arguments of `KafkaCluster.create_topic` except the name; `cluster=` for another cluster, or a `FakeKafka`; and `prefix=` for
     the start of the name (by default the test's name).
     """
 
     def make(
-        partitions: int = 1, *, cluster: KafkaCluster | None = None, prefix: str = "", **more: Any
+        partitions: int = 1, *, cluster: KafkaCluster | FakeKafka | None = None, prefix: str = "", **more: Any
     ) -> str:
         chosen = cluster if cluster is not None else request.getfixturevalue("kafka_cluster")
         name = _unique(prefix or request.node.name)
@@ -98,12 +98,12 @@ def fake_kafka() -> Iterator[FakeKafka]:
 
 
 @pytest.fixture
-def mock_cluster() -> Iterator[MockCluster]:
-    """librdkafka's mock cluster with three brokers, a new one for each test."""
-    from . import MockCluster
+def mock_cluster() -> Iterator[FakeKafka]:
+    """Alias: a `FakeKafka` with three brokers, a new one for each test. Write `fake_kafka` in new tests."""
+    from . import FakeKafka
 
-    with MockCluster(brokers=3) as cluster:
-        yield cluster
+    with FakeKafka(brokers=3) as kafka:
+        yield kafka
 
 
 def _unique(text: str) -> str:

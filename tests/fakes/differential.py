@@ -17,9 +17,11 @@ from uuid import UUID
 import msgspec
 from fakes.fake_wire import Wire
 
+from kafka_actors.errors import TransactionalIdNotFoundError
 from kafka_actors.protocol import (
     ZERO_UUID,
     DescribeGroupsRequest,
+    DescribeTransactionsRequest,
     FetchRequest,
     FindCoordinatorRequest,
     InitProducerIdRequest,
@@ -35,6 +37,8 @@ from kafka_actors.protocol.messages.metadata import MetadataRequestTopic
 from kafka_actors.protocol.schema import Element, Request
 from kafka_actors.testing.fake_kafka.machines.record_batches import parse_all
 
+IGNORED_OF_CREATED_TOPICS = "configs"
+"""All settings of a topic: their sources differ by how a broker is set up. Those that do not are asked for by name."""
 IGNORED = {
     "throttle_time_ms": "quotas",
     "error_message": "texts",
@@ -46,9 +50,9 @@ IGNORED = {
     "client_host": "addresses",
     "cluster_id": "each has its own",
     "controller_id": "any broker",
-    "configs": "all settings of a topic: their sources differ by how a broker is set up",
     "log_append_time_ms": "times",
     "commit_timestamp": "times",
+    "transaction_start_time_ms": "times",
     "replica_nodes": "placed at random",
     "isr_nodes": "placed at random",
     "leader_id": "there is one broker",
@@ -58,9 +62,15 @@ IGNORED = {
 """Fields of responses that are not compared, and why."""
 UNORDERED = {
     "api_keys": ("api_key",),
-    "topics": ("name",),
+    "topics": ("name", "topic"),
+    "results_by_topic_v3_and_below": ("name",),
+    "topic_results": ("name",),
+    "results_by_partition": ("partition_index",),
+    "transaction_states": ("transactional_id",),
+    "active_producers": ("producer_id",),
     "responses": ("name", "topic"),
     "results": ("name", "group_id"),
+    "configs": ("name",),
     "groups": ("group_id",),
     "partitions": ("partition_index", "partition"),
     "members": ("member_id",),
@@ -68,6 +78,8 @@ UNORDERED = {
 """Lists whose order is that of a hash table in Kafka, and the fields by one of which they are sorted here."""
 BOUND = {"member_id", "producer_id", "topic_id", "session_id"}
 """Fields with ids that each side makes by itself."""
+TIMES = {"timestamp", "last_timestamp"}
+"""Fields with times of records, which are the same, or of markers of transactions, which each side has written at its own time."""
 TIMEOUT_S = 60.0
 
 
@@ -148,13 +160,28 @@ class RealConnection:
 class Pair:
     """A fake cluster of one broker and a real broker, asked the same."""
 
-    def __init__(self, address: tuple[str, int], random: Random) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        random: Random,
+        version: str,
+        transaction_version: int | None = None,
+    ) -> None:
         self.ids = Ids()
+        major, minor, *_ = map(int, version.split("."))
+        self.release = (major, minor)
         now_ms = time.time_ns() // 1_000_000
-        self.fake = Wire(random=random, config={"offsets.topic.num.partitions": 4}, wall_ms=now_ms)
+        self.fake = Wire(
+            random=random,
+            config={"offsets.topic.num.partitions": 4},
+            wall_ms=now_ms,
+            release=self.release,
+            transaction_version=transaction_version,
+        )
         self._address = address
         self._real: dict[str, RealConnection] = {}
         self._began = time.monotonic()
+        self._began_ms = now_ms
         self.steps: list[str] = []
         self.compared = 0
 
@@ -222,7 +249,7 @@ class Pair:
 
     def compare(self, fake: Any, real: Any, path: str, name: str = "") -> None:
         """Raises `Difference` for the first field that differs."""
-        if name in IGNORED:
+        if name in IGNORED or (name == IGNORED_OF_CREATED_TOPICS and path.startswith("CreateTopics")):
             return
         if isinstance(fake, Element):
             if type(fake) is not type(real):
@@ -243,11 +270,15 @@ class Pair:
                 self.compare(*pair, f"{path}[{index}]", name)
         elif name in BOUND:
             self.ids.bind(fake, real, path)
+        elif name in TIMES and min(fake, real) >= self._began_ms:
+            pass
         elif fake != real:
             raise Difference(f"{path}: {fake!r}, and the broker has {real!r}")
 
     def _sorted(self, items: list[Any], name: str, known: dict[Any, Any], of: Any) -> list[Any]:
         """Items by their name or id, as the broker has it; those whose ids are not bound yet come last, by their clients."""
+        if items and isinstance(items[0], int):
+            return sorted(items)
         key = next((k for k in UNORDERED.get(name, ()) if items and hasattr(items[0], k)), None)
         if key is None:
             return items
@@ -256,7 +287,7 @@ class Pair:
         def place(item: Any) -> tuple[str, str, bool, str]:
             value = getattr(item, ids)
             client = getattr(item, "client_id", "")
-            plain = "" if ids in BOUND else str(getattr(item, key))
+            plain = "" if ids in BOUND and value != ZERO_UUID else str(getattr(item, key))
             return plain, client, ids in BOUND and value not in known, str(of(value))
 
         return sorted(items, key=place)
@@ -268,6 +299,8 @@ class Pair:
             for field in msgspec.structs.fields(mine):
                 if field.name == "producer_id":
                     self.ids.bind(mine.producer_id, theirs.producer_id, f"{path}.producer_id")
+                elif mine.is_control and field.name.endswith("timestamp"):
+                    continue
                 elif field.name == "data":
                     if mine.data[61:] != theirs.data[61:]:
                         raise Difference(f"{path}: other records at {mine.base_offset}")
@@ -292,6 +325,20 @@ class Pair:
             if time.monotonic() > deadline:
                 raise self.difference(f"group {group} is {wanted}, and the broker has {found!r}")
 
+    def until_transaction_agrees(self, transactional_id: str) -> None:
+        """Waits until the broker has written the markers of a transaction."""
+        if not transactional_id:
+            return
+        mine = self.fake.cluster.transactions.transactions.get(transactional_id)
+        deadline = time.monotonic() + TIMEOUT_S
+        while mine is not None:
+            (found,) = self.ask_real(DescribeTransactionsRequest([transactional_id]), 0).transaction_states
+            if found.transaction_state == mine.state:
+                time.sleep(0.002)  # so that no two markers have the same time
+                return
+            if time.monotonic() > deadline:
+                raise self.difference(f"{transactional_id} is {mine.state}, and the broker has {found!r}")
+
     def ask_real(self, request: Request[Any], version: int) -> Any:
         """Asks only the broker."""
         if "wait" not in self._real:
@@ -306,6 +353,16 @@ class Pair:
             (FindCoordinatorRequest(coordinator_keys=[group]), 4, lambda a: a.coordinators[0].error_code),
             (DescribeGroupsRequest([group]), 2, lambda a: a.groups[0].error_code),
             (InitProducerIdRequest(transactional_id=None), 2, lambda a: a.error_code),
+            (
+                FindCoordinatorRequest(key_type=1, coordinator_keys=[group]),
+                4,
+                lambda a: a.coordinators[0].error_code,
+            ),
+            (
+                DescribeTransactionsRequest([group]),
+                0,
+                lambda a: a.transaction_states[0].error_code - TransactionalIdNotFoundError.code,
+            ),
         ]
         for request, version, code in waiting:
             while code(answer := self.ask_real(request, version)) != 0:

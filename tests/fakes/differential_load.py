@@ -1,4 +1,5 @@
-"""Random requests for the differential test: topics, producers with their sequences, fetches, groups and commits, and all that is wrong in them."""
+"""Random requests for the differential test: topics, producers with their sequences, fetches, groups and commits, and all that is wrong in them.
+Those of transactions: `differential_transactions`; of settings and the cluster: `differential_admin`."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import Any
 
 from crc32c import crc32c
 from fakes.differential import Pair, topic_id_of
+from fakes.differential_admin import AdminLoad
+from fakes.differential_transactions import TransactionLoad
 from fakes.fake_wire import record_batch
 
 from kafka_actors.protocol import (
@@ -59,7 +62,6 @@ from kafka_actors.protocol.messages import (
 from kafka_actors.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from kafka_actors.testing.fake_kafka.machines.api_ranges import api_ranges
 
-RANGES = api_ranges((4, 1))
 MEMBERS = 4
 
 
@@ -76,7 +78,9 @@ class Load:
         self.sequences: dict[tuple[int, str, int], int] = {}
         self.sessions: dict[str, list[int]] = {}
         self.members: dict[str, dict[str, Any]] = {}
-        self.now_ms = time.time_ns() // 1_000_000
+        # Of records: older than the markers of transactions, whose times are each broker's own.
+        self.now_ms = time.time_ns() // 1_000_000 - 60_000
+        self.ranges = api_ranges(pair.release)
         self.deleted: set[str] = set()
         self._ops: list[tuple[int, Callable[[], object]]] = [
             (3, self.create_topic),
@@ -102,6 +106,12 @@ class Load:
             (1, self.delete_groups),
             (2, self.offset_delete),
         ]
+        if pair.release < (4, 0):  # another group coordinator, with rules of its own for members
+            membership = (self.join, self.sync, self.leave)
+            self._ops = [(weight, op) for weight, op in self._ops if op not in membership]
+        self.transactions = TransactionLoad(self)
+        self._ops += self.transactions.ops
+        self._ops += AdminLoad(self).ops
 
     def begin(self) -> None:
         """Waits for the broker, and creates the first topic."""
@@ -124,7 +134,7 @@ class Load:
     # ---------------------------------------------------------------- choices
 
     def version(self, api: ApiKey, least: int = 0) -> int:
-        low, high = RANGES[api]
+        low, high = self.ranges[api]
         return self.random.randint(max(low, least), high)
 
     def name(self) -> str:
@@ -260,6 +270,27 @@ class Load:
             count,
         )
 
+    def produce_as(
+        self,
+        name: str,
+        index: int,
+        producer: tuple[int, int, int],
+        count: int,
+        *,
+        transactional: bool,
+        transactional_id: str | None,
+    ) -> None:
+        """Asks for a batch of a producer with a transactional id to be written."""
+        self._produce(
+            name,
+            index,
+            self._batch(count, producer, transactional),
+            self._batch(count, self._real(producer), transactional),
+            producer,
+            count,
+            transactional_id,
+        )
+
     def _sequence(self, chosen: list[int], name: str, index: int, count: int) -> tuple[int, int, int]:
         following = self.sequences.get((chosen[0], name, index), 0)
         sequence = self.random.choices(
@@ -272,7 +303,7 @@ class Load:
     def _real(self, producer: tuple[int, int, int]) -> tuple[int, int, int]:
         return (self.pair.ids.real(producer[0]) if producer[0] >= 0 else -1, *producer[1:])
 
-    def _batch(self, count: int, producer: tuple[int, int, int]) -> bytes:
+    def _batch(self, count: int, producer: tuple[int, int, int], transactional: bool = False) -> bytes:
         seed = Random(f"{self.pair.compared}")
         stamps = [self.now_ms + seed.randint(-5_000, 5_000) for _ in range(count)]
         keys: list[bytes | None] = [b"k%d" % seed.randint(0, 3) for _ in range(count)]
@@ -283,10 +314,18 @@ class Load:
             producer=producer,
             keys=keys,
             timestamps=stamps,
+            transactional=transactional,
         )
 
     def _produce(
-        self, name: str, index: int, data: bytes, real_data: bytes, producer: tuple[int, int, int], count: int
+        self,
+        name: str,
+        index: int,
+        data: bytes,
+        real_data: bytes,
+        producer: tuple[int, int, int],
+        count: int,
+        transactional_id: str | None = None,
     ) -> None:
         version = self.version(ApiKey.PRODUCE)
         acks = self.random.choices([-1, 1, 2], [10, 10, 1])[0]
@@ -301,7 +340,7 @@ class Load:
         def request(records: bytes, identity: Any) -> ProduceRequest:
             part = produce.PartitionProduceData(index, records)
             topic = produce.TopicProduceData(name if version < 13 else "", identity, [part])
-            return ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[topic])
+            return ProduceRequest(transactional_id, acks, 30_000, [topic])
 
         answers.append(
             self.pair.ask(
@@ -315,7 +354,7 @@ class Load:
     def bad_produce(self) -> None:
         name, index = self.known(), self.partition()
         data = bytearray(self._batch(2, (-1, -1, -1)))
-        kind = self.random.randrange(8)
+        kind = self.random.randrange(9)
         if kind == 0:
             data[-1] ^= 1  # a wrong checksum
         elif kind == 1:
@@ -329,10 +368,12 @@ class Load:
                 (21, ">h", 0x20),  # control
                 (0, ">q", 7),  # base offset
                 (21, ">h", 0x08),  # LogAppendTime
+                (21, ">h", 0x10),  # transactional without a producer id
             ][kind - 3]
             struct.pack_into(form, data, at, value)
             struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
-        self._produce(name, index, bytes(data), bytes(data), (-1, -1, -1), 2)
+        transactional_id = self.random.choice([None, self.transactions.ids[0]])
+        self._produce(name, index, bytes(data), bytes(data), (-1, -1, -1), 2, transactional_id)
 
     # ---------------------------------------------------------------- fetching
 
@@ -487,7 +528,7 @@ class Load:
         elif answer.error_code in (25, 82):
             self_made["id"] = ""
 
-    def _generation(self, member: dict[str, Any]) -> int:
+    def generation(self, member: dict[str, Any]) -> int:
         return int(self.random.choices([member["generation"], member["generation"] - 1, 99], [20, 1, 1])[0])
 
     def sync(self) -> None:
@@ -502,7 +543,7 @@ class Load:
         ]
         request = SyncGroupRequest(
             group_id=self.group,
-            generation_id=self._generation(member),
+            generation_id=self.generation(member),
             member_id=member["id"],
             group_instance_id=member["instance"],
             protocol_type=self.random.choices(["consumer", "connect", None], [20, 1, 1])[0]
@@ -519,7 +560,7 @@ class Load:
 
     def heartbeat(self) -> None:
         on, member = self.member()
-        request = HeartbeatRequest(self.group, self._generation(member), member["id"], member["instance"])
+        request = HeartbeatRequest(self.group, self.generation(member), member["id"], member["instance"])
         self.pair.ask(request, self.version(ApiKey.HEARTBEAT, 3 if member["instance"] else 0), f"hb-{on}")
         self._settle()
 
@@ -557,7 +598,7 @@ class Load:
             return
         request = OffsetCommitRequest(
             group_id=group,
-            generation_id_or_member_epoch=-1 if simple else self._generation(member),
+            generation_id_or_member_epoch=-1 if simple else self.generation(member),
             member_id="" if simple else member["id"],
             group_instance_id=None if simple else member["instance"],
             topics=[offset_commit.OffsetCommitRequestTopic(name, ZERO_UUID, [part])],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from random import Random
 from typing import Any
 
+from crc32c import crc32c
+
 from kafka_actors.protocol import decode, decode_header, frame
 from kafka_actors.protocol.schema import Request
+from kafka_actors.records.batch import ATTRIBUTES_AT, CRC_AT, TRANSACTIONAL
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.testing.fake_kafka.machines.cluster_state import Release
 from kafka_actors.testing.fake_kafka.machines.fake_cluster import CloseLink, FakeCluster, SendBytes
@@ -28,6 +32,7 @@ class Wire:
         users: dict[str, str] | None = None,
         random: Random | None = None,
         wall_ms: int = NOW_MS,
+        transaction_version: int | None = None,
     ) -> None:
         self.cluster = FakeCluster(
             random or Random(1),
@@ -35,6 +40,7 @@ class Wire:
             settings=broker_settings(config or {}),
             wall_ms=wall_ms,
             users=users,
+            transaction_version=transaction_version,
         )
         self.state = self.cluster.state
         for node_id in range(1, brokers + 1):
@@ -105,10 +111,15 @@ def record_batch(
     producer: tuple[int, int, int] = (-1, -1, -1),
     keys: list[bytes | None] | None = None,
     timestamps: list[int] | None = None,
+    transactional: bool = False,
 ) -> bytes:
     """One batch as a producer sends it. producer: id, epoch and first sequence."""
     writer = ACTIVE.writer(1000)
     for index, value in enumerate(values):
         stamp = timestamps[index] if timestamps else NOW_MS
         writer.append_one(keys[index] if keys else None, value, None, stamp, 1 << 30)
-    return bytes(writer.seal(*producer))
+    data = bytearray(writer.seal(*producer))
+    if transactional:
+        data[22] |= TRANSACTIONAL
+        struct.pack_into(">I", data, CRC_AT, crc32c(memoryview(data)[ATTRIBUTES_AT:]))
+    return bytes(data)

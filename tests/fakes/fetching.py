@@ -26,7 +26,7 @@ def snapshot(*leaders, epochs=None, topic_id=b"i" * 16, brokers=(1, 2, 3)):
     )
 
 
-class Bench:
+class Harness:
     """A machine, a clock that the test moves, and answers in few words."""
 
     def __init__(self, *, leaders=(1, 1), credit=2, together=0, **options):

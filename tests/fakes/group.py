@@ -1,19 +1,16 @@
-"""A model of the broker's side of one classic group, and members' machines driven against it in simulated time.
+"""Members' machines driven against a group coordinator of `FakeKafka`, its machine too, in simulated time.
 
-`GroupModel` follows Kafka's `ClassicGroup`: PreparingRebalance until all have joined or the time is up, then
-CompletingRebalance until the leader has synced. `Simulation` is the network, the clock and the shells.
+`SimCoordinator` is the broker's side; `Simulation` is the network, the clock and the members' shells.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Any
-
-from msgspec.structs import replace
 
 import assignors
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError
@@ -37,313 +34,98 @@ from kafka_actors.group.machines.pending_commits import (
     PendingCommit,
     eligibility_of,
 )
-from kafka_actors.protocol import (
-    DescribeGroupsResponse,
-    FindCoordinatorResponse,
-    HeartbeatResponse,
-    JoinGroupResponse,
-    LeaveGroupResponse,
-    OffsetCommitResponse,
-    OffsetFetchResponse,
-    SyncGroupResponse,
-)
-from kafka_actors.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from kafka_actors.protocol import ApiKey, FindCoordinatorResponse, OffsetCommitResponse
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
-from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
-from kafka_actors.protocol.messages.offset_commit import (
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from kafka_actors.protocol.messages.offset_fetch import (
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from kafka_actors.testing.fake_kafka.machines.calls import BrokerCall, ClientLink
+from kafka_actors.testing.fake_kafka.machines.fake_cluster import FakeCluster
+from kafka_actors.testing.fake_kafka.machines.group_members import GroupMembers
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 Reply = Callable[[Any], None]
+GROUP = "g"
+_APIS = {
+    GroupApi.DESCRIBE: (ApiKey.DESCRIBE_GROUPS, 6),
+    GroupApi.JOIN: (ApiKey.JOIN_GROUP, 9),
+    GroupApi.SYNC: (ApiKey.SYNC_GROUP, 5),
+    GroupApi.HEARTBEAT: (ApiKey.HEARTBEAT, 4),
+    GroupApi.LEAVE: (ApiKey.LEAVE_GROUP, 5),
+    GroupApi.COMMIT: (ApiKey.OFFSET_COMMIT, 9),
+    GroupApi.OFFSET_FETCH: (ApiKey.OFFSET_FETCH, 9),
+}
+"""Requests of members, and the version in which each is understood."""
 
 
-@dataclass
-class ModelMember:
-    member_id: str
-    instance_id: str | None
-    protocols: list[tuple[str, bytes]]
-    session: float
-    rebalance: float
-    expires: float
-    join: Reply | None = None
-    sync: Reply | None = None
-    assignment: bytes = b""
+class SimCoordinator:
+    """A broker of `FakeKafka` that coordinates one group, asked without bytes.
 
+    `commits` ((partition, offset, member id, generation) as accepted), `members`, `generation` and `offsets` are for asking.
+    """
 
-class GroupModel:
-    """`generations`, `commits` ((tp, offset, member id, generation) as accepted) and `fenced` are for asking."""
-
-    def __init__(self) -> None:
-        self.state = "Empty"
-        self.generation = 0
-        self.generations: list[int] = []
-        self.protocol_type = "consumer"
-        self.protocol = ""
-        self.leader = ""
-        self.members: dict[str, ModelMember] = {}
-        self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    def __init__(self, random: Random, topics: Mapping[str, int]) -> None:
+        self._cluster = FakeCluster(random)
+        self._cluster.state.add_node(1, "h", 1)
+        for name, partitions in topics.items():
+            self.grow(name, partitions)
         self.commits: list[tuple[TopicPartition, int, str, int]] = []
-        self._pending: set[str] = set()
-        self._deadline = 0.0
-        self._ids = count(1)
+        self._numbers = count(1)
 
-    # ------------------------------------------------------------ requests
+    def ask(self, api: GroupApi, request: Any, client_id: str, reply: Reply, now: float) -> None:
+        """Carries a request out. Each has a connection of its own: what waits holds up nothing."""
+        key, version = _APIS[api]
+        link = ClientLink(next(self._numbers), 1, "/member")
+        answered = lambda call, response: reply(response)  # noqa: E731
+        if api is GroupApi.COMMIT:
+            answered = lambda call, response: self._note(request, response, reply)  # noqa: E731
+        self._cluster.advance(now)
+        self._cluster.carry_out(BrokerCall(link, key, version, 1, client_id, request, now, answered))
+        self.tick(now)
 
-    def join(self, r: Any, reply: Reply, now: float) -> None:
-        protocols = [(p.name, p.metadata) for p in r.protocols]
-        session, rebalance = r.session_timeout_ms / 1000, r.rebalance_timeout_ms / 1000
-        known = self._by_instance(r.group_instance_id)
-        if not self.members:
-            self.protocol_type = r.protocol_type
-        elif self.protocol_type != r.protocol_type:
-            reply(JoinGroupResponse(error_code=23))
-            return
-        if not r.member_id and r.group_instance_id is None:
-            member_id = f"m{next(self._ids)}"
-            self._pending.add(member_id)
-            reply(JoinGroupResponse(error_code=79, member_id=member_id))
-            return
-        if r.member_id and known is not None and known.member_id != r.member_id:
-            reply(JoinGroupResponse(error_code=82))
-            return
-        if r.member_id and r.member_id not in self.members and r.member_id not in self._pending:
-            reply(JoinGroupResponse(error_code=25))
-            return
-        self._pending.discard(r.member_id)
-        if not r.member_id and known is not None:
-            self._static_rejoin(known, protocols, reply, now)
-            return
-        member = self.members.get(r.member_id)
-        if member is None:
-            member_id = r.member_id or f"m{next(self._ids)}"
-            member = ModelMember(member_id, r.group_instance_id, protocols, session, rebalance, now + session)
-            self.members[member_id] = member
-            changed = True
+    def _note(self, request: Any, response: OffsetCommitResponse, reply: Reply) -> None:
+        for topic, outcomes in zip(request.topics, response.topics, strict=True):
+            for asked, outcome in zip(topic.partitions, outcomes.partitions, strict=True):
+                if outcome.error_code == 0:
+                    tp = TopicPartition(topic.name, asked.partition_index)
+                    self.commits.append((tp, asked.committed_offset, request.member_id, self.generation))
+        reply(response)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Has the topic so many partitions."""
+        state = self._cluster.state
+        if topic not in state.topics:
+            state.create_topic(topic, [[1]] * partitions)
         else:
-            changed = member.protocols != protocols or (
-                self.state == "Stable" and self.leader == member.member_id
-            )
-            member.protocols = protocols
-        if self.state in ("Stable", "Completing") and not changed:
-            reply(self._joined(member))
-            return
-        member.join = reply
-        self._prepare(now)
-        self._maybe_complete(now)
-
-    def _static_rejoin(
-        self, old: ModelMember, protocols: list[tuple[str, bytes]], reply: Reply, now: float
-    ) -> None:
-        del self.members[old.member_id]
-        was_leader = self.leader == old.member_id
-        old.member_id = f"m{next(self._ids)}"
-        old.protocols, old.join, old.sync, old.expires = protocols, None, None, now + old.session
-        self.members[old.member_id] = old
-        if was_leader:
-            self.leader = old.member_id
-        if self.state == "Stable":
-            reply(self._joined(old, skip=was_leader))
-            return
-        old.join = reply
-        self._prepare(now)
-        self._maybe_complete(now)
-
-    def sync(self, r: Any, reply: Reply, now: float) -> None:
-        code = self._check(r, now)
-        if code or self.state == "Preparing":
-            reply(SyncGroupResponse(error_code=code or 27))
-            return
-        member = self.members[r.member_id]
-        if self.state == "Stable":
-            reply(SyncGroupResponse(assignment=member.assignment))
-            return
-        member.sync = reply
-        if r.member_id == self.leader:
-            for a in r.assignments:
-                if a.member_id in self.members:
-                    self.members[a.member_id].assignment = a.assignment
-            self.state = "Stable"
-            for m in self.members.values():
-                m.expires = now + m.session
-                if m.sync is not None:
-                    m.sync(SyncGroupResponse(assignment=m.assignment))
-                    m.sync = None
-
-    def heartbeat(self, r: Any, reply: Reply, now: float) -> None:
-        code = self._check(r, now)
-        if not code:
-            self.members[r.member_id].expires = now + self.members[r.member_id].session
-            code = 27 if self.state == "Preparing" else 0
-        reply(HeartbeatResponse(error_code=code))
-
-    def leave(self, r: Any, reply: Reply, now: float) -> None:
-        self._remove(r.members[0].member_id, now)
-        reply(LeaveGroupResponse())
-
-    def commit(self, r: Any, reply: Reply, now: float) -> None:
-        code = self._check(r, now, generation=r.generation_id_or_member_epoch)
-        if not code and self.state == "Completing":
-            code = 27
-        topics = []
-        for t in r.topics:
-            for p in t.partitions:
-                if not code:
-                    tp = TopicPartition(t.name, p.partition_index)
-                    self.offsets[tp] = OffsetAndMetadata(p.committed_offset, p.committed_metadata or "")
-                    self.commits.append((tp, p.committed_offset, r.member_id, self.generation))
-            parts = [
-                OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-                for p in t.partitions
-            ]
-            topics.append(OffsetCommitResponseTopic(name=t.name, partitions=parts))
-        reply(OffsetCommitResponse(topics=topics))
-
-    def offset_fetch(self, r: Any, reply: Reply, now: float) -> None:
-        topics = []
-        for t in r.groups[0].topics:
-            parts = []
-            for p in t.partition_indexes:
-                at = self.offsets.get(TopicPartition(t.name, p), OffsetAndMetadata(-1))
-                parts.append(
-                    OffsetFetchResponsePartitions(
-                        partition_index=p, committed_offset=at.offset, metadata=at.metadata
-                    )
-                )
-            topics.append(OffsetFetchResponseTopics(name=t.name, partitions=parts))
-        reply(OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)]))
-
-    def describe(self, r: Any, reply: Reply, now: float) -> None:
-        group = DescribedGroup(group_id="g", group_state=self.state, protocol_type=self.protocol_type)
-        if self.state == "Stable":
-            members = [
-                DescribedGroupMember(
-                    member_id=m.member_id,
-                    group_instance_id=m.instance_id,
-                    member_metadata=dict(m.protocols)[self.protocol],
-                    member_assignment=m.assignment,
-                )
-                for m in self.members.values()
-            ]
-            group = replace(group, protocol_data=self.protocol, members=members)
-        reply(DescribeGroupsResponse(groups=[group]))
-
-    # ------------------------------------------------------------ time and state
-
-    def next_event(self) -> float:
-        times = [m.expires for m in self.members.values() if m.join is None]
-        if self.state in ("Preparing", "Completing"):
-            times.append(self._deadline)
-        return min(times, default=float("inf"))
+            more = partitions - len(state.topics[topic].partitions)
+            state.add_partitions(state.topics[topic], [[1]] * more)
 
     def tick(self, now: float) -> None:
-        for member in list(self.members.values()):
-            if member.join is None and now >= member.expires:
-                self._remove(member.member_id, now)
-        if self.state == "Preparing" and now >= self._deadline:
-            self._complete(now)
-        elif self.state == "Completing" and now >= self._deadline:
-            for member in [m for m in self.members.values() if m.sync is None]:
-                self._remove(member.member_id, now)
+        """Does what is due."""
+        self._cluster.poll(now)
 
-    def _check(self, r: Any, now: float, generation: int | None = None) -> int:
-        known = self._by_instance(r.group_instance_id)
-        if known is not None and known.member_id != r.member_id:
-            return 82
-        if r.member_id not in self.members:
-            return 25
-        return 22 if (r.generation_id if generation is None else generation) != self.generation else 0
+    def next_event(self) -> float:
+        """When something is due."""
+        wake = self._cluster.state.timers.next_wake
+        return float("inf") if wake is None else wake
 
-    def _by_instance(self, instance_id: str | None) -> ModelMember | None:
-        return next(
-            (m for m in self.members.values() if instance_id is not None and m.instance_id == instance_id),
-            None,
-        )
+    @property
+    def _members(self) -> GroupMembers | None:
+        group = self._cluster.groups.groups.get(GROUP)
+        return None if group is None else group.members
 
-    def _remove(self, member_id: str, now: float) -> None:
-        self._pending.discard(member_id)
-        member = self.members.pop(member_id, None)
-        if member is None:
-            return
-        if member.join is not None:
-            member.join(JoinGroupResponse(error_code=25))
-        if member.sync is not None:
-            member.sync(SyncGroupResponse(error_code=25))
-        self._prepare(now)
-        self._maybe_complete(now)
+    @property
+    def members(self) -> set[str]:
+        """Ids of the members."""
+        return set() if self._members is None else set(self._members.by_id)
 
-    def _prepare(self, now: float) -> None:
-        if self.state == "Preparing":
-            return
-        self.state = "Preparing"
-        self._deadline = now + max((m.rebalance for m in self.members.values()), default=0.0)
-        for m in self.members.values():
-            if m.sync is not None:
-                m.sync(SyncGroupResponse(error_code=27))
-                m.sync = None
+    @property
+    def generation(self) -> int:
+        """The group's generation, 0 before the first one."""
+        return 0 if self._members is None else self._members.generation
 
-    def _maybe_complete(self, now: float) -> None:
-        if self.state == "Preparing" and all(m.join is not None for m in self.members.values()):
-            self._complete(now)
-
-    def _complete(self, now: float) -> None:
-        self.members = {i: m for i, m in self.members.items() if m.join is not None}
-        self.generation += 1
-        self.generations.append(self.generation)
-        if not self.members:
-            self.state = "Empty"
-            return
-        self.state = "Completing"
-        self._deadline = now + max(m.rebalance for m in self.members.values())
-        offered = [{name for name, _ in m.protocols} for m in self.members.values()]
-        common = set.intersection(*offered)
-        self.protocol = next(n for n, _ in next(iter(self.members.values())).protocols if n in common)
-        if self.leader not in self.members:
-            self.leader = next(iter(self.members))
-        for m in self.members.values():
-            m.expires = now + m.session
-            m.assignment = b""
-            reply, m.join = m.join, None
-            assert reply is not None
-            reply(self._joined(m))
-
-    def _joined(self, member: ModelMember, skip: bool = False) -> JoinGroupResponse:
-        members = []
-        if member.member_id == self.leader:
-            members = [
-                JoinGroupResponseMember(
-                    member_id=m.member_id,
-                    group_instance_id=m.instance_id,
-                    metadata=dict(m.protocols)[self.protocol],
-                )
-                for m in self.members.values()
-            ]
-        return JoinGroupResponse(
-            generation_id=self.generation,
-            protocol_type=self.protocol_type,
-            protocol_name=self.protocol,
-            leader=self.leader,
-            member_id=member.member_id,
-            skip_assignment=skip,
-            members=members,
-        )
-
-
-_HANDLERS: dict[GroupApi, Callable[[GroupModel, Any, Reply, float], None]] = {
-    GroupApi.DESCRIBE: GroupModel.describe,
-    GroupApi.JOIN: GroupModel.join,
-    GroupApi.SYNC: GroupModel.sync,
-    GroupApi.HEARTBEAT: GroupModel.heartbeat,
-    GroupApi.LEAVE: GroupModel.leave,
-    GroupApi.COMMIT: GroupModel.commit,
-    GroupApi.OFFSET_FETCH: GroupModel.offset_fetch,
-}
+    @property
+    def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets."""
+        found = self._cluster.offsets.committed(GROUP)
+        return {TopicPartition(*at): OffsetAndMetadata(one.offset) for at, one in found.items()}
 
 
 @dataclass(eq=False)
@@ -379,9 +161,9 @@ class Simulation:
     def __init__(self, random: Random, *, strategies: list[str], loss: float, **config: Any) -> None:
         self.random = random
         self.now = 1000.0
-        self.group = GroupModel()
-        self.members: list[SimMember] = []
         self.partitions = {"t": 4}
+        self.group = SimCoordinator(Random(random.getrandbits(32)), self.partitions)
+        self.members: list[SimMember] = []
         self.loss = loss
         self.down_until = 0.0
         self.strategies = strategies
@@ -391,6 +173,8 @@ class Simulation:
         """Whether records come, so that members have something to commit all the time."""
         self.owners: dict[TopicPartition, str] = {}
         """The member id that began to own each partition last."""
+        self.late: set[int] = set()
+        """Places in the group's list of commits of those that came when nobody waited for them any more."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._last_arrival: dict[tuple[int, int, bool], float] = {}
@@ -398,7 +182,7 @@ class Simulation:
     # ------------------------------------------------------------ members
 
     def start(self, instance_id: str | None = None) -> SimMember:
-        config = GroupConfig("g", group_instance_id=instance_id, **self.config)
+        config = GroupConfig(GROUP, group_instance_id=instance_id, **self.config)
         ownership = Ownership([assignors.get(s) for s in self.strategies], group_instance_id=instance_id)
         machine = ClassicMember(config, ownership, rand=self.random.random)
         member = SimMember(
@@ -446,14 +230,15 @@ class Simulation:
 
     def grow(self, topic: str = "t") -> None:
         self.partitions[topic] = self.partitions.get(topic, 0) + 1
+        self.group.grow(topic, self.partitions[topic])
         for member in self.live():
             self.at(self.random.random() * 3, lambda member=member: self._metadata(member))
 
     def commit(self, member: SimMember, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Commits one more record for everything it has, or for these."""
-        offsets = {}
+        offsets, known = {}, self.group.offsets
         for tp in member.has if partitions is None else partitions:
-            at = max(member.committed.get(tp, 0), self.group.offsets.get(tp, OffsetAndMetadata(0)).offset)
+            at = max(member.committed.get(tp, 0), known.get(tp, OffsetAndMetadata(0)).offset)
             member.committed[tp] = at + 1
             offsets[tp] = OffsetAndMetadata(at + 1)
         if offsets:
@@ -583,9 +368,13 @@ class Simulation:
         self.at(request.timeout, lambda: answer(KafkaTimeoutError("simulated")))
         lost = self.now < self.down_until or self.random.random() < self.loss
         if lost:
+            if (
+                self.random.random() < 0.5
+            ):  # kept somewhere, and given out within the time that is promised for
+                self._keep(member, request)
             return
         arrival = self._in_order(member, request)
-        self.at(arrival - self.now, lambda: self._arrive(request, answer))
+        self.at(arrival - self.now, lambda: self._arrive(member, request, answer))
 
     def _in_order(self, member: SimMember, request: GroupRequest) -> float:
         key = (id(member), member.connection, request.channel)
@@ -593,7 +382,27 @@ class Simulation:
         self._last_arrival[key] = arrival
         return arrival
 
-    def _arrive(self, request: GroupRequest, answer: Callable[[object], None]) -> None:
+    def _keep(self, member: SimMember, request: GroupRequest) -> None:
+        """Gives a request out late: up to `request_timeout` after it was sent, or after nobody waits for its answer any more."""
+        connection = member.connection
+        late = self.random.random() * self.config["request_timeout"]
+
+        def expired() -> None:
+            if member.connection == connection:
+                self.at(late, lambda: self._arrive_late(member, request))
+
+        if self.random.random() < 0.5:
+            self.at(late, lambda: self._arrive_late(member, request))
+        else:
+            self.at(request.timeout, expired)
+
+    def _arrive_late(self, member: SimMember, request: GroupRequest) -> None:
+        """The broker carries out a request of a connection that is gone."""
+        before = len(self.group.commits)
+        self._arrive(member, request, lambda _: None)
+        self.late.update(range(before, len(self.group.commits)))
+
+    def _arrive(self, member: SimMember, request: GroupRequest, answer: Callable[[object], None]) -> None:
         def reply(outcome: object) -> None:
             if self.random.random() >= self.loss:
                 self.at(self.random.random() * 0.2, lambda: answer(outcome))
@@ -603,11 +412,11 @@ class Simulation:
         if self.now < self.down_until:
             return
         if request.api is GroupApi.FIND_COORDINATOR:
-            reply(FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=1, host="h", port=1)]))
+            reply(FindCoordinatorResponse(coordinators=[Coordinator(key=GROUP, node_id=1, host="h", port=1)]))
         elif request.api is GroupApi.CONNECT:
             reply(None)
         else:
-            _HANDLERS[request.api](self.group, request.body, reply, self.now)
+            self.group.ask(request.api, request.body, member.name, reply, self.now)
 
 
 _UNBOUND = (GroupApi.FIND_COORDINATOR, GroupApi.CONNECT)

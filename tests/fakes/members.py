@@ -1,59 +1,78 @@
-"""Coordinators over real sockets, and fake brokers that serve one group to them."""
+"""Coordinators over real sockets, a group of `FakeKafka` for them, and requests of nobody's to it."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from kafka_actors.cluster import SubscriptionState
-from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.config import ClientConfig, ConsumerConfig, build
 from kafka_actors.group import ConsumerCoordinator, IgnoreRebalances, default_offset_commit_callback
-from kafka_actors.net import KafkaClient
-from kafka_actors.protocol import ApiKey
+from kafka_actors.net import Connection, KafkaClient
+from kafka_actors.protocol import LeaveGroupRequest, OffsetCommitRequest, OffsetCommitResponse
+from kafka_actors.protocol.messages.leave_group import MemberIdentity
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafka_actors.testing import FakeKafka
+from kafka_actors.testing.fake_kafka import BrokerCall, ChangeResponse
 from kafka_actors.types import TopicPartition
 
-from .broker import Call, FakeCluster
-from .group import GroupModel
+from .scripted import brokers
 
-APIS = {
-    ApiKey.DESCRIBE_GROUPS: GroupModel.describe,
-    ApiKey.JOIN_GROUP: GroupModel.join,
-    ApiKey.SYNC_GROUP: GroupModel.sync,
-    ApiKey.HEARTBEAT: GroupModel.heartbeat,
-    ApiKey.LEAVE_GROUP: GroupModel.leave,
-    ApiKey.OFFSET_COMMIT: GroupModel.commit,
-    ApiKey.OFFSET_FETCH: GroupModel.offset_fetch,
-}
+GROUP = "g"
 
 
-class FakeGroup:
-    """A cluster whose brokers all serve the one group, of which one is the coordinator."""
+@contextlib.asynccontextmanager
+async def group(count: int = 1, **options: Any) -> AsyncIterator[FakeKafka]:
+    """Brokers with a topic "t" of two partitions, of which the first one coordinates the group."""
+    async with brokers(count, {"t": 2}, **options) as kafka:
+        kafka.set_coordinator(GROUP, 1)
+        yield kafka
 
-    def __init__(self, brokers: int = 1, **options: Any) -> None:
-        self.model = GroupModel()
-        self.cluster = FakeCluster(brokers=brokers, topics={"t": 2}, **options)
-        self.cluster.coordinator = self.cluster.brokers[0].node_id
-        for broker in self.cluster.brokers:
-            for key, method in APIS.items():
-                broker.on(key, self.handler(method))
 
-    @property
-    def broker(self):
-        return self.cluster.brokers[0]
+async def ask(kafka: FakeKafka, request: Any, **more: Any) -> Any:
+    """Sends one request to the group's coordinator, on a connection of its own; returns the response."""
+    connection = await Connection.open(*kafka.address(kafka.coordinator_of(GROUP)), build(ClientConfig))
+    try:
+        return await connection.send(request, **more)
+    finally:
+        connection.close()
 
-    def handler(self, method: Callable[..., None]) -> Callable[[Any, Call], Any]:
-        async def handle(request: Any, call: Call) -> Any:
-            reply = asyncio.get_running_loop().create_future()
-            self.model.tick(time.monotonic())
-            method(
-                self.model, request, lambda r: None if reply.done() else reply.set_result(r), time.monotonic()
+
+async def expel(kafka: FakeKafka, *member_ids: str) -> None:
+    """Has members leave, as an administrator does."""
+    await ask(kafka, LeaveGroupRequest(GROUP, members=[MemberIdentity(i) for i in member_ids]))
+
+
+async def commit(kafka: FakeKafka, partition: TopicPartition, offset: int, metadata: str = "") -> None:
+    """Commits an offset for the group while it has no members."""
+    part = OffsetCommitRequestPartition(partition.partition, offset, committed_metadata=metadata)
+    topic = OffsetCommitRequestTopic(partition.topic, partitions=[part])
+    answer = await ask(kafka, OffsetCommitRequest(GROUP, topics=[topic]), max_version=9)
+    assert answer.topics[0].partitions[0].error_code == 0
+
+
+def refused(index: int, code: int) -> ChangeResponse:
+    """The action that has commits of one partition refused, whatever else becomes of them."""
+
+    def change(call: BrokerCall, response: OffsetCommitResponse) -> OffsetCommitResponse:
+        topics = [
+            replace(
+                topic,
+                partitions=[
+                    replace(p, error_code=code) if p.partition_index == index else p for p in topic.partitions
+                ],
             )
-            return await reply
+            for topic in response.topics
+        ]
+        return replace(response, topics=topics)
 
-        return handle
+    return ChangeResponse(change)
 
 
 class Listener(IgnoreRebalances):
@@ -80,7 +99,7 @@ class Listener(IgnoreRebalances):
 class Member:
     def __init__(
         self,
-        group: FakeGroup,
+        kafka: FakeKafka,
         *,
         topics=("t",),
         pattern=None,
@@ -95,8 +114,8 @@ class Member:
             ConsumerConfig,
             {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
             | options,
-            bootstrap_servers=group.cluster.bootstrap,
-            group_id="g",
+            bootstrap_servers=kafka.bootstrap_servers,
+            group_id=GROUP,
         )
         self.client = KafkaClient(self.config)
         self.topics = None if pattern else list(topics)
@@ -132,8 +151,8 @@ class Member:
 
 
 @contextlib.asynccontextmanager
-async def member(group: FakeGroup, **options: Any) -> AsyncIterator[Member]:
-    one = Member(group, **options)
+async def member(kafka: FakeKafka, **options: Any) -> AsyncIterator[Member]:
+    one = Member(kafka, **options)
     try:
         await one.start()
         yield one

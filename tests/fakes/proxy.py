@@ -35,12 +35,13 @@ class Proxy:
         # Bound from the start: nobody else may get the port before it is forwarded. Until then connections wait.
         self._socket = socket.create_server((HOST, 0), backlog=100)
         self._target = (HOST, 0)
-        self._keeping: frozenset[ApiKey] = frozenset()
+        self._withheld: frozenset[ApiKey] = frozenset()
         self._delays: dict[ApiKey, float] = {}
         self.kept: Counter[ApiKey] = Counter()
         self._connections = 0
         self._lost = 0
         self._piece = 0
+        self._hole = False
         self._writers: dict[asyncio.StreamWriter, int] = {}
         """Both ends of each connection, with its number."""
         self._loop = asyncio.new_event_loop()
@@ -52,21 +53,23 @@ class Proxy:
         return "{}:{}".format(*self._socket.getsockname())
 
     def forward_to(self, host: str, port: int) -> None:
-        """Begins to take connections."""
+        """Begins to take connections; or has the next ones go to another address."""
         self._target = (host, port)
+        if self._thread.is_alive():
+            return
         self._thread.start()
         listening = asyncio.start_server(self._connected, sock=self._socket)
         asyncio.run_coroutine_threadsafe(listening, self._loop).result(slow_s(10))
 
     @contextmanager
-    def keeping(self, *keys: ApiKey) -> Iterator[None]:
+    def withholding(self, *keys: ApiKey) -> Iterator[None]:
         """Answers to these requests are kept back meanwhile."""
-        self._keeping = frozenset(keys)
+        self._withheld = frozenset(keys)
         self.kept.clear()
         try:
             yield
         finally:
-            self._keeping = frozenset()
+            self._withheld = frozenset()
 
     @contextmanager
     def delaying(self, seconds: float, *keys: ApiKey) -> Iterator[None]:
@@ -109,6 +112,16 @@ class Proxy:
         finally:
             self._loop.call_soon_threadsafe(self._close_lost)
 
+    @contextmanager
+    def holing(self) -> Iterator[None]:
+        """Drops all that comes meanwhile, also on new connections, as a firewall does; and what was open then stays lost."""
+        self._hole = True
+        try:
+            yield
+        finally:
+            self.lose_connections()
+            self._hole = False
+
     def _close_lost(self) -> None:
         for end, number in self._writers.items():
             if number <= self._lost:
@@ -121,7 +134,7 @@ class Proxy:
         self._socket.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked: deque[ApiKey] = deque()
+        requests: deque[ApiKey] = deque()
         self._connections += 1
         number = self._connections
         with suppress(OSError):
@@ -129,8 +142,8 @@ class Proxy:
             own = {writer: number, broker_writer: number}
             self._writers |= own
             ways = {
-                asyncio.ensure_future(self._requests(number, reader, broker_writer, asked)),
-                asyncio.ensure_future(self._answers(number, broker_reader, writer, asked)),
+                asyncio.ensure_future(self._requests(number, reader, broker_writer, requests)),
+                asyncio.ensure_future(self._answers(number, broker_reader, writer, requests)),
             }
             _, left = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             for way in left:
@@ -144,32 +157,32 @@ class Proxy:
         """Yields the frames that come, until the connection is one of the lost ones."""
         while True:
             frame = await _frame(reader)
-            if number > self._lost:
+            if number > self._lost and not self._hole:
                 yield frame
 
     async def _requests(
-        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: deque[ApiKey]
     ) -> None:
         async for frame in self._frames(number, reader):
-            asked.append(ApiKey(struct.unpack_from(">h", frame, 4)[0]))
+            requests.append(ApiKey(struct.unpack_from(">h", frame, 4)[0]))
             writer.write(frame)
             await writer.drain()
 
     async def _answers(
-        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: deque[ApiKey]
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requests: deque[ApiKey]
     ) -> None:
         async for frame in self._frames(number, reader):
-            key = asked.popleft()
-            if key in self._keeping:
+            key = requests.popleft()
+            if key in self._withheld:
                 self.kept[key] += 1
                 await asyncio.Event().wait()  # until the client closes the connection
             if key in self._delays:
                 self.kept[key] += 1
                 await asyncio.sleep(self._delays[key])
-            while self._piece and frame:
-                writer.write(frame[: self._piece])
+            while (piece := self._piece) and frame:  # once: it may become 0 in between, and a piece go twice
+                writer.write(frame[:piece])
                 await writer.drain()
-                frame = frame[self._piece :]
+                frame = frame[piece:]
                 await asyncio.sleep(_PIECES_S)
             writer.write(frame)
             await writer.drain()

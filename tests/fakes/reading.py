@@ -53,6 +53,12 @@ def consumers(servers: str, **defaults: Any) -> Iterator[Callable[..., ka.Consum
         consumer.close()
 
 
+def members_of(servers: str, group: str) -> int:
+    """The number of a group's members."""
+    with ka.Admin(bootstrap_servers=servers) as admin:
+        return len(admin.describe_consumer_groups([group])[group].members)
+
+
 def poll_until(
     polled: Iterable[ka.Consumer],
     holds: Callable[[], object],

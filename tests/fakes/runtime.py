@@ -10,15 +10,14 @@ from typing import Any
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.job.messages import (
     ActorInfo,
-    ConnectionWanted,
     CoordinatorStatus,
     GroupState,
     JobStart,
-    Topology,
     WorkerPong,
     pack,
 )
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
+from kafka_actors.job.topology import ConnectionWanted, Topology
 
 
 class FakeActor:
@@ -50,7 +49,7 @@ class FakeActor:
             case "whereabouts":
                 return pack(self.info)
             case "topology":
-                (nodes,) = self.told.get("set_nodes", ((),))
+                _, nodes = self.told.get("set_nodes", (0, ()))
                 return pack(Topology(1, [ConnectionWanted(node, 7, "h", 9092) for node in nodes]))
             case "job_start":
                 return pack(JobStart([], None))

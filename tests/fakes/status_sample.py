@@ -8,7 +8,14 @@ from kafka_actors.job.autoscale import Autoscale
 from kafka_actors.job.machines.health import Health
 from kafka_actors.job.machines.timeline import TimelineEntry
 from kafka_actors.job.messages import GroupState, PartitionStatus
-from kafka_actors.job.status import ActorStatus, JobStatus, JobTotals, ScalingStatus, WorkerStatus
+from kafka_actors.job.status import (
+    ActorStatus,
+    JobStatus,
+    JobTotals,
+    ScalingStatus,
+    TransactionStatus,
+    WorkerStatus,
+)
 from kafka_actors.status_page.machines.history import History, PlotPoint
 
 AT_S = 1_795_328_400.0
@@ -70,6 +77,9 @@ def sample_status(partitions: int = 24, workers: int = 4, *, at_s: float = AT_S)
         answered_s=at_s - 0.1,
         records=184_302_511,
         value_bytes=18_430_251_100,
+        transactions=TransactionStatus(
+            committed=120, aborted=2, repeated=40, cause="ProducerFencedError: fenced", open_s=0.4
+        ),
         totals=JobTotals(
             records_per_s=212_400.0,
             value_bytes_per_s=21_240_000.0,

@@ -113,8 +113,8 @@ def _answers(pieces: list[bytes]) -> Callable[[bytes], bytes]:
     """Answers as a broker does, with the pieces as tokens; one that begins with 0xFF is an error's text."""
     left = iter(pieces)
 
-    def answer(asked: bytes) -> bytes:
-        key, version, correlation_id = peek_request(asked[4:])
+    def answer(request: bytes) -> bytes:
+        key, version, correlation_id = peek_request(request[4:])
         if key == ApiKey.SASL_HANDSHAKE:
             return response_frame(key, version, correlation_id, SaslHandshakeResponse(mechanisms=["X"]))[4:]
         piece = next(left, b"")
@@ -133,10 +133,10 @@ def converse(steps: Generator[Any, bytes, object], answers: list[bytes] | Callab
     """Whether the steps came to their end. Raises what they should not raise, and where they go on for ever."""
     left = iter(answers) if isinstance(answers, list) else None
     try:
-        asked = next(steps)
+        request = next(steps)
         for _ in range(MAX_QUESTIONS):
-            answer = next(left, b"") if left is not None else answers(bytes(asked))  # type: ignore[operator]
-            asked = steps.send(answer)
+            answer = next(left, b"") if left is not None else answers(bytes(request))  # type: ignore[operator]
+            request = steps.send(answer)
     except StopIteration:
         return True
     except KafkaActorsError as error:

@@ -12,26 +12,30 @@ import pytest
 TURN_S = 1e-6
 """A turn of the loop takes some time: who waits for what is left of a second, and looks again, must not find the same moment."""
 
+NOTHING_TO_WAIT_FOR = "nothing is ready and no timer runs: whoever waits would wait for good"
+
 
 class _Selector(selectors.DefaultSelector):
     """Waits for nothing: moves the clock instead."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, files: bool) -> None:
         super().__init__()
         self.now = 0.0
+        self._files = files
 
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None:
-            raise AssertionError("nothing is ready and no timer runs: whoever waits would wait for good")
+            raise AssertionError(NOTHING_TO_WAIT_FOR)
         self.now += max(TURN_S, timeout)
-        return super().select(0)
+        return super().select(0) if self._files else []
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """`time()` begins at 0 and takes no real time. Work for threads is done at once, in the loop's own."""
+    """`time()` begins at 0 and takes no real time. Work for threads is done at once, in the loop's own. files: whether it looks at real
+    files, such as that by which threads wake it."""
 
-    def __init__(self) -> None:
-        self._virtual = _Selector()
+    def __init__(self, *, files: bool = True) -> None:
+        self._virtual = _Selector(files=files)
         super().__init__(self._virtual)
 
     def time(self) -> float:

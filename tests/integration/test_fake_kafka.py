@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
+from fakes.java_tools import Tools
 from waiting import slow_s, until
 
 import kafka_actors as ka
@@ -209,6 +212,110 @@ def test_confluent_kafka(fake_kafka: FakeKafka) -> None:
     assert consumer.get_watermark_offsets(ConfluentPartition("t", 0), timeout=slow_s(10)) == (0, 250)
     consumer.close()
     assert fake_kafka.group_state("g") == "Empty"
+
+
+def test_it_listens_on_ipv6() -> None:
+    with FakeKafka(host="::1", topics={"t": 1}) as kafka:
+        with ka.Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+            producer.send("t", b"x").result(timeout=slow_s(20))
+        assert [record.value for record in kafka.records("t")] == [b"x"]
+
+
+def test_the_fixture_mock_cluster_is_three_of_them(mock_cluster: FakeKafka) -> None:
+    mock_cluster.create_topic("six", partitions=6, replication_factor=3)
+    assert set(mock_cluster.leaders("six").values()) == set(mock_cluster.broker_ids) == {1, 2, 3}
+
+
+def test_transactions_of_confluent_kafka(fake_kafka: FakeKafka) -> None:
+    fake_kafka.create_topic("in")
+    fake_kafka.create_topic("out")
+    fake_kafka.produce("in", VALUES[:4])
+    servers = {"bootstrap.servers": fake_kafka.bootstrap_servers}
+
+    def begun() -> ConfluentProducer:
+        made = ConfluentProducer({**servers, "transactional.id": "tx"})
+        made.init_transactions(slow_s(20))
+        made.begin_transaction()
+        return made
+
+    consumer = ConfluentConsumer({**servers, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["in"])
+    found: list[bytes] = []
+
+    def all_read() -> bool:
+        found.extend(message.value() for message in consumer.consume(10, 0.2))
+        return len(found) >= 4
+
+    until(all_read, 30, "all records", pause=0, shown=lambda: len(found))
+    producer = begun()
+    for value in found:
+        producer.produce("out", value)
+    positions = consumer.position(consumer.assignment())
+    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), slow_s(20))
+    assert fake_kafka.committed("g") == {}
+    producer.commit_transaction(slow_s(20))
+    assert fake_kafka.committed("g") == {("in", 0): 4}
+    producer.begin_transaction()
+    producer.produce("out", b"aborted")
+    producer.flush(slow_s(20))
+    producer.abort_transaction(slow_s(20))
+    producer.begin_transaction()
+    producer.produce("out", b"fenced")
+    producer.flush(slow_s(20))
+    second = begun()
+    with pytest.raises(KafkaException) as fenced:
+        producer.commit_transaction(slow_s(20))
+    assert fenced.value.args[0].code() == KafkaError._FENCED
+    second.produce("out", b"second")
+    second.commit_transaction(slow_s(20))
+    assert [r.value for r in fake_kafka.records("out", read_committed=True)] == [*VALUES[:4], b"second"]
+    assert len(fake_kafka.records("out")) == 7
+    consumer.close()
+
+
+def test_transactions_of_kafka_s_own_producer(fake_kafka: FakeKafka, tmp_path: Path) -> None:
+    fake_kafka.create_topic("in")
+    fake_kafka.create_topic("out")
+    fake_kafka.produce("in", VALUES[:50])
+    try:
+        Distribution.get()
+    except KafkaUnavailable as error:
+        pytest.skip(str(error))
+    tools = Tools(tmp_path)
+    try:
+        copier = [
+            "--input-topic",
+            "in",
+            "--input-partition",
+            "0",
+            "--output-topic",
+            "out",
+            "--max-messages",
+            "50",
+        ]
+        copier += [
+            "--broker-list",
+            fake_kafka.bootstrap_servers,
+            "--consumer-group",
+            "g",
+            "--transaction-size",
+            "10",
+        ]
+        tools(
+            "org.apache.kafka.tools.TransactionalMessageCopier",
+            *copier,
+            *("--transactional-id", "tx", "--enable-random-aborts", "--group-mode", "--use-group-metadata"),
+        )
+        servers = ("--bootstrap-server", fake_kafka.bootstrap_servers)
+        described = tools(
+            "org.apache.kafka.tools.TransactionsCommand", *servers, "describe", "--transactional-id", "tx"
+        )
+    finally:
+        tools.close()
+    copied = [r.value for r in fake_kafka.records("out", read_committed=True)]
+    assert copied == VALUES[:50]
+    assert fake_kafka.committed("g") == {("in", 0): 50}
+    assert "CompleteCommit" in described
 
 
 def test_kafka_s_own_tools(fake_kafka: FakeKafka) -> None:

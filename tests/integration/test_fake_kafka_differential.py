@@ -1,28 +1,64 @@
-"""`FakeKafka` against a real broker: the same random requests to both, and the same answers. `make differential` asks more."""
+"""`FakeKafka` against a real broker: the same random requests to both, and the same answers. `make differential` asks more, or another
+release of Kafka."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from random import Random
 
 import pytest
 from fakes.differential import Difference, Pair, Undecided
 from fakes.differential_load import Load
+from waiting import slow_s
 
 from kafka_actors.errors import DecodeError
 from kafka_actors.protocol import ApiKey, ApiVersionsRequest, HeartbeatRequest
-from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing import DEFAULT_VERSION, Distribution, KafkaCluster
+from kafka_actors.testing.plugin import started
 
 pytestmark = pytest.mark.kafka
+VERSION = os.environ.get("KAFKA_ACTORS_TEST_KAFKA", DEFAULT_VERSION)
 SEEDS = int(os.environ.get("KAFKA_ACTORS_TEST_SEEDS", "40"))
 FIRST_SEED = int(os.environ.get("KAFKA_ACTORS_TEST_FIRST_SEED", "0"))
 STEPS = 100
+LEVEL = os.environ.get("KAFKA_ACTORS_TEST_TRANSACTION_VERSION")
+"""Level of `transaction.version` that the cluster has in place of its release's, as one that was upgraded."""
 
 
-def test_random_requests_have_the_same_answers(kafka_cluster: KafkaCluster, group_id: str) -> None:
+@pytest.fixture(scope="module")
+def broker(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """One real broker of the wanted release: the session's, where it is that."""
+    if VERSION == DEFAULT_VERSION and LEVEL is None:
+        yield request.getfixturevalue("kafka_cluster")
+    elif LEVEL is None:
+        yield from started(version=VERSION)
+    else:
+        for cluster in started(version=VERSION):
+            finalize(cluster, LEVEL)
+            yield cluster
+
+
+def finalize(cluster: KafkaCluster, level: str) -> None:
+    """Lowers the cluster's level of `transaction.version`."""
+    command = Distribution.get(VERSION).command(
+        "org.apache.kafka.tools.FeatureCommand",
+        *("--bootstrap-server", cluster.bootstrap_servers),
+        *("downgrade", "--feature", f"transaction.version={level}"),
+    )
+    subprocess.run(command, check=True, timeout=slow_s(60))
+
+
+def paired(broker: KafkaCluster, seed: int) -> Pair:
+    level = None if LEVEL is None else int(LEVEL)
+    return Pair(broker.address(1), Random(seed), broker.version, level)
+
+
+def test_random_requests_have_the_same_answers(broker: KafkaCluster, group_id: str) -> None:
     compared = undecided = 0
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
-        with Pair(kafka_cluster.address(1), Random(seed)) as pair:
+        with paired(broker, seed) as pair:
             load = Load(pair, Random(seed), f"{group_id[-8:]}-{seed}")
             try:
                 load.begin()
@@ -39,24 +75,31 @@ def test_random_requests_have_the_same_answers(kafka_cluster: KafkaCluster, grou
 
 
 def test_a_broker_has_the_versions_that_the_fake_announces_for_its_release(
-    kafka_cluster: KafkaCluster,
+    broker: KafkaCluster,
 ) -> None:
-    with Pair(kafka_cluster.address(1), Random(0)) as pair:
-        real = {
-            v.api_key: (v.min_version, v.max_version)
-            for v in pair.ask_real(ApiVersionsRequest("t", "1"), 3).api_keys
+    with paired(broker, 0) as pair:
+        told = [
+            pair.ask_real(ApiVersionsRequest("t", "1"), 3),
+            pair.fake.ask(ApiVersionsRequest("t", "1"), 3),
+        ]
+        real, fake = ({v.api_key: (v.min_version, v.max_version) for v in t.api_keys} for t in told)
+        levels = [
+            {f.name: f.max_version_level for f in t.finalized_features}.get("transaction.version", 0)
+            for t in told
+        ]
+    assert levels[0] == levels[1]
+    if pair.release < (4, 0):  # which removed the oldest versions: the fake has none of these
+        assert {api: max(low, fake[api][0]) for api, (low, _) in real.items() if api in fake} == {
+            api: low for api, (low, _) in fake.items()
         }
-        fake = {
-            v.api_key: (v.min_version, v.max_version)
-            for v in pair.fake.ask(ApiVersionsRequest("t", "1"), 3).api_keys
-        }
+        real = {api: (fake[api][0], high) for api, (_, high) in real.items() if api in fake}
     assert {api: real[api] for api in fake} == fake
     assert ApiKey.PRODUCE in fake
 
 
-def test_a_difference_is_noticed(kafka_cluster: KafkaCluster, group_id: str) -> None:
+def test_a_difference_is_noticed(broker: KafkaCluster, group_id: str) -> None:
     """A positive control: a fake that forgets a group answers otherwise."""
-    with Pair(kafka_cluster.address(1), Random(0)) as pair:
+    with paired(broker, 0) as pair:
         load = Load(pair, Random(0), group_id[-8:])
         load.begin()
         load.join()

@@ -8,18 +8,21 @@ from .machines.calls import (
     AnswerWith,
     AnswerWithError,
     BrokerCall,
+    ChangeResponse,
     Delay,
     DropConnection,
     Hold,
     HoldResponse,
     LoseResponse,
     Repeat,
+    Throttle,
 )
 
 __all__ = [
     "AnswerWith",
     "AnswerWithError",
     "BrokerCall",
+    "ChangeResponse",
     "Delay",
     "DropConnection",
     "FakeKafka",
@@ -28,4 +31,5 @@ __all__ = [
     "LoseResponse",
     "Repeat",
     "TakenRequests",
+    "Throttle",
 ]

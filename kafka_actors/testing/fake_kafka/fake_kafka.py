@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
+from kafka_actors.base.addresses import format_address
 from kafka_actors.protocol import ApiKey
-from kafka_actors.records.batch import HEADER_SIZE
-from kafka_actors.records.kernel import ACTIVE
 
-from .machines.calls import BrokerCall, RequestRule, RuleAction
-from .machines.cluster_state import NO_LEADER, FakePartition
+from .fake_topics import FakeTopics
+from .machines.calls import BrokerCall, RequestRule, RuleAction, api_key_of
+from .machines.cluster_state import NO_LEADER
 from .machines.error_answers import Refused
 from .machines.fake_cluster import FakeCluster
-from .machines.offsets_requests import CommittedOffset
-from .machines.record_batches import BatchRecord, parse
-from .machines.settings import broker_settings
+from .machines.group_offsets import CommittedOffset
+from .machines.quotas import ClientQuota
+from .machines.settings import broker_settings, feature_level
 from .sockets import ClusterSockets
 
 T = TypeVar("T")
 
 
-class FakeKafka:
+class FakeKafka(FakeTopics):
     """Kafka brokers on ports of this machine that the system gives, which end with `stop`, the `with` block or the process.
 
     They speak the protocol as Kafka does, from its own state machines: topics with ids, idempotent producers, fetch
@@ -37,6 +37,7 @@ class FakeKafka:
     users: name → password; then clients have to authenticate with SASL PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512, without TLS.
     racks: rack of each broker.
     seed: of ids and other random choices.
+    features: levels of the cluster's features, `{"transaction.version": 1}` for one that was upgraded to 4.x and has not raised it.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class FakeKafka:
         racks: Sequence[str] | None = None,
         host: str = "127.0.0.1",
         seed: int = 0,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")
@@ -58,6 +60,7 @@ class FakeKafka:
         if not self._release >= (2, 1):
             raise ValueError(f"version is {version}: Kafka 2.1 is the oldest that fake brokers can be")
         self._settings = broker_settings(config or {})
+        self._transaction_version = feature_level(features or {}, self._release)
         self._brokers = brokers
         self._topics = dict(topics or {})
         self._users = users
@@ -79,13 +82,18 @@ class FakeKafka:
             settings=self._settings,
             wall_ms=time.time_ns() // 1_000_000,  # wall clock: brokers write it into records and commits
             users=self._users,
+            transaction_version=self._transaction_version,
         )
-        self._sockets = ClusterSockets(self._cluster, self._host)
+        self._sockets = self._shell(self._cluster)
         for index in range(self._brokers):
             self.add_broker(self._racks[index] if index < len(self._racks) else None)
         for name, partitions in self._topics.items():
             self.create_topic(name, partitions)
         return self
+
+    def _shell(self, cluster: FakeCluster) -> ClusterSockets:
+        """Returns what drives the cluster; a network in memory has another one."""
+        return ClusterSockets(cluster, self._host)
 
     def stop(self) -> None:
         """Ends the brokers and closes their sockets. May be called again."""
@@ -104,12 +112,16 @@ class FakeKafka:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` of every broker that is alive, separated by commas."""
-        return self._call(lambda c: ",".join(f"{node.host}:{node.port}" for node in c.state.live))
+        return self._call(lambda c: ",".join(format_address(node.host, node.port) for node in c.state.live))
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
         """Ids of the brokers that are alive."""
         return self._call(lambda c: tuple(node.node_id for node in c.state.live))
+
+    def address(self, broker_id: int) -> tuple[str, int]:
+        """Host and port of a broker."""
+        return self._call(lambda c: (c.state.nodes[broker_id].host, c.state.nodes[broker_id].port))
 
     def _running(self) -> tuple[FakeCluster, ClusterSockets]:
         if self._cluster is None or self._sockets is None:
@@ -175,140 +187,39 @@ class FakeKafka:
 
     def set_coordinator(self, group: str, broker_id: int) -> None:
         """Makes a broker the coordinator of a group. The group begins there with what was written down: members stay."""
-        self._call(lambda c: c.state.move_coordinator(group, broker_id))
+        self._call(lambda c: c.state.offsets_topic.move(group, broker_id))
 
-    # ---------------------------------------------------------------- topics and logs
-
-    def create_topic(
+    def set_quota(
         self,
-        name: str,
-        partitions: int = 1,
-        replication_factor: int = 1,
-        config: Mapping[str, object] | None = None,
+        client_id: str | None = None,
         *,
-        replica_assignment: list[list[int]] | None = None,
-    ) -> str:
-        """Creates a topic and returns its name. `ValueError` where Kafka would refuse it.
-
-        `replica_assignment` lists the broker ids of each partition, the leader first, in place of the two numbers.
-        """
-        configs = {key: str(value) for key, value in (config or {}).items()}
-
-        def create(cluster: FakeCluster) -> str:
-            assignment = replica_assignment or cluster.state.place(partitions, replication_factor)
-            cluster.state.create_topic(name, assignment, configs)
-            return name
-
-        return self._call(create)
-
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic with its records and committed offsets."""
-        self._call(lambda c: c.topics.remove(name))
-
-    def recreate_topic(self, name: str, partitions: int | None = None) -> None:
-        """Deletes a topic and creates it again at once, under another id and without records."""
-
-        def again(cluster: FakeCluster) -> None:
-            old = cluster.state.topics[name]
-            assignment = [partition.replicas for partition in old.partitions]
-            if partitions is not None:
-                assignment = cluster.state.place(partitions, len(assignment[0]))
-            cluster.topics.remove(name)
-            cluster.state.create_topic(name, assignment, old.configs)
-
-        self._call(again)
-
-    def add_partitions(self, name: str, total: int) -> None:
-        """Lets a topic have `total` partitions."""
-
-        def add(cluster: FakeCluster) -> None:
-            topic = cluster.state.topics[name]
-            more = cluster.state.place(total - len(topic.partitions), len(topic.partitions[0].replicas))
-            cluster.state.add_partitions(topic, more)
-
-        self._call(add)
-
-    def produce(
-        self,
-        topic: str,
-        values: Iterable[bytes | str | None],
-        *,
-        partition: int = 0,
-        keys: Sequence[bytes | str | None] | None = None,
-        timestamp_ms: int | None = None,
-    ) -> int:
-        """Appends records to a partition as one batch, without a client; returns the first one's offset."""
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000  # wall clock: of records
-        writer = ACTIVE.writer(HEADER_SIZE)
-        for index, value in enumerate(values):
-            key = keys[index] if keys is not None else None
-            writer.append_one(_bytes(key), _bytes(value), None, timestamp_ms, 1 << 30)
-        batch = parse(bytes(writer.seal(-1, -1, -1)))
-
-        def append(cluster: FakeCluster) -> int:
-            found = cluster.state.partition(topic, partition)
-            limits = cluster.state.topics[topic].limits(self._release)
-            done = found.log.append(batch, found.leader_epoch, limits, cluster.state.wall_ms)
-            cluster.state.changed.add((topic, partition))
-            return done.base_offset
-
-        return self._call(append)
-
-    def records(self, topic: str, partition: int = 0) -> list[BatchRecord]:
-        """Returns the records of a partition: `offset`, `timestamp` in ms, `key`, `value`, `headers`."""
-
-        def read(cluster: FakeCluster) -> list[BatchRecord]:
-            log = cluster.state.partition(topic, partition).log
-            found = [record for batch in log.batches for record in batch.records()]
-            return [record for record in found if record.offset >= log.start_offset]
-
-        return self._call(read)
-
-    def leaders(self, topic: str) -> dict[int, int]:
-        """Returns partition → id of its leader, -1 for none."""
-        return self._call(lambda c: {p.index: p.leader for p in c.state.topics[topic].partitions})
-
-    def beginning_offsets(self, *topics: str) -> dict[tuple[str, int], int]:
-        """Returns (topic, partition) → first offset."""
-        return self._logs(topics, lambda p: p.log.start_offset)
-
-    def end_offsets(self, *topics: str) -> dict[tuple[str, int], int]:
-        """Returns (topic, partition) → offset behind the last record."""
-        return self._logs(topics, lambda p: p.log.end_offset)
-
-    def _logs(self, topics: Iterable[str], of: Callable[[FakePartition], int]) -> dict[tuple[str, int], int]:
-        return self._call(
-            lambda c: {(name, p.index): of(p) for name in topics for p in c.state.topics[name].partitions}
+        producer_byte_rate: float | None = None,
+        consumer_byte_rate: float | None = None,
+    ) -> None:
+        """Bounds the bytes per second that a client id may write to and read from each broker; without one, all that have no quota."""
+        self._call(
+            lambda c: c.state.quotas.set(client_id, ClientQuota(producer_byte_rate, consumer_byte_rate))
         )
 
-    def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Deletes the records before an offset, as retention or DeleteRecords does."""
-        self._change(topic, partition, lambda p: p.log.delete_before(before))
+    def set_versions(
+        self, api: ApiKey | str, versions: tuple[int, int] | None, broker_id: int | None = None
+    ) -> None:
+        """Has brokers, or one of them, speak these versions of an API, lowest and highest; None: not at all.
 
-    def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Loses the records from an offset on, as an unclean election does: the partition has a new leader epoch after it."""
+        As in a cluster that is being upgraded, or behind a service that is compatible with a part of Kafka. Clients that have
+        asked before are not told.
+        """
+        self._call(lambda c: c.versions.set(api_key_of(api), versions, broker_id))
 
-        def truncate(found: FakePartition) -> None:
-            found.log.truncate(offset)
-            found.lead(found.leader)
+    def set_transaction_coordinator(self, transactional_id: str, broker_id: int) -> None:
+        """Makes a broker the coordinator of a transactional id. It goes on with what was written down."""
+        self._call(lambda c: c.state.transactions_topic.move(transactional_id, broker_id))
 
-        self._change(topic, partition, truncate)
-
-    def compact(self, topic: str, partition: int = 0, *, keep_tombstones: bool = True) -> None:
-        """Keeps of each key its last record, in all but the partition's last batch."""
-        self._change(topic, partition, lambda p: p.log.compact(keep_tombstones=keep_tombstones))
-
-    def _change(self, topic: str, partition: int, change: Callable[[FakePartition], object]) -> None:
-        def run(cluster: FakeCluster) -> None:
-            change(cluster.state.partition(topic, partition))
-            cluster.state.changed.add((topic, partition))
-
-        self._call(run)
+    # ---------------------------------------------------------------- groups and transactions
 
     def coordinator_of(self, group: str) -> int:
         """Returns the id of a group's coordinator."""
-        return self._call(lambda c: c.state.coordinator(group))
+        return self._call(lambda c: c.state.offsets_topic.leader_of(group))
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Returns (topic, partition) → committed offset of a group."""
@@ -317,6 +228,10 @@ class FakeKafka:
     def commits(self, group: str) -> dict[tuple[str, int], CommittedOffset]:
         """Returns the committed offsets of a group with all that belongs to them: `offset`, `leader_epoch`, `metadata`, `committed_ms`."""
         return self._call(lambda c: c.offsets.committed(group))
+
+    def transaction_state(self, transactional_id: str) -> str:
+        """Returns the state of a transactional id as Kafka names it, such as Ongoing; Dead where there is none."""
+        return self._call(lambda c: c.transactions.state_of(transactional_id))
 
     def group_state(self, group: str) -> str:
         """Returns the state of a group as Kafka names it, such as Stable; Dead where there is none."""
@@ -338,17 +253,25 @@ class FakeKafka:
         times: for how many of them; None for all until `end`. broker_id: of one broker only. when: only calls for which it
         returns True; it runs in the brokers' thread.
         """
-        rule = RequestRule(_api_key(api), action, times=times, node_id=broker_id, when=when)
+        rule = RequestRule(api_key_of(api), action, times=times, node_id=broker_id, when=when)
         self._call(lambda c: c.rules.append(rule))
         return TakenRequests(rule, self._call)
 
+    def connections(self, broker_id: int | None = None, *, closed: bool = False) -> int:
+        """Number of open connections to a broker, or to all; closed: with those that are closed by now."""
+        return self._call(lambda c: c.connections(broker_id, closed=closed))
+
     def count(self, api: ApiKey | str) -> int:
         """Number of requests of an API so far."""
-        return self._call(lambda c: c.counts[_api_key(api)])
+        return self._call(lambda c: c.counts[api_key_of(api)])
 
-    def requests(self, api: ApiKey | str) -> list[BrokerCall]:
-        """The last requests of an API, oldest first: `request`, `version`, `client_id`, `node_id`, `at`. Of all APIs 1,000 are kept."""
-        return self._call(lambda c: [call for call in c.log if call.api_key == _api_key(api)])
+    def requests(self, api: ApiKey | str | None = None) -> list[BrokerCall]:
+        """The last requests of an API (None: of all), oldest first: `request`, `version`, `client_id`, `node_id`, `at`, `connection`.
+
+        Of all APIs 1,000 are kept.
+        """
+        wanted = None if api is None else api_key_of(api)
+        return self._call(lambda c: [call for call in c.log if wanted is None or call.api_key == wanted])
 
 
 class TakenRequests:
@@ -371,19 +294,3 @@ class TakenRequests:
     def end(self) -> None:
         """Applies to no further request."""
         self._call(lambda _: self._rule.end())
-
-
-def _api_key(api: ApiKey | str) -> ApiKey:
-    if isinstance(api, ApiKey):
-        return api
-    wanted = api.replace("_", "").lower()
-    found = [key for key in ApiKey if key.name.replace("_", "").lower() == wanted]
-    if not found:
-        raise ValueError(
-            f"there is no API {api!r}; names are as in Kafka's definitions, such as OffsetCommit"
-        )
-    return found[0]
-
-
-def _bytes(value: bytes | str | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

@@ -50,8 +50,8 @@ def test_the_ephemeral_range_is_the_systems(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "asked", [lambda k: k.bootstrap_servers, lambda k: k.address(1), lambda k: k.bootstrap("TLS")]
+    "call", [lambda k: k.bootstrap_servers, lambda k: k.address(1), lambda k: k.bootstrap("TLS")]
 )
-def test_a_cluster_that_was_never_started_says_so(asked: Callable[[KafkaCluster], object]) -> None:
+def test_a_cluster_that_was_never_started_says_so(call: Callable[[KafkaCluster], object]) -> None:
     with pytest.raises(RuntimeError, match=r"no addresses yet: call start\(\)"):
-        asked(KafkaCluster(listeners={"TLS": "SSL"}))
+        call(KafkaCluster(listeners={"TLS": "SSL"}))

@@ -1,4 +1,17 @@
-"""The APIs of the fake brokers, and their versions in each release of Kafka."""
+"""The APIs of the fake brokers, and their versions in each release of Kafka.
+
+Theory of operation. A cluster has a release, and clients choose their versions by what ApiVersions tells
+them; so a test against "Kafka 2.4" is the same cluster with other ranges. The highest version of each API in
+each release is one table for fake and client (`net/machines/releases.py`, which a test compares with real
+brokers); an API that is not in it for a release did not exist. The lowest is that of the message's
+declaration.
+
+What is announced and what is understood differ in one place, as in Kafka: brokers announce Produce from
+version 0 on, though they refuse the old ones, because librdkafka takes the announcement as the sign that it
+may compress.
+
+Source: `ApiKeys`, `ApiVersionManager`; KAFKA-18659.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +41,10 @@ APIS = (
     ApiKey.DELETE_RECORDS,
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.CREATE_PARTITIONS,
@@ -35,6 +52,9 @@ APIS = (
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.OFFSET_DELETE,
     ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
 )
 """All APIs that the fake brokers have, by Kafka's numbers."""
 
@@ -55,4 +75,27 @@ def api_ranges(release: tuple[int, int]) -> dict[int, tuple[int, int]]:
 
 def announced(ranges: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """Returns what ApiVersions tells of these: brokers say that they understand Produce 0, else librdkafka compresses nothing (KAFKA-18659)."""
-    return {**ranges, ApiKey.PRODUCE: (0, ranges[ApiKey.PRODUCE][1])}
+    return {api: (0, high) if api == ApiKey.PRODUCE else (low, high) for api, (low, high) in ranges.items()}
+
+
+class VersionsOfBrokers:
+    """The versions of all APIs that each broker of a cluster speaks: at first those of the release."""
+
+    def __init__(self, release: tuple[int, int]) -> None:
+        self._common = api_ranges(release)
+        self._own: dict[int, dict[int, tuple[int, int]]] = {}
+
+    def of(self, node_id: int) -> Mapping[int, tuple[int, int]]:
+        """Returns API → lowest and highest version of this broker."""
+        return self._own.get(node_id, self._common)
+
+    def set(self, api: ApiKey, versions: tuple[int, int] | None, node_id: int | None) -> None:
+        """Sets the versions of an API that one broker speaks, or all do (None); `versions` None: it does not have it."""
+        chosen = [self._common, *self._own.values()]
+        if node_id is not None:
+            chosen = [self._own.setdefault(node_id, dict(self._common))]
+        for ranges in chosen:
+            if versions is None:
+                ranges.pop(int(api), None)
+            else:
+                ranges[int(api)] = versions

@@ -1,8 +1,25 @@
-"""Requests that brokers carry out, the connections on which they came, and rules by which tests take over single ones.
+"""Requests that brokers carry out, the connections on which they came, and rules by which tests take over single
+ones.
 
-Theory of operation. A connection has one request in hand at a time, like a real broker's: the next one is looked at when the
-response has been sent. A `BrokerCall` is that request; a handler responds at once or keeps the call and responds later (a long
-poll, a join). Before a handler gets it, the first `RequestRule` that fits decides what happens to it.
+Theory of operation. A connection has one request in hand at a time, like a real broker's: the next one is
+looked at when the response has been sent. A `BrokerCall` is that request; a handler responds at once or keeps
+the call and responds later (a long poll, a join). A call is answered once: what responds to it after that
+does nothing, so a timer and an answer may both end it.
+
+Before a handler gets a call, the first `RequestRule` that fits decides what happens to it. Rules are tried in
+the order in which tests made them; one fits by API, broker, and a function of the call, so many times as the
+test says. There are three moments at which something can go wrong between client and broker, and a rule
+chooses one:
+
+- before the request is carried out: an error or a made-up response in its place, a closed connection, a wait
+  until `release`;
+- after it was carried out and before the response: a wait until `release`, a delay, a throttle, a lost
+  response, of which the client may have seen the first bytes. The client can't know then whether its request
+  was carried out;
+- after the response: a second copy of it.
+
+`RequestRule.calls` has what a rule applied to, so that a test can assert what the client sent, and wait for
+it.
 """
 
 from __future__ import annotations
@@ -28,6 +45,7 @@ class ClientLink:
         self.frames: deque[bytes] = deque()
         self.call: BrokerCall | None = None
         self.principal: str | None = None
+        self.session_ends: float | None = None
         self.sasl: Any = None
         self.raw_sasl = False
         self.open = True
@@ -36,7 +54,7 @@ class ClientLink:
 
 class BrokerCall:
     """A request in a broker's hand. `at` is when it came, in seconds of the cluster's clock; `closes` whether the connection is closed
-    after the response."""
+    after the response, `throttle_ms` for how long its next request waits."""
 
     def __init__(
         self,
@@ -58,6 +76,7 @@ class BrokerCall:
         self.at = at
         self.answered = False
         self.closes = False
+        self.throttle_ms = 0
         self.rule: RequestRule | None = None
         self._reply = reply
 
@@ -65,6 +84,16 @@ class BrokerCall:
     def node_id(self) -> int:
         """Id of the broker that got it."""
         return self.link.node_id
+
+    @property
+    def connection(self) -> int:
+        """Number of the connection on which it came; each one has another."""
+        return self.link.number
+
+    @property
+    def client_host(self) -> str:
+        """Address from which it came, as Kafka writes it: `/127.0.0.1`."""
+        return self.link.client_host
 
     def respond(self, response: Response | None) -> None:
         """Answers it, once; None sends nothing (Produce with acks=0)."""
@@ -86,9 +115,15 @@ class AnswerWithError(Struct, frozen=True):
 
 
 class AnswerWith(Struct, frozen=True):
-    """Does not carry the request out, and answers with what a function of the call returns."""
+    """Does not carry the request out, and answers with what a function of the call returns; bytes are sent as they are, without a frame."""
 
-    function: Callable[[BrokerCall], Response]
+    function: Callable[[BrokerCall], Response | bytes]
+
+
+class ChangeResponse(Struct, frozen=True):
+    """Carries the request out, and answers with what a function of the call makes of the response."""
+
+    function: Callable[[BrokerCall, Any], Response]
 
 
 class Hold(Struct, frozen=True):
@@ -103,6 +138,13 @@ class Delay(Struct, frozen=True):
     """Carries the request out, and sends the response so many seconds later."""
 
     seconds: float
+
+
+class Throttle(Struct, frozen=True):
+    """Carries the request out, and responds as where a quota is exceeded: with `throttle_time_ms`, and the connection's next request
+    waits for so long."""
+
+    ms: int
 
 
 class DropConnection(Struct, frozen=True):
@@ -120,7 +162,16 @@ class Repeat(Struct, frozen=True):
 
 
 RuleAction = (
-    AnswerWithError | AnswerWith | Hold | HoldResponse | Delay | DropConnection | LoseResponse | Repeat
+    AnswerWithError
+    | AnswerWith
+    | ChangeResponse
+    | Hold
+    | HoldResponse
+    | Delay
+    | Throttle
+    | DropConnection
+    | LoseResponse
+    | Repeat
 )
 
 
@@ -175,3 +226,16 @@ class RequestRule:
     def end(self) -> None:
         """Applies to no further request."""
         self._left = 0
+
+
+def api_key_of(api: ApiKey | str) -> ApiKey:
+    """Returns the API of a name as in Kafka's definitions. Raises `ValueError` for another name."""
+    if isinstance(api, ApiKey):
+        return api
+    wanted = api.replace("_", "").lower()
+    found = [key for key in ApiKey if key.name.replace("_", "").lower() == wanted]
+    if not found:
+        raise ValueError(
+            f"there is no API {api!r}; names are as in Kafka's definitions, such as OffsetCommit"
+        )
+    return found[0]

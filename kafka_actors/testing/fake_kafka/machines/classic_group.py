@@ -1,12 +1,33 @@
 """One group of the classic protocol, as its coordinator keeps it.
 
-Theory of operation. Empty → PreparingRebalance when a member joins: JoinGroup waits until every member has joined (or, for the first
-generation, the initial delay is over), the rebalance timeout at most; who has not joined by then is removed, unless it is static.
-→ CompletingRebalance: joins are answered, SyncGroup waits for the leader's. → Stable: assignments are handed out. A member that
-joins, changes its metadata, leaves, or lets its session end begins the next rebalance. A static member that joins anew takes over
-the place of its old member id, which is fenced. What another coordinator would load is written down when the group becomes stable or empty.
+Theory of operation. Arrives: calls of members, which wait in it, and the ends of its timers. Decided: which
+calls are answered now, who is a member, and when a generation begins.
 
-Source: Kafka's `GroupMetadataManager`, `ClassicGroup`, `ClassicGroupMember`; KIP-134, KIP-345, KIP-394, KIP-814.
+    Empty ── join ──► PreparingRebalance ── all have joined, or time is over ──► CompletingRebalance
+      ▲                     ▲      ▲                                                   │
+      │ nobody is left      │      └── a member joins, leaves or expires ──────────────┤
+      └─────────────────────┴──────────────────────────── Stable ◄── leader's sync ────┘
+
+- PreparingRebalance: JoinGroup waits until every member has joined (or, for the first generation, the initial
+  delay is over, which newcomers prolong), the rebalance timeout at most; who has not joined by then is
+  removed, unless it is static.
+- CompletingRebalance: joins are answered, and the leader is told all members. SyncGroup waits for the
+  leader's. Members that send none within the rebalance timeout are removed, and the next rebalance begins.
+- Stable: assignments are handed out. A member that joins, changes its metadata, leaves, or lets its session
+  end begins the next rebalance; the others learn it by their heartbeats. A member that joins again with
+  nothing changed is answered at once.
+- A member without an id gets one and comes again with it, from version 4 on (KIP-394). Until then it is
+  pending, and a rebalance waits for it, for its session at most.
+- A static member that joins anew takes over the place of its old member id, which is fenced (KIP-345). If
+  nothing else has changed there is no rebalance; a leader is told to skip the assignment (KIP-814).
+- Each call of a member begins its session anew; one that waits in a call can't expire, except a new one after
+  five minutes.
+
+What another coordinator would load is written down when the group becomes stable or empty (`reload`): all
+else is lost with a coordinator, and its callers hear NOT_COORDINATOR.
+
+Source: Kafka's `GroupMetadataManager`, `ClassicGroup`, `ClassicGroupMember`; KIP-134, KIP-345, KIP-394,
+KIP-814.
 """
 
 from __future__ import annotations
@@ -63,6 +84,9 @@ class ClassicGroup:
             self._rejoin(self.members.by_id[member_id], call, request)
 
     def _accepts(self, member_id: str) -> bool:
+        """Whether there is room (`group.max.size`): in a rebalance for those that join first, else for members
+        and as many more as fit.
+        """
         most = self._cluster.settings.group_max_size
         member = self.members.by_id.get(member_id)
         if self.state == PREPARING:
@@ -212,6 +236,16 @@ class ClassicGroup:
         if self.state == COMPLETING:
             raise Refused(errors.RebalanceInProgressError)
         self._expect(self.members.by_id[member_id])
+
+    def check_transactional_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Raises `Refused` where a TxnOffsetCommit is not to be taken: whose member is not in the group or of another generation (KIP-447).
+
+        Requests of older versions name no member; the group's state does not matter.
+        """
+        if generation < 0 and self.state == EMPTY:
+            return
+        if generation >= 0 or member_id or instance_id is not None:
+            self.members.check(member_id, instance_id, generation)
 
     # ---------------------------------------------------------------- rebalances
 

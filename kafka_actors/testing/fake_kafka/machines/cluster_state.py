@@ -1,10 +1,22 @@
 """Brokers, topics, partitions and their leaders: what all brokers of the fake cluster know.
 
-Theory of operation. There is one state, which every broker sees at once. A partition has replicas, a leader among those that are
-alive, and a leader epoch that rises with each new leader; its log is shared by the replicas, so all that live are in sync. When a
-broker goes, the partitions that it led go to the next live replica, or have no leader until one is back. The groups are
-spread over the partitions of the offsets topic by the hash of their names, as in Kafka; their leaders are the coordinators.
-`changed` collects the partitions that long polls have to look at again.
+Theory of operation. There is one state, which every broker sees at once; a real cluster's brokers hear of
+changes one after the other, and a test that needs that makes it with rules. Arrives: a broker goes or comes
+back, a test moves a leader, a client creates or deletes something. Decided: who leads what from now on.
+
+- A partition has replicas, a leader among those that are alive, and a leader epoch that rises with each new
+  leader; its log is shared by the replicas, so all that live are in sync, and no election loses records.
+  Records are lost only by `PartitionLog.truncate`, when a test asks for it.
+- When a broker goes, the partitions that it led go to the next live replica, or have no leader until one is
+  back. A partition that has a live leader keeps it: nobody returns to the preferred one.
+- Groups and transactional ids are spread over the partitions of two internal topics by the hash of their
+  names, as in Kafka; their leaders are the coordinators, and a coordinator's epoch rises when it becomes
+  another broker. These topics have no log: `GroupHandlers`, `OffsetStore` and `TransactionHandlers` keep what
+  would stand in it.
+- `changed` collects the partitions that long polls have to look at again, until the next `poll`.
+- `now` is the time that was passed in last, in seconds; `wall_ms` is the time of day at it. Timers and quotas
+  use them, and ids come from the cluster's `Random`, so that nothing here depends on the machine that a test
+  runs on.
 """
 
 from __future__ import annotations
@@ -19,6 +31,7 @@ from kafka_actors import errors
 from .error_answers import Refused
 from .partition_log import LogLimits, PartitionLog
 from .producer_state import ProducerStates
+from .quotas import ClientQuotas
 from .settings import FakeBrokerSettings, check_topic_configs, log_limits, min_insync_replicas
 from .timers import BrokerTimer, BrokerTimers
 
@@ -61,22 +74,66 @@ class FakePartition:
 
 
 class FakeTopic:
-    """One topic: `configs` are those that were set."""
+    """One topic: `configs` are those that were set, `defaults` those that the brokers' settings give it."""
 
-    def __init__(self, name: str, topic_id: uuid.UUID, configs: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, topic_id: uuid.UUID, configs: Mapping[str, str], defaults: Mapping[str, str]
+    ) -> None:
         self.name = name
         self.topic_id = topic_id
         self.configs = dict(configs)
+        self.defaults = defaults
         self.partitions: list[FakePartition] = []
 
     def limits(self, release: Release) -> LogLimits:
         """Limits that its logs keep."""
-        return log_limits(self.configs, release)
+        return log_limits({**self.defaults, **self.configs}, release)
 
     @property
     def min_insync_replicas(self) -> int:
         """Replicas that have to be alive for a write with acks=all."""
         return min_insync_replicas(self.configs)
+
+
+class CoordinatorTopic:
+    """The internal topic whose partitions' leaders are the coordinators of groups, or of transactional ids."""
+
+    def __init__(self, name: str, partitions: int) -> None:
+        self.name = name
+        self._leaders = [NO_LEADER] * partitions
+        self._epochs = [0] * partitions
+
+    def partition_of(self, key: str) -> int:
+        """Partition that a group or transactional id belongs to: by the hash of its name."""
+        code = java_hash(key)
+        return (0 if code == -(2**31) else abs(code)) % len(self._leaders)
+
+    def leader_of(self, key: str) -> int:
+        """Id of the coordinator, -1 where no broker is alive."""
+        return self._leaders[self.partition_of(key)]
+
+    def epoch_of(self, key: str) -> int:
+        """The coordinator's epoch: it rises when another broker becomes it."""
+        return self._epochs[self.partition_of(key)]
+
+    def move(self, key: str, node_id: int) -> None:
+        """Makes a broker the coordinator of a group or transactional id, and of all in the same partition."""
+        self._lead(self.partition_of(key), node_id)
+
+    def _lead(self, index: int, node_id: int) -> None:
+        if self._leaders[index] != NO_LEADER:
+            self._epochs[index] += 1
+        self._leaders[index] = node_id
+
+    def spread(self, nodes: Sequence[int], *, all_of_them: bool) -> None:
+        """Gives partitions without a live leader one of these brokers; all partitions while the cluster is built."""
+        for index, leader in enumerate(self._leaders):
+            if not nodes:
+                self._leaders[index] = NO_LEADER
+            elif all_of_them:
+                self._leaders[index] = nodes[index % len(nodes)]
+            elif leader not in nodes:
+                self._lead(index, nodes[index % len(nodes)])
 
 
 class ClusterState:
@@ -90,10 +147,16 @@ class ClusterState:
         self.nodes: dict[int, FakeNode] = {}
         self.topics: dict[str, FakeTopic] = {}
         self.changed: set[tuple[str, int]] = set()
-        self.offsets_leaders = [NO_LEADER] * settings.offsets_topic_num_partitions
+        self.offsets_topic = CoordinatorTopic("__consumer_offsets", settings.offsets_topic_num_partitions)
+        self.transactions_topic = CoordinatorTopic(
+            "__transaction_state", settings.transaction_state_log_num_partitions
+        )
+        self._producer_ids = 0
         self.timers = BrokerTimers()
+        self.quotas = ClientQuotas()
         self.now = 0.0
         self._wall_ms = wall_ms
+        self._retention_due_ms = wall_ms + settings.log_initial_task_delay_ms
 
     @property
     def wall_ms(self) -> int:
@@ -104,9 +167,27 @@ class ClusterState:
         """Has a call made when so many milliseconds have passed."""
         return self.timers.at(self.now + ms / 1000, call)
 
+    def retain(self) -> None:
+        """Deletes the records whose retention was over when the brokers looked at their logs last."""
+        if self.wall_ms < self._retention_due_ms:
+            return
+        interval = max(self.settings.log_retention_check_interval_ms, 1)
+        looked_ms = self.wall_ms - (self.wall_ms - self._retention_due_ms) % interval
+        self._retention_due_ms = looked_ms + interval
+        for topic in self.topics.values():
+            retention = topic.limits(self.release).retention
+            for partition in topic.partitions:
+                if partition.log.retain(retention, looked_ms):
+                    self.changed.add((topic.name, partition.index))
+
     def new_uuid(self) -> uuid.UUID:
         """A random id, from the cluster's own source of randomness."""
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
+
+    def new_producer_id(self) -> int:
+        """The next producer id."""
+        self._producer_ids += 1
+        return self._producer_ids - 1
 
     # ---------------------------------------------------------------- brokers
 
@@ -115,7 +196,7 @@ class ClusterState:
         if node_id in self.nodes:
             raise ValueError(f"there is a broker {node_id} already")
         self.nodes[node_id] = FakeNode(node_id, host, port, rack)
-        self._spread_groups(all_of_them=True)
+        self._spread_coordinators(all_of_them=True)
 
     def set_alive(self, node_id: int, alive: bool) -> None:
         """Takes a broker down or brings it back; leaders move as its partitions need it."""
@@ -124,7 +205,7 @@ class ClusterState:
             for partition in topic.partitions:
                 if partition.leader == NO_LEADER or not self.nodes[partition.leader].alive:
                     self._elect(topic, partition)
-        self._spread_groups(all_of_them=False)
+        self._spread_coordinators(all_of_them=False)
 
     def remove_node(self, node_id: int) -> None:
         """Removes a broker for good: it is no replica of anything any more."""
@@ -165,7 +246,7 @@ class ClusterState:
         """Creates a topic with the replicas of each partition. Raises `Refused`."""
         self.check_new_name(name)
         check_topic_configs(configs or {})
-        topic = FakeTopic(name, self.new_uuid(), configs or {})
+        topic = FakeTopic(name, self.new_uuid(), configs or {}, self.settings.topic_defaults())
         self.topics[name] = topic
         self.add_partitions(topic, assignment)
         return topic
@@ -235,29 +316,10 @@ class ClusterState:
         check_epoch(partition, epoch)
         return partition
 
-    # ---------------------------------------------------------------- coordinators
-
-    def offsets_partition(self, group: str) -> int:
-        """Partition of the offsets topic that a group belongs to: by the hash of its name."""
-        code = java_hash(group)
-        return (0 if code == -(2**31) else abs(code)) % len(self.offsets_leaders)
-
-    def coordinator(self, group: str) -> int:
-        """Id of a group's coordinator, -1 where no broker is alive."""
-        return self.offsets_leaders[self.offsets_partition(group)]
-
-    def move_coordinator(self, group: str, node_id: int) -> None:
-        """Makes a broker the coordinator of a group, and of all groups in the same partition of the offsets topic."""
-        self.offsets_leaders[self.offsets_partition(group)] = node_id
-
-    def _spread_groups(self, *, all_of_them: bool) -> None:
-        """Gives partitions of the offsets topic that have no live leader one; while the cluster is built, all of them."""
+    def _spread_coordinators(self, *, all_of_them: bool) -> None:
         nodes = [node.node_id for node in self.live]
-        for index, leader in enumerate(self.offsets_leaders):
-            if not nodes:
-                self.offsets_leaders[index] = NO_LEADER
-            elif leader not in nodes or (all_of_them and not self.topics):
-                self.offsets_leaders[index] = nodes[index % len(nodes)]
+        for topic in (self.offsets_topic, self.transactions_topic):
+            topic.spread(nodes, all_of_them=all_of_them and not self.topics)
 
 
 def java_hash(text: str) -> int:

@@ -1,4 +1,22 @@
-"""Answers with an error: the exception by which brokers' parts refuse something, and the response that carries a code to each place.
+"""Answers with an error: the exception with which a part of a broker refuses, and the response with a code in
+each place.
+
+Theory of operation. Two ways lead to an error code in a response.
+
+- A handler refuses a part of a request: it raises `Refused` with a class of `kafka_actors.errors`, and
+  whoever builds the response catches it where the protocol has a place for the code, at a partition, a topic,
+  a group or the whole response. So each check is one `raise`, whatever it was called for, and one bad
+  partition leaves the others as they are.
+- A request is refused before any handler sees it: a test's rule says so (`AnswerWithError`), or a
+  transactional batch came without a transactional id. Then nothing is known but the request, so
+  `error_response` goes through it and puts the code at each topic, partition or group that it names.
+
+Where the code stands depends on the request's version: what later versions tell once for the whole response,
+earlier ones repeat for each partition. APIs that are not in the table below have one code at the top of their
+response in all versions. An API that has neither raises `ValueError`, which tells the author of a rule that
+it can't apply.
+
+Beside the code stands what Kafka puts there: offsets and node ids of -1, no records, no members.
 
 Source: `getErrorResponse` of Kafka's request classes.
 """
@@ -11,6 +29,7 @@ from typing import Any
 from kafka_actors.errors import KafkaError
 from kafka_actors.protocol import ApiKey, message_class
 from kafka_actors.protocol.messages import (
+    add_partitions_to_txn,
     create_partitions,
     create_topics,
     delete_groups,
@@ -18,6 +37,8 @@ from kafka_actors.protocol.messages import (
     delete_topics,
     describe_configs,
     describe_groups,
+    describe_producers,
+    describe_transactions,
     fetch,
     find_coordinator,
     incremental_alter_configs,
@@ -27,6 +48,7 @@ from kafka_actors.protocol.messages import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    txn_offset_commit,
 )
 from kafka_actors.protocol.schema import Request, Response
 
@@ -37,6 +59,7 @@ class Refused(Exception):
     def __init__(self, error: type[KafkaError], text: str | None = None) -> None:
         super().__init__(error.__name__, text)
         assert error.code is not None
+        self.error = error
         self.code: int = error.code
         self.text = text
 
@@ -54,6 +77,7 @@ def error_response(request: Request[Any], version: int, code: int) -> Response:
 
 
 def _produce(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each partition."""
     return produce.ProduceResponse(
         responses=[
             produce.TopicProduceResponse(
@@ -70,6 +94,7 @@ def _produce(request: Any, version: int, code: int) -> Response:
 
 
 def _fetch(request: Any, version: int, code: int) -> Response:
+    """Puts the code at the top since version 7, which has sessions to refuse; before, at each partition."""
     if version >= 7:
         return fetch.FetchResponse(error_code=code)
     return fetch.FetchResponse(
@@ -87,6 +112,7 @@ def _fetch(request: Any, version: int, code: int) -> Response:
 
 
 def _list_offsets(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each partition."""
     return list_offsets.ListOffsetsResponse(
         topics=[
             list_offsets.ListOffsetsTopicResponse(
@@ -102,6 +128,7 @@ def _list_offsets(request: Any, version: int, code: int) -> Response:
 
 
 def _metadata(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each topic that is named; at the top too since version 13."""
     topics = [
         metadata.MetadataResponseTopic(error_code=code, name=t.name, topic_id=t.topic_id)
         for t in request.topics or ()
@@ -110,6 +137,7 @@ def _metadata(request: Any, version: int, code: int) -> Response:
 
 
 def _offset_commit(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each partition."""
     return offset_commit.OffsetCommitResponse(
         topics=[
             offset_commit.OffsetCommitResponseTopic(
@@ -126,6 +154,7 @@ def _offset_commit(request: Any, version: int, code: int) -> Response:
 
 
 def _offset_fetch(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each group since version 8, at the top since version 2; before, there is no place but each partition."""
     if version >= 8:
         groups = [offset_fetch.OffsetFetchResponseGroup(g.group_id, [], code) for g in request.groups]
         return offset_fetch.OffsetFetchResponse(groups=groups)
@@ -146,6 +175,7 @@ def _offset_fetch(request: Any, version: int, code: int) -> Response:
 
 
 def _find_coordinator(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each key since version 4, else at the top."""
     if version < 4:
         return find_coordinator.FindCoordinatorResponse(error_code=code, node_id=-1, port=-1)
     return find_coordinator.FindCoordinatorResponse(
@@ -156,23 +186,27 @@ def _find_coordinator(request: Any, version: int, code: int) -> Response:
 
 
 def _describe_groups(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each group."""
     groups = [describe_groups.DescribedGroup(error_code=code, group_id=group) for group in request.groups]
     return describe_groups.DescribeGroupsResponse(groups=groups)
 
 
 def _delete_groups(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each group."""
     return delete_groups.DeleteGroupsResponse(
         results=[delete_groups.DeletableGroupResult(group, code) for group in request.groups_names]
     )
 
 
 def _create_topics(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each topic."""
     return create_topics.CreateTopicsResponse(
         topics=[create_topics.CreatableTopicResult(name=t.name, error_code=code) for t in request.topics]
     )
 
 
 def _delete_topics(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each topic, by the name or id that the request has."""
     named = [delete_topics.DeletableTopicResult(name=n, error_code=code) for n in request.topic_names]
     return delete_topics.DeleteTopicsResponse(
         responses=named
@@ -184,12 +218,14 @@ def _delete_topics(request: Any, version: int, code: int) -> Response:
 
 
 def _create_partitions(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each topic."""
     return create_partitions.CreatePartitionsResponse(
         results=[create_partitions.CreatePartitionsTopicResult(t.name, code) for t in request.topics]
     )
 
 
 def _delete_records(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each partition."""
     return delete_records.DeleteRecordsResponse(
         topics=[
             delete_records.DeleteRecordsTopicResult(
@@ -205,6 +241,7 @@ def _delete_records(request: Any, version: int, code: int) -> Response:
 
 
 def _offset_for_leader_epoch(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each partition."""
     return offset_for_leader_epoch.OffsetForLeaderEpochResponse(
         topics=[
             offset_for_leader_epoch.OffsetForLeaderTopicResult(
@@ -217,6 +254,7 @@ def _offset_for_leader_epoch(request: Any, version: int, code: int) -> Response:
 
 
 def _describe_configs(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each resource."""
     return describe_configs.DescribeConfigsResponse(
         results=[
             describe_configs.DescribeConfigsResult(code, None, r.resource_type, r.resource_name)
@@ -226,12 +264,65 @@ def _describe_configs(request: Any, version: int, code: int) -> Response:
 
 
 def _alter_configs(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each resource."""
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         responses=[
             incremental_alter_configs.AlterConfigsResourceResponse(
                 code, None, r.resource_type, r.resource_name
             )
             for r in request.resources
+        ]
+    )
+
+
+def _add_partitions_to_txn(request: Any, version: int, code: int) -> Response:
+    """Puts the code at the top since version 4, in which leaders ask about many transactions; before, at each partition."""
+    if version >= 4:
+        return add_partitions_to_txn.AddPartitionsToTxnResponse(error_code=code)
+    return add_partitions_to_txn.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            add_partitions_to_txn.AddPartitionsToTxnTopicResult(
+                topic.name,
+                [add_partitions_to_txn.AddPartitionsToTxnPartitionResult(i, code) for i in topic.partitions],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def _txn_offset_commit(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each partition."""
+    return txn_offset_commit.TxnOffsetCommitResponse(
+        topics=[
+            txn_offset_commit.TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    txn_offset_commit.TxnOffsetCommitResponsePartition(p.partition_index, code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_transactions(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each transactional id."""
+    return describe_transactions.DescribeTransactionsResponse(
+        transaction_states=[
+            describe_transactions.TransactionState(code, i) for i in request.transactional_ids
+        ]
+    )
+
+
+def _describe_producers(request: Any, version: int, code: int) -> Response:
+    """Puts the code at each partition."""
+    return describe_producers.DescribeProducersResponse(
+        topics=[
+            describe_producers.TopicResponse(
+                topic.name, [describe_producers.PartitionResponse(i, code) for i in topic.partition_indexes]
+            )
+            for topic in request.topics
         ]
     )
 
@@ -253,4 +344,8 @@ _BUILDERS: dict[int, Callable[[Any, int, int], Response]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
+    ApiKey.TXN_OFFSET_COMMIT: _txn_offset_commit,
+    ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
 }

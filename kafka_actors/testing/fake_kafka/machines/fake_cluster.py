@@ -1,10 +1,32 @@
 """The fake cluster as one machine: bytes of clients and the time go in, bytes for clients come out.
 
-Theory of operation. A shell reports connections (`connected`, `disconnected`), what came on them (`received`), and the time
-(`poll`). Each request is decoded by the protocol's own declarations and given to the part that has its API; its response becomes a
-`SendBytes` of the next `poll`. Requests of a connection are carried out one after the other. What a broker of the chosen release
-would not understand closes the connection, as there. All randomness comes from one `Random`, all times are passed in: the same
-inputs give the same outputs. The machine keeps the contract of `base.machine`; it needs no lock, threads stay outside.
+Theory of operation. A shell reports connections (`connected`, `disconnected`), what came on them
+(`received`), and the time (`poll`). It gets back what to send and which connections to close. A request goes
+this way:
+
+1. Bytes are cut into frames. A frame that is longer than Kafka's limit closes the connection.
+2. Frames of a connection are carried out one after the other: the next is looked at when the response to the
+   one before has been sent. So answers keep the order of requests, and a held request holds those behind it,
+   as on a real broker.
+3. The frame is decoded by the protocol's own declarations. What a broker of the chosen release would not
+   understand closes the connection, but for ApiVersions, which is answered in version 0 with an error
+   (KIP-511). Until a client is authenticated it may send only what authenticates it.
+4. The first rule of a test that fits the request decides what happens to it (`calls`); without one it is
+   carried out.
+5. The part that has its API makes the response, now or later. A response becomes a `SendBytes` of the next
+   `poll`, after the rule has had its say on it, too: late, twice, in part, or not at all.
+
+The parts share `ClusterState` and know each other only where one needs the other: committing offsets asks
+groups and transactions, writing asks transactions. `poll` first runs the timers that are due, then lets
+groups follow their coordinators, then markers that waited for a leader, then long polls whose partitions have
+changed: each may have been changed by the one before.
+
+All randomness comes from one `Random`, all times are passed in: the same inputs give the same outputs. The
+machine keeps the contract of `base.machine`; it needs no lock, threads stay outside. A broker that is stopped
+loses what a killed process loses (connections, fetch sessions, waiting requests), and keeps what is in its
+log or was written down.
+
+Source: `SocketServer`, `KafkaApis.handle`; KIP-219, KIP-511.
 """
 
 from __future__ import annotations
@@ -14,6 +36,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_actors import errors
 from kafka_actors.base.machine import Ready
@@ -26,14 +49,20 @@ from kafka_actors.protocol import (
     peek_request,
     response_frame,
 )
-from kafka_actors.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kafka_actors.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from kafka_actors.protocol.schema import Response
 
-from .api_ranges import announced, api_ranges
+from .api_ranges import VersionsOfBrokers, announced
 from .calls import (
     AnswerWith,
     AnswerWithError,
     BrokerCall,
+    ChangeResponse,
     ClientLink,
     Delay,
     DropConnection,
@@ -42,18 +71,21 @@ from .calls import (
     LoseResponse,
     Repeat,
     RequestRule,
+    Throttle,
 )
 from .cluster_state import ClusterState, Release
 from .config_requests import ConfigHandlers
 from .error_answers import error_response
 from .fetch import FetchHandlers
+from .group_offsets import OffsetStore
 from .group_requests import GroupHandlers
 from .offset_lookups import LookupHandlers
 from .offsets_requests import OffsetHandlers
 from .produce import ProduceHandlers
-from .sasl import OPEN_APIS, BrokerSasl
-from .settings import FakeBrokerSettings
+from .sasl import BrokerSasl
+from .settings import TRANSACTION_VERSION, FakeBrokerSettings, feature_level
 from .topic_requests import TopicHandlers
+from .transaction_requests import TransactionHandlers
 
 if TYPE_CHECKING:
     from random import Random
@@ -79,7 +111,8 @@ class CloseLink(Struct, frozen=True):
 
 
 class FakeCluster:
-    """Brokers of one cluster. `release` is the version of Kafka whose APIs they have, `users` those of SASL (None: no SASL)."""
+    """Brokers of one cluster. `release` is the version of Kafka whose APIs they have, `users` those of SASL (None: no SASL),
+    `transaction_version` the level of that feature (None: the newest of the release)."""
 
     def __init__(
         self,
@@ -89,6 +122,7 @@ class FakeCluster:
         settings: FakeBrokerSettings | None = None,
         wall_ms: int = 0,
         users: Mapping[str, str] | None = None,
+        transaction_version: int | None = None,
     ) -> None:
         self.state = ClusterState(release, settings or FakeBrokerSettings(), random, wall_ms)
         self.fetches = FetchHandlers(self.state)
@@ -96,24 +130,32 @@ class FakeCluster:
         self.rules: list[RequestRule] = []
         self.counts: Counter[ApiKey] = Counter()
         self.log: deque[BrokerCall] = deque(maxlen=_LOG_LENGTH)
-        self.sasl = BrokerSasl(users, random)
-        self.offsets = OffsetHandlers(self.state, self.groups)
-        self.topics = TopicHandlers(self.state, self.offsets.forget_topic)
+        self.sasl = BrokerSasl(users, random, self.state.settings.connections_max_reauth_ms)
+        group_offsets = OffsetStore()
+        self.transactions = TransactionHandlers(
+            self.state,
+            group_offsets,
+            feature_level({}, release) if transaction_version is None else transaction_version,
+        )
+        self.offsets = OffsetHandlers(self.state, self.groups, group_offsets, self.transactions)
+        self.topics = TopicHandlers(self.state, lambda topic: group_offsets.remove_topic(topic.name))
         self._links: dict[int, ClientLink] = {}
         self._numbers = 0
         self._actions: list[SendBytes | CloseLink] = []
-        self._ranges = api_ranges(release)
+        self._accepted: Counter[int] = Counter()
+        self.versions = VersionsOfBrokers(release)
         self._handlers: dict[ApiKey, Handler] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.SASL_HANDSHAKE: self.sasl.handshake,
             ApiKey.SASL_AUTHENTICATE: self.sasl.authenticate,
             **self.topics.handlers,
             **ConfigHandlers(self.state).handlers,
-            **ProduceHandlers(self.state).handlers,
+            **ProduceHandlers(self.state, self.transactions).handlers,
             **self.fetches.handlers,
             **LookupHandlers(self.state).handlers,
             **self.groups.handlers,
             **self.offsets.handlers,
+            **self.transactions.handlers,
         }
 
     # ---------------------------------------------------------------- inputs
@@ -122,6 +164,7 @@ class FakeCluster:
         """Notes a connection of a client to a broker. Returns its number."""
         self.state.now = now
         self._numbers += 1
+        self._accepted[node_id] += 1
         self._links[self._numbers] = ClientLink(self._numbers, node_id, client_host)
         return self._numbers
 
@@ -133,7 +176,7 @@ class FakeCluster:
 
     def received(self, link: int, data: bytes, now: float) -> None:
         """Takes bytes that came on a connection: parts of requests, or several."""
-        self.state.now = now
+        self.advance(now)
         found = self._links.get(link)
         if found is None:
             return
@@ -150,8 +193,9 @@ class FakeCluster:
         self._go_on(found)
 
     def advance(self, now: float) -> None:
-        """Notes the time before the state is changed from outside."""
+        """Notes the time before the state is looked at or changed from outside, and does what brokers have done by then."""
         self.state.now = now
+        self.state.retain()
 
     def stop_node(self, node_id: int) -> None:
         """Ends a broker as a kill does: connections, fetch sessions and waiting requests are gone, leaders and groups move."""
@@ -166,11 +210,18 @@ class FakeCluster:
             if node_id is None or link.node_id == node_id:
                 self._close(link)
 
+    def connections(self, node_id: int | None = None, *, closed: bool = False) -> int:
+        """Number of open connections to a broker, or to all; closed: with those that are closed by now."""
+        nodes = [link.node_id for link in self._links.values()]
+        found = self._accepted if closed else Counter(nodes)
+        return found.total() if node_id is None else found[node_id]
+
     def poll(self, now: float) -> Ready[SendBytes | CloseLink, BrokerCall]:
         """Runs what is due, and returns what is to be sent and closed."""
-        self.state.now = now
+        self.advance(now)
         self.state.timers.run_due(now)
         self.groups.coordinators_moved()
+        self.transactions.go_on()
         self.fetches.recheck()
         actions, self._actions = tuple(self._actions), []
         return Ready(actions, (), self.state.timers.next_wake)
@@ -178,6 +229,7 @@ class FakeCluster:
     # ---------------------------------------------------------------- requests
 
     def _go_on(self, link: ClientLink) -> None:
+        """Begins the next requests of a connection, as long as each is answered at once."""
         if link.looking:  # a response that was sent at once: the loop below goes on
             return
         link.looking = True
@@ -186,14 +238,19 @@ class FakeCluster:
         link.looking = False
 
     def _begin(self, link: ClientLink, data: bytes) -> None:
+        """Decodes a frame and begins its request, or closes the connection where a broker would: for an unknown
+        API or version, bytes that can't be read, and requests before the authentication.
+        """
         if link.raw_sasl:
             self._raw_token(link, data)
             return
         try:
             key, version, correlation_id = peek_request(data)
-            low, high = self._ranges.get(key, (0, -1))
+            low, high = self.versions.of(link.node_id).get(key, (0, -1))
             if key == ApiKey.API_VERSIONS and not low <= version <= high:
-                self._actions.append(SendBytes(link.number, self._unsupported(correlation_id)))
+                self.counts[ApiKey.API_VERSIONS] += 1
+                answer = self._unsupported(correlation_id, low, high)
+                self._actions.append(SendBytes(link.number, answer))
                 return
             if not low <= version <= high:
                 raise errors.UnsupportedVersionError(f"API {key} version {version}")
@@ -204,7 +261,7 @@ class FakeCluster:
             self._close(link)
             return
         api_key = ApiKey(key)
-        if self.sasl.required and link.principal is None and api_key not in OPEN_APIS:
+        if not self.sasl.admits(link, api_key, self.state.now):
             self._close(link)
             return
         call = BrokerCall(
@@ -217,28 +274,39 @@ class FakeCluster:
         self._apply_rule(call)
 
     def _raw_token(self, link: ClientLink, data: bytes) -> None:
-        token = self.sasl.raw_token(link, data)
+        """Takes a token that came as a frame of its own, after SaslHandshake 0."""
+        token = self.sasl.raw_token(link, data, self.state.now)
         if token is None:
             self._close(link)
         else:
             self._actions.append(SendBytes(link.number, len(token).to_bytes(4) + token))
 
     def _apply_rule(self, call: BrokerCall) -> None:
+        """Does what the call's rule wants before it is carried out; without one, or with one that is about the
+        response, carries it out.
+        """
         match call.rule.action if call.rule is not None else None:
             case AnswerWithError(code):
                 call.respond(error_response(call.request, call.version, code))
             case AnswerWith(function):
-                call.respond(function(call))
+                response = function(call)
+                if isinstance(response, bytes):
+                    call.answered = True
+                    self._actions.append(SendBytes(call.link.number, response))
+                    self._free(call.link)
+                else:
+                    call.respond(response)
             case DropConnection():
                 call.answered = True
                 self._close(call.link)
             case Hold():
                 assert call.rule is not None
-                call.rule.on_release(lambda: self._carry_out(call))
+                call.rule.on_release(lambda: self.carry_out(call))
             case _:
-                self._carry_out(call)
+                self.carry_out(call)
 
-    def _carry_out(self, call: BrokerCall) -> None:
+    def carry_out(self, call: BrokerCall) -> None:
+        """Has a call answered by the part that has its API: also one that came without bytes, in a test of other machines."""
         if call.link.open:
             response = self._handlers[call.api_key](call)
             if response is not None:
@@ -247,8 +315,13 @@ class FakeCluster:
     def _answer(self, call: BrokerCall, response: Response | None) -> None:
         """Sends the response to a call, as its rule wants it."""
         match call.rule.action if call.rule is not None else None:
+            case ChangeResponse(function):
+                self._send(call, None if response is None else function(call, response))
             case Delay(seconds):
                 self.state.after(int(seconds * 1000), lambda: self._send(call, response))
+            case Throttle(ms):
+                call.throttle_ms = ms
+                self._send(call, response)
             case HoldResponse():
                 assert call.rule is not None
                 call.rule.on_release(lambda: self._send(call, response))
@@ -266,20 +339,32 @@ class FakeCluster:
                 self._send(call, response)
 
     def _send(self, call: BrokerCall, response: Response | None) -> None:
+        """Queues the response, closes the connection if the call says so, and lets the next request begin, after
+        the throttle if there is one.
+        """
         link = call.link
         if not link.open:
             return
-        link.call = None
         if response is not None:
             self._actions.append(SendBytes(link.number, self._frame(call, response)))
         if call.closes:
             self._close(link)
+        if call.throttle_ms:
+            self.state.after(call.throttle_ms, lambda: self._free(link))
+        else:
+            self._free(link)
+
+    def _free(self, link: ClientLink) -> None:
+        link.call = None
         self._go_on(link)
 
     def _frame(self, call: BrokerCall, response: Response) -> bytes:
+        if call.throttle_ms and "throttle_time_ms" in response.__struct_fields__:
+            response = replace(response, throttle_time_ms=call.throttle_ms)
         return response_frame(call.api_key, call.version, call.correlation_id, response)
 
     def _close(self, link: ClientLink) -> None:
+        """Closes a connection, once. Requests that arrived on it and were not begun are dropped."""
         if link.open:
             link.open = False
             link.frames.clear()
@@ -289,15 +374,19 @@ class FakeCluster:
     # ---------------------------------------------------------------- versions
 
     def _api_versions(self, call: BrokerCall) -> ApiVersionsResponse:
+        """Tells the versions of all APIs, and the level of transactions that the cluster has finalised (KIP-584)."""
+        versions = sorted(announced(self.versions.of(call.node_id)).items())
+        level = self.transactions.level
+        known = self.state.release >= (4, 0)
         return ApiVersionsResponse(
-            api_keys=[
-                ApiVersion(key, low, high) for key, (low, high) in sorted(announced(self._ranges).items())
-            ]
+            api_keys=[ApiVersion(key, low, high) for key, (low, high) in versions],
+            supported_features=[SupportedFeatureKey(TRANSACTION_VERSION, 0, 2)] if known else [],
+            finalized_features_epoch=0 if known else -1,
+            finalized_features=[FinalizedFeatureKey(TRANSACTION_VERSION, level, level)] if level else [],
         )
 
-    def _unsupported(self, correlation_id: int) -> bytes:
+    def _unsupported(self, correlation_id: int, low: int, high: int) -> bytes:
         """The answer to an unknown version of ApiVersions: in version 0, from Kafka 2.4 on with the range of ApiVersions itself (KIP-511)."""
-        low, high = self._ranges[ApiKey.API_VERSIONS]
         named = [ApiVersion(int(ApiKey.API_VERSIONS), low, high)] if high >= 3 else []
         body = encode(ApiVersionsResponse(error_code=errors.UnsupportedVersionError.code, api_keys=named), 0)
         return (4 + len(body)).to_bytes(4) + correlation_id.to_bytes(4, signed=True) + body

@@ -1,11 +1,31 @@
 """Fetch: reading, sessions, and long polls.
 
-Theory of operation. A request reads its partitions in order, within its limits: the first batch comes whole, whatever its size (KIP-74).
-Where it finds fewer than `min_bytes`, no error, and may wait, it becomes a long poll. That is looked at again when one of its
-partitions has changed, and ends when there is enough, an error is to be told, or its time is over; then all is read once more.
+Theory of operation. Arrives: a request with partitions, positions and limits; later the news that partitions
+have changed, or the end of the time that the client waits. Decided: for each partition its records or an
+error, and when the response goes out.
 
-Source: `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages` and `readFromLog`, `DelayedFetch`; KIP-74, KIP-227, KIP-320,
-KIP-392 (followers in sync serve consumers, from version 11 on), KIP-516, KIP-595, KIP-951.
+- A request reads its partitions in order, within its limits: the first batch comes whole, whatever its size
+  (KIP-74); the last one may be cut, and clients ask for it again.
+- Where it finds fewer than `min_bytes`, no error, and may wait, it becomes a long poll. That is looked at
+  again when one of its partitions has changed (`recheck`), and ends when there is enough, an error is to be
+  told, or its time is over; then all is read once more, since other partitions may have got records, too.
+- The leader serves, and from version 11 on each replica: all replicas share one log, so followers are never
+  behind (KIP-392).
+- A client that names the epoch of its last record learns where the log has left it since an unclean election
+  (KIP-595).
+- Readers of committed transactions get no batch from the last stable offset on, and the list of aborted
+  transactions in what they get; they leave those out themselves.
+- Partitions that the cluster doesn't know at all stand at the end of the response and don't keep it from
+  waiting.
+- Beyond its quota a client gets no records and is told for how long; what its session counts as told doesn't
+  change by that.
+- From version 16 on an error of leadership comes with the present leader and its address (KIP-951).
+
+What of that goes into the response is the session's decision (`fetch_sessions`): only what is news to the
+client.
+
+Source: `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages` and `readFromLog`, `DelayedFetch`;
+KIP-74, KIP-227, KIP-320, KIP-392, KIP-516, KIP-595, KIP-951; quotas: KIP-13, KIP-219.
 """
 
 from __future__ import annotations
@@ -77,6 +97,9 @@ class FetchHandlers:
     # ---------------------------------------------------------------- the request
 
     def _fetch(self, call: BrokerCall) -> FetchResponse | None:
+        """Takes the request into its session, which says what is to be read; then answers, or makes it a long
+        poll.
+        """
         request: FetchRequest = call.request
         uses_ids = call.version >= 13
         wanted: dict[PartitionKey, FetchPartition] = {}
@@ -100,17 +123,18 @@ class FetchHandlers:
         return ("", topic_id, index) if uses_ids else (name, ZERO_UUID, index)
 
     def _begin(self, call: BrokerCall, context: FetchContext) -> FetchResponse | None:
+        """Reads, and answers at once where there is enough, an error, or no time to wait; else waits."""
         request: FetchRequest = call.request
         found, erroneous = self._read_all(call, context)
         size = sum(len(data.records or b"") for _, data in found)
         at_once = (
             request.max_wait_ms <= 0
             or not found
-            or size >= self._min_bytes(request)
+            or size >= self._min_bytes(call)
             or any(data.error_code or data.diverging_epoch != EpochEndOffset() for _, data in found)
         )
         if at_once:
-            return self._response(call, context, found + erroneous)
+            return self._within_quota(call, context, found + erroneous)
         keys = {key: context.wanted[key] for key, _ in found}
         poll = _LongPoll(call, context, keys)
         poll.places = {(self._name(context, key), key[2]) for key in keys}
@@ -118,11 +142,13 @@ class FetchHandlers:
         self._waiting.append(poll)
         return None
 
-    def _min_bytes(self, request: FetchRequest) -> int:
-        return min(request.min_bytes, self._max_bytes(request))
+    def _min_bytes(self, call: BrokerCall) -> int:
+        least: int = min(call.request.min_bytes, self._max_bytes(call))
+        return least
 
-    def _max_bytes(self, request: FetchRequest) -> int:
-        return min(request.max_bytes, self._state.settings.fetch_max_bytes)
+    def _max_bytes(self, call: BrokerCall) -> int:
+        most: int = min(call.request.max_bytes, self._state.settings.fetch_max_bytes)
+        return self._state.quotas.most_read(call.client_id, most)
 
     # ---------------------------------------------------------------- long polls
 
@@ -140,13 +166,16 @@ class FetchHandlers:
                 or self._diverging(poll.call, partition, wanted) is not None
             ):
                 return True
-            available += min(log.bytes_from(wanted.fetch_offset), wanted.partition_max_bytes)
-        return available >= self._min_bytes(poll.call.request)
+            committed = poll.call.request.isolation_level == _READ_COMMITTED
+            available += min(
+                log.bytes_from(wanted.fetch_offset, committed=committed), wanted.partition_max_bytes
+            )
+        return available >= self._min_bytes(poll.call)
 
     def _end(self, poll: _LongPoll) -> None:
         self._drop(poll)
         found, erroneous = self._read_all(poll.call, poll.context)
-        poll.call.respond(self._response(poll.call, poll.context, found + erroneous))
+        poll.call.respond(self._within_quota(poll.call, poll.context, found + erroneous))
 
     def _drop(self, poll: _LongPoll) -> None:
         self._waiting.remove(poll)
@@ -156,7 +185,7 @@ class FetchHandlers:
 
     def _read_all(self, call: BrokerCall, context: FetchContext) -> tuple[Found, Found]:
         """Reads within the request's limits; apart from what was read stands what brokers don't even have in their metadata."""
-        left, first = self._max_bytes(call.request), True
+        left, first = self._max_bytes(call), True
         found: Found = []
         erroneous: Found = []
         for key, partition in context.wanted.items():
@@ -182,9 +211,12 @@ class FetchHandlers:
         left: int,
         first: bool,
     ) -> PartitionData:
-        committed: list[AbortedTransaction] | None = (
-            [] if call.request.isolation_level == _READ_COMMITTED else None
-        )
+        """Reads one partition within what is left of the request's limits.
+
+        `first`: nothing was read before it, so that a batch comes whole, whatever its size.
+        """
+        committed = call.request.isolation_level == _READ_COMMITTED
+        aborted: list[AbortedTransaction] | None = [] if committed else None
         try:
             partition = self._partition(call, context, key, wanted)
             log = partition.log
@@ -192,9 +224,13 @@ class FetchHandlers:
             records = b""
             if diverging is None:
                 limit = min(wanted.partition_max_bytes, left)
-                records = log.read(wanted.fetch_offset, limit, at_least_one=first)
-                if not records and limit > 0 and wanted.fetch_offset < log.end_offset:
-                    committed = None  # Kafka drops them with the batch that does not fit
+                records = log.read(wanted.fetch_offset, limit, at_least_one=first, committed=committed)
+                end = log.stable_offset if committed else log.end_offset
+                if not records and limit > 0 and wanted.fetch_offset < end:
+                    aborted = None  # Kafka drops them with the batch that does not fit
+                elif committed and wanted.fetch_offset < end:
+                    found = log.aborted(wanted.fetch_offset, len(records))
+                    aborted = [AbortedTransaction(txn.producer_id, txn.first_offset) for txn in found]
         except Refused as refused:
             return PartitionData(
                 key[2],
@@ -207,10 +243,10 @@ class FetchHandlers:
         return PartitionData(
             key[2],
             high_watermark=log.end_offset,
-            last_stable_offset=log.end_offset,
+            last_stable_offset=log.stable_offset,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging or EpochEndOffset(),
-            aborted_transactions=committed if diverging is None else None,
+            aborted_transactions=aborted if diverging is None else None,
             records=records,
         )
 
@@ -226,6 +262,7 @@ class FetchHandlers:
     def _partition(
         self, call: BrokerCall, context: FetchContext, key: PartitionKey, wanted: FetchPartition
     ) -> FakePartition:
+        """Returns the partition where this broker may serve it. Raises `Refused`."""
         name = self._name(context, key)
         partition = self._state.partition(name, key[2])
         if key[1] not in (ZERO_UUID, self._state.topics[name].topic_id):
@@ -259,7 +296,17 @@ class FetchHandlers:
         partition = self._state.partition(name, index)
         return LeaderIdAndEpoch(partition.leader, partition.leader_epoch)
 
+    def _within_quota(self, call: BrokerCall, context: FetchContext, found: Found) -> FetchResponse:
+        """The response, or an empty one where the client has read more than it may."""
+        size = sum(len(data.records or b"") for _, data in found)
+        call.throttle_ms = self._state.quotas.read(call.node_id, call.client_id, size, self._state.now)
+        if not call.throttle_ms:
+            return self._response(call, context, found)
+        within = call.version >= 7 and call.request.session_epoch > 0
+        return FetchResponse(session_id=call.request.session_id if within else 0)
+
     def _response(self, call: BrokerCall, context: FetchContext, found: Found) -> FetchResponse:
+        """Makes the response of what the session tells. Partitions of a topic that stand together share one entry."""
         try:
             session_id, told = context.finish(found)
         except Refused as refused:

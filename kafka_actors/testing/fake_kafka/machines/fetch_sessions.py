@@ -1,9 +1,24 @@
 """Incremental fetch sessions on a broker's side (KIP-227).
 
-Theory of operation. A full request (epoch 0) opens a session, if the broker has room for one; epoch -1 asks for none, and both close
-the session that they name. Later requests name session and epoch: they change, add and forget partitions, and are answered with
-only those that have records, an error, or another high watermark or start than the client was told. A partition with records
-goes to the end of the order, so that each has its turn.
+Theory of operation. A client that reads many partitions from a broker would name all of them in each request.
+A session is the broker's memory of what it named last and was told last, so that both sides send only
+changes. Arrives: session id, epoch, partitions to add or change, and partitions to forget. Decided: what is
+read, and what of it the client has to be told.
+
+- A full request (epoch 0) opens a session, if the broker has room for one; epoch -1 asks for none, and both
+  close the session that they name. Where there is no room, the session id in the response is 0, and the
+  client goes on with full requests. A session that was not used for two minutes makes room.
+- Later requests name session and epoch: they change, add and forget partitions, and are answered with only
+  those that have records, an error, or another high watermark or start than the client was told.
+- Each incremental request raises the epoch. One with another epoch than the next is refused, and so is the
+  end of a long poll whose session has gone on meanwhile: the two sides would have different memories.
+- A partition with records goes to the end of the order, so that each has its turn within the request's limit
+  of bytes.
+- A session has names or ids, never both (KIP-516). A topic's name is kept with its id, so a deleted topic is
+  still answered for with the error that belongs to it.
+
+The memory dies with the broker (`FetchHandlers.restarted`): clients then get FETCH_SESSION_ID_NOT_FOUND and
+begin anew.
 
 Source: `FetchSession.scala` (`FetchManager`, `FullFetchContext`, `IncrementalFetchContext`).
 """
@@ -90,6 +105,10 @@ class FetchContext:
     def _incremental(
         self, session: BrokerFetchSession, found: list[tuple[PartitionKey, PartitionData]]
     ) -> list[tuple[PartitionKey, PartitionData]]:
+        """Returns the partitions that the client hasn't been told in this state.
+
+        Raises `Refused` where another request has used the session meanwhile.
+        """
         if session.epoch != self._epoch:
             raise Refused(errors.InvalidFetchSessionEpochError)
         told = []

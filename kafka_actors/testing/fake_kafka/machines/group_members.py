@@ -1,6 +1,22 @@
 """Members of a classic group: what they said, in which calls they wait, which protocols they share, who leads.
 
-Source: Kafka's `ClassicGroup` and `ClassicGroupMember`.
+Theory of operation. `ClassicGroup` has the states and timers, this module the members and what follows from
+them alone. Nothing here waits.
+
+- A member is known by its id, a static one by its instance id too. Each request names one or both, and the
+  generation: `check` finds out who is unknown, fenced by a later member of its instance id, or of an earlier
+  generation, in that order.
+- The first member leads; when it goes, the oldest of the others does. A group's protocol type is its first
+  member's.
+- Members vote for a protocol: each for the first of its own list that all have. Among equals Java's hash
+  table decides, and so it does here, because clients that support two assignors see which one is chosen.
+- `subscribed` is what the generation reads, by the members' metadata, where that is a consumer's. Offsets of
+  these topics neither expire nor can be deleted. Where it can't be told, all topics count as read.
+- Only the leader is told the other members with their metadata; all are told who leads.
+- What a coordinator writes down of a group (`saved`) is all but the calls that members wait in and their
+  timers: these belong to connections and to the coordinator that made them.
+
+Source: Kafka's `ClassicGroup` and `ClassicGroupMember`; KIP-345, KIP-496.
 """
 
 from __future__ import annotations

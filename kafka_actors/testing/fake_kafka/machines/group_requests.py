@@ -1,6 +1,23 @@
 """Requests of the classic group protocol: finding the coordinator, membership, and groups' administration.
 
-Source: `GroupCoordinatorService`, `KafkaApis`; KIP-345, KIP-394, KIP-518, KIP-699.
+Theory of operation. Arrives: one request about a group. Decided here: whether this broker coordinates the
+group, and whether the group exists; what then happens is the group's own decision (`ClassicGroup`). A handler
+returns the response, or None where the group answers later: JoinGroup waits for the other members, SyncGroup
+for the leader's assignment.
+
+- A group's coordinator is the leader of the partition of the offsets topic that the hash of its name chooses.
+  All other brokers answer NOT_COORDINATOR, so a client that doesn't look for the coordinator again can't go
+  on.
+- A group exists from its first JoinGroup or commit on. A request of a member for a group that doesn't is
+  answered with UNKNOWN_MEMBER_ID, by which clients know to join anew.
+- When a coordinator moves or restarts (`coordinators_moved`, `restarted`), the group goes on from what it had
+  written down. Calls that wait in the old coordinator are answered with NOT_COORDINATOR. `FakeCluster` looks
+  for that at each poll.
+- ListGroups tells a broker's own groups; to see all, clients ask all brokers. DescribeGroups tells protocol
+  and metadata only of a stable group, and an unknown one as Dead, or from version 6 on with an error.
+- DeleteGroups takes empty groups only, and their offsets go with them (`on_delete`).
+
+Source: `GroupCoordinatorService`, `KafkaApis`; KIP-229, KIP-345, KIP-394, KIP-518, KIP-699, KIP-1043.
 """
 
 from __future__ import annotations
@@ -42,7 +59,8 @@ from .group_members import join_error
 
 GROUP_OPERATIONS = 3400
 """All operations on a group, as a bit field: brokers without an authorizer allow them."""
-_GROUP = 0
+_GROUP_OPERATIONS_BEFORE_4 = 328
+_GROUP, _TRANSACTION = 0, 1
 
 
 class GroupHandlers:
@@ -68,13 +86,13 @@ class GroupHandlers:
 
     def check_coordinator(self, call: BrokerCall, group_id: str) -> None:
         """Raises `Refused` where the broker is not the group's coordinator."""
-        if self._state.coordinator(group_id) != call.node_id:
+        if self._state.offsets_topic.leader_of(group_id) != call.node_id:
             raise Refused(errors.NotCoordinatorError)
 
     def coordinators_moved(self) -> None:
         """Has groups begin anew whose coordinator is another broker now."""
         for group_id, group in self.groups.items():
-            coordinator = self._state.coordinator(group_id)
+            coordinator = self._state.offsets_topic.leader_of(group_id)
             if self._coordinators.get(group_id) != coordinator:
                 self._coordinators[group_id] = coordinator
                 group.reload()
@@ -89,10 +107,13 @@ class GroupHandlers:
         """Returns a group; a new one where there is none."""
         if group_id not in self.groups:
             self.groups[group_id] = ClassicGroup(self._state)
-            self._coordinators[group_id] = self._state.coordinator(group_id)
+            self._coordinators[group_id] = self._state.offsets_topic.leader_of(group_id)
         return self.groups[group_id]
 
     def _find_coordinator(self, call: BrokerCall) -> FindCoordinatorResponse:
+        """Names the coordinators of keys: of one key before version 4, of many from then on (KIP-699), each with
+        its own error.
+        """
         request: FindCoordinatorRequest = call.request
         keys = request.coordinator_keys if call.version >= 4 else [request.key]
         found = [self._coordinator_of(key, request.key_type) for key in keys]
@@ -108,19 +129,26 @@ class GroupHandlers:
         )
 
     def _coordinator_of(self, key: str, key_type: int) -> Coordinator:
-        node = self._state.nodes.get(self._state.coordinator(key))
-        error: type[errors.KafkaError] | None = None
-        if key_type != _GROUP:  # there are neither transactions nor share groups
-            error = errors.InvalidRequestError if key_type > 1 else errors.UnsupportedVersionError
-        elif node is None:
-            error = errors.CoordinatorNotAvailableError
-        if error is not None or node is None:
-            return Coordinator(key, -1, "", -1, error.code if error else 0)
+        """Names one coordinator.
+
+        A group's is that of its partition of the offsets topic, also if there is no such group yet.
+        """
+        topics = {_GROUP: self._state.offsets_topic, _TRANSACTION: self._state.transactions_topic}
+        if key_type not in topics:  # there are no share groups
+            return Coordinator(key, -1, "", -1, errors.InvalidRequestError.code)
+        node = self._state.nodes.get(topics[key_type].leader_of(key))
+        if node is None:
+            return Coordinator(key, -1, "", -1, errors.CoordinatorNotAvailableError.code)
         return Coordinator(key, node.node_id, node.host, node.port)
 
     # ---------------------------------------------------------------- members
 
     def _join(self, call: BrokerCall) -> JoinGroupResponse | None:
+        """Lets the group decide about a member.
+
+        Refused here are empty names, other brokers' groups, sessions outside of the brokers' bounds, and a
+        member id of a group that isn't there.
+        """
         request: JoinGroupRequest = call.request
         settings = self._state.settings
         try:
@@ -138,6 +166,10 @@ class GroupHandlers:
         return None
 
     def _sync(self, call: BrokerCall) -> SyncGroupResponse | None:
+        """Lets the group answer now or later.
+
+        From version 5 on the member names the protocol that it was told (KIP-559).
+        """
         request: SyncGroupRequest = call.request
         try:
             if call.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
@@ -148,6 +180,7 @@ class GroupHandlers:
         return None
 
     def _heartbeat(self, call: BrokerCall) -> HeartbeatResponse:
+        """Answers at once: the code says whether the group rebalances, and so has the member join again."""
         request: HeartbeatRequest = call.request
         try:
             group = self._group(call, request.group_id)
@@ -157,6 +190,10 @@ class GroupHandlers:
         return HeartbeatResponse(error_code=code)
 
     def _leave(self, call: BrokerCall) -> LeaveGroupResponse:
+        """Removes members: one before version 3, several from then on, each with its own error (KIP-345).
+
+        Of a group that isn't there each is unknown.
+        """
         request: LeaveGroupRequest = call.request
         members = request.members if call.version >= 3 else [MemberIdentity(request.member_id)]
         try:
@@ -177,6 +214,10 @@ class GroupHandlers:
         )
 
     def _group(self, call: BrokerCall, group_id: str) -> ClassicGroup:
+        """Returns the group that a member's request is about.
+
+        Raises `Refused` where this isn't its coordinator, or where there is no such group.
+        """
         self._check_group_id(group_id)
         self.check_coordinator(call, group_id)
         group = self.groups.get(group_id)
@@ -191,13 +232,16 @@ class GroupHandlers:
     # ---------------------------------------------------------------- administration
 
     def _list(self, call: BrokerCall) -> ListGroupsResponse:
+        """Lists the groups that this broker coordinates, by states (KIP-518) and types (KIP-848) where the
+        client names some. All are classic.
+        """
         request: ListGroupsRequest = call.request
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         listed = [
             ListedGroup(group_id, group.members.protocol_type or "", group.state, "classic")
             for group_id, group in self.groups.items()
-            if self._state.coordinator(group_id) == call.node_id
+            if self._state.offsets_topic.leader_of(group_id) == call.node_id
             and (not states or group.state.lower() in states)
             and (not types or "classic" in types)
         ]
@@ -209,11 +253,17 @@ class GroupHandlers:
         return DescribeGroupsResponse(groups=found)
 
     def _described(self, call: BrokerCall, group_id: str) -> DescribedGroup:
+        """Describes one group.
+
+        Members have their metadata and assignments only while the group is stable; in between the broker has
+        none that hold.
+        """
         try:
             self.check_coordinator(call, group_id)
         except Refused as refused:
             return DescribedGroup(error_code=refused.code, group_id=group_id)
-        operations = GROUP_OPERATIONS if call.request.include_authorized_operations else -0x80000000
+        allowed = GROUP_OPERATIONS if self._state.release >= (4, 0) else _GROUP_OPERATIONS_BEFORE_4
+        operations = allowed if call.request.include_authorized_operations else -0x80000000
         group = self.groups.get(group_id)
         if group is None:
             return DescribedGroup(
@@ -245,6 +295,7 @@ class GroupHandlers:
         )
 
     def _delete(self, call: BrokerCall) -> DeleteGroupsResponse:
+        """Deletes groups that are empty (KIP-229), each with its own error."""
         request: DeleteGroupsRequest = call.request
         results = []
         for group_id in dict.fromkeys(request.groups_names):
@@ -258,6 +309,7 @@ class GroupHandlers:
         return DeleteGroupsResponse(results=results)
 
     def _forget(self, group_id: str) -> None:
+        """Deletes one group. Raises `Refused` for one that has members or isn't there."""
         group = self.groups.get(group_id)
         if group is None:
             raise Refused(errors.GroupIdNotFoundError)

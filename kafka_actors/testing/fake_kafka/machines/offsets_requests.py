@@ -1,6 +1,14 @@
-"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete, and their expiry.
+"""Committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and their expiry.
 
-Source: `OffsetMetadataManager`, `KafkaApis`; KIP-211 (expiry), KIP-496, KIP-709, KIP-848 (codes of version 9), KIP-1043 (ids, version 10).
+Theory of operation. Three questions are asked of each request, in this order: does the partition exist (told for each), is this broker
+the group's coordinator, and may this member commit (told for all partitions alike). Only then `OffsetStore` changes. A commit without a
+generation is taken while the group is empty. A transaction's commit is pending until its marker, and the transaction's coordinator is
+asked before the first one.
+
+Expiry takes no timer: what was too old at the last check before now is forgotten when somebody looks. An offset's retention begins with its
+commit, or when the last member that subscribes to its topic has left.
+
+Source: `OffsetMetadataManager`, `KafkaApis`; KIP-98, 211 (expiry), 447 (transactions), 496, 709, 848 (codes of version 9), 890, 1043.
 """
 
 from __future__ import annotations
@@ -8,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
-
-from msgspec import Struct
 
 from kafka_actors import errors
 from kafka_actors.protocol import (
@@ -21,6 +27,8 @@ from kafka_actors.protocol import (
     OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
 )
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
@@ -41,35 +49,43 @@ from kafka_actors.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kafka_actors.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 from .calls import BrokerCall
 from .classic_group import EMPTY, STABLE, ClassicGroup
-from .cluster_state import ClusterState, FakeTopic
+from .cluster_state import ClusterState
 from .error_answers import Refused
+from .group_offsets import CommittedOffset, OffsetStore
 from .group_requests import GroupHandlers
+from .transaction_requests import TransactionHandlers
 
-
-class CommittedOffset(Struct, frozen=True):
-    """An offset of a group; times in ms since the epoch, `expires_ms` only where OffsetCommit 2 to 4 named a retention."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    committed_ms: int
-    expires_ms: int | None = None
+_NEW_COORDINATOR = (4, 0)
+"""Before, a group was there as soon as a commit had named it, also one that was refused, and all versions had the same error codes."""
 
 
 class OffsetHandlers:
     """The committed offsets of all groups."""
 
-    def __init__(self, state: ClusterState, groups: GroupHandlers) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        groups: GroupHandlers,
+        offsets: OffsetStore,
+        transactions: TransactionHandlers,
+    ) -> None:
         self._state = state
         self._groups = groups
-        self._offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self._offsets = offsets
+        self._transactions = transactions
         self._checked = state.wall_ms
-        groups.on_delete = lambda group_id: self._offsets.pop(group_id, None)
+        groups.on_delete = offsets.remove_group
         self.handlers: dict[ApiKey, Callable[[BrokerCall], Any]] = {
             ApiKey.OFFSET_COMMIT: self._commit,
+            ApiKey.TXN_OFFSET_COMMIT: self._commit_in_transaction,
             ApiKey.OFFSET_FETCH: self._fetch,
             ApiKey.OFFSET_DELETE: self._delete,
         }
@@ -77,13 +93,7 @@ class OffsetHandlers:
     def committed(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
         """All offsets of a group that have not expired."""
         self._expire()
-        return dict(self._offsets.get(group_id, {}))
-
-    def forget_topic(self, topic: FakeTopic) -> None:
-        """Forgets the offsets of a topic that was deleted."""
-        for offsets in self._offsets.values():
-            for key in [key for key in offsets if key[0] == topic.name]:
-                del offsets[key]
+        return self._offsets.of(group_id)
 
     # ---------------------------------------------------------------- OffsetCommit
 
@@ -124,8 +134,10 @@ class OffsetHandlers:
             group = self._groups.groups.get(request.group_id)
             if group is None:
                 if generation >= 0:
-                    newer = call.version >= 9
+                    newer = call.version >= 9 and self._state.release >= _NEW_COORDINATOR
                     raise Refused(errors.GroupIdNotFoundError if newer else errors.IllegalGenerationError)
+                if self._state.release < _NEW_COORDINATOR:
+                    self._groups.create(request.group_id)
                 return 0
             group.check_commit(request.member_id, request.group_instance_id, generation)
         except Refused as refused:
@@ -133,19 +145,91 @@ class OffsetHandlers:
         return 0
 
     def _store(self, request: OffsetCommitRequest, name: str, wanted: OffsetCommitRequestPartition) -> int:
-        metadata = wanted.committed_metadata or ""
-        if len(metadata) > self._state.settings.offset_metadata_max_bytes:
+        retention = request.retention_time_ms
+        expires = self._state.wall_ms + retention if retention >= 0 else None
+        offset = self._offset(wanted, expires)
+        if offset is None:
             return errors.OffsetMetadataTooLargeError.code
         self._groups.create(request.group_id)
+        self._offsets.put(request.group_id, (name, wanted.partition_index), offset)
+        return 0
+
+    def _offset(
+        self,
+        wanted: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+        expires_ms: int | None = None,
+    ) -> CommittedOffset | None:
+        """Returns the commit to keep; None where the metadata is too long."""
+        metadata = wanted.committed_metadata or ""
+        if len(metadata) > self._state.settings.offset_metadata_max_bytes:
+            return None
         now = self._state.wall_ms
-        retention = request.retention_time_ms
-        self._offsets.setdefault(request.group_id, {})[name, wanted.partition_index] = CommittedOffset(
-            wanted.committed_offset,
-            wanted.committed_leader_epoch,
-            metadata,
-            now,
-            now + retention if retention >= 0 else None,
+        return CommittedOffset(
+            wanted.committed_offset, wanted.committed_leader_epoch, metadata, now, expires_ms
         )
+
+    # ---------------------------------------------------------------- TxnOffsetCommit
+
+    def _commit_in_transaction(self, call: BrokerCall) -> TxnOffsetCommitResponse:
+        request: TxnOffsetCommitRequest = call.request
+        code = 0
+        if any(self._exists(t.name, p.partition_index) for t in request.topics for p in t.partitions):
+            try:
+                self._check_in_transaction(call, request)
+            except Refused as refused:
+                code = refused.code
+        topics = [
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    TxnOffsetCommitResponsePartition(
+                        wanted.partition_index,
+                        code or self._store_pending(request, topic.name, wanted)
+                        if self._exists(topic.name, wanted.partition_index)
+                        else errors.UnknownTopicOrPartitionError.code,
+                    )
+                    for wanted in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+        return TxnOffsetCommitResponse(topics=topics)
+
+    def _check_in_transaction(self, call: BrokerCall, request: TxnOffsetCommitRequest) -> None:
+        if not request.group_id:
+            raise Refused(errors.InvalidGroupIdError)
+        self._groups.check_coordinator(call, request.group_id)
+        place = self._transactions.offsets_place(request.group_id)
+        producer = (request.producer_id, request.producer_epoch)
+        old = self._state.release < _NEW_COORDINATOR
+        if old:
+            self._groups.create(request.group_id)
+        else:
+            self._offsets.check_epoch(place[1], *producer)
+        if not self._offsets.has_open(place[1], producer[0], None if old else producer[1]):
+            self._transactions.join(
+                request.transactional_id, *producer, place, add=call.version >= 5, old=call.version < 4
+            )
+        group = self._groups.groups.get(request.group_id)
+        if group is not None:
+            group.check_transactional_commit(
+                request.member_id, request.group_instance_id, request.generation_id
+            )
+        elif request.generation_id >= 0:
+            raise Refused(errors.IllegalGenerationError)
+        self._offsets.check_epoch(place[1], *producer)
+
+    def _store_pending(
+        self, request: TxnOffsetCommitRequest, name: str, wanted: TxnOffsetCommitRequestPartition
+    ) -> int:
+        offset = self._offset(wanted)
+        if offset is None:
+            return errors.OffsetMetadataTooLargeError.code
+        self._groups.create(request.group_id)
+        partition = self._transactions.offsets_place(request.group_id)[1]
+        producer = (request.producer_id, request.producer_epoch)
+        key = (name, wanted.partition_index)
+        self._offsets.put_pending(partition, producer, request.group_id, key, offset)
         return 0
 
     # ---------------------------------------------------------------- OffsetFetch
@@ -199,38 +283,46 @@ class OffsetHandlers:
         except Refused as refused:
             return OffsetFetchResponseGroup(wanted.group_id, [], refused.code)
         offsets = self.committed(wanted.group_id)
-        asked: Iterable[tuple[str, UUID, list[int]]]
+        requested: Iterable[tuple[str, UUID, list[int]]]
         if wanted.topics is None:
             names = dict.fromkeys(name for name, _ in offsets)
-            asked = [(name, self._id_of(name), [i for n, i in offsets if n == name]) for name in names]
+            requested = [(name, self._id_of(name), [i for n, i in offsets if n == name]) for name in names]
         else:
-            asked = [
-                (self._asked_name(call.version, t), t.topic_id, t.partition_indexes) for t in wanted.topics
+            requested = [
+                (self._requested_name(call.version, t), t.topic_id, t.partition_indexes)
+                for t in wanted.topics
             ]
         topics = [
             OffsetFetchResponseTopics(
                 name,
                 topic_id,
-                [self._found(offsets, name, i, by_id=call.version >= 10) for i in indexes],
+                [self._found(call, wanted.group_id, offsets, name, i) for i in indexes],
             )
-            for name, topic_id, indexes in asked
+            for name, topic_id, indexes in requested
         ]
         return OffsetFetchResponseGroup(wanted.group_id, topics)
 
     def _id_of(self, name: str) -> UUID:
         return self._state.topics[name].topic_id if name in self._state.topics else ZERO_UUID
 
-    def _asked_name(self, version: int, topic: OffsetFetchRequestTopics) -> str:
+    def _requested_name(self, version: int, topic: OffsetFetchRequestTopics) -> str:
         if version < 10:
             return topic.name
         known = self._state.topic_by_id(topic.topic_id)
         return known.name if known is not None else ""
 
     def _found(
-        self, offsets: dict[tuple[str, int], CommittedOffset], name: str, index: int, *, by_id: bool
+        self,
+        call: BrokerCall,
+        group_id: str,
+        offsets: dict[tuple[str, int], CommittedOffset],
+        name: str,
+        index: int,
     ) -> OffsetFetchResponsePartitions:
-        if by_id and not name:
+        if call.version >= 10 and not name:
             return OffsetFetchResponsePartitions(index, -1, error_code=errors.UnknownTopicIdError.code)
+        if call.request.require_stable and self._offsets.is_pending(group_id, (name, index)):
+            return OffsetFetchResponsePartitions(index, -1, error_code=errors.UnstableOffsetCommitError.code)
         found = offsets.get((name, index))
         if found is None:
             return OffsetFetchResponsePartitions(index, -1)
@@ -249,7 +341,6 @@ class OffsetHandlers:
                 raise Refused(errors.NonEmptyGroupError)
         except Refused as refused:
             return OffsetDeleteResponse(error_code=refused.code)
-        offsets = self._offsets.get(request.group_id, {})
         topics = []
         for topic in request.topics:
             results = []
@@ -260,10 +351,19 @@ class OffsetHandlers:
                 elif group.members.subscribe(topic.name):
                     code = errors.GroupSubscribedToTopicError.code
                 else:
-                    offsets.pop((topic.name, index), None)
+                    self._offsets.remove(request.group_id, (topic.name, index))
                 results.append(OffsetDeleteResponsePartition(index, code))
             topics.append(OffsetDeleteResponseTopic(topic.name, results))
+        deleted = any(result.error_code == 0 for topic in topics for result in topic.partitions)
+        if deleted and self._state.release < _NEW_COORDINATOR:
+            self._drop_if_unused(request.group_id)
         return OffsetDeleteResponse(topics=topics)
+
+    def _drop_if_unused(self, group_id: str) -> None:
+        """Forgets a group without members and offsets."""
+        left = self._offsets.of(group_id) or self._offsets.has_pending(group_id)
+        if not left and self._groups.groups[group_id].state == EMPTY:
+            self._groups.drop(group_id)
 
     def _expire(self) -> None:
         """Forgets offsets that were too old at the last check, and empty groups that have none left."""
@@ -276,16 +376,14 @@ class OffsetHandlers:
         retention = settings.offsets_retention_minutes * 60_000
         for group_id in list(self._groups.groups):
             group = self._groups.groups[group_id]
-            offsets = self._offsets.get(group_id, {})
-            for key, committed in list(offsets.items()):
+            for key, committed in self._offsets.of(group_id).items():
                 since = self._since(group, key[0], committed)
-                if since is None:
+                if since is None or self._offsets.is_pending(group_id, key):
                     continue
                 limit = committed.expires_ms if committed.expires_ms is not None else since + retention
                 if self._checked >= limit:
-                    del offsets[key]
-            if not offsets and group.state == EMPTY:
-                self._groups.drop(group_id)
+                    self._offsets.remove(group_id, key)
+            self._drop_if_unused(group_id)
 
     def _since(self, group: ClassicGroup, topic: str, committed: CommittedOffset) -> int | None:
         """When an offset's retention began; None while it does not expire (KIP-211)."""

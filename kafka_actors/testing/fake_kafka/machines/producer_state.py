@@ -6,7 +6,10 @@ lower than the known one, a higher one begins with sequence 0, and in the same e
 that is not known may begin with any sequence: it may have been known until its records were deleted or its time was over.
 Times are those of the producer's records, which is why old records are forgotten early.
 
-Source: Kafka's `ProducerStateManager`, `ProducerAppendInfo` and `ProducerStateEntry`; KIP-98, KIP-360.
+A producer's transaction is open from its first transactional batch to the marker that its coordinator writes. The first batch has to
+be verified with the coordinator (KIP-890); what was seen of a producer while it was verified bounds the sequence that is written first.
+
+Source: Kafka's `ProducerStateManager`, `ProducerAppendInfo`, `ProducerStateEntry` and `VerificationStateEntry`; KIP-98, KIP-360, KIP-890.
 """
 
 from __future__ import annotations
@@ -35,13 +38,32 @@ class WrittenBatch(NamedTuple):
     timestamp: int
 
 
-class _Producer:
-    """A producer's epoch and last batches in one partition."""
+class EndedTransaction(NamedTuple):
+    """A transaction that a marker at `last_offset` ended; `stable_offset` is the last stable offset after it."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    stable_offset: int
+
+
+class _Verified(NamedTuple):
+    """The lowest sequence of a producer's epoch that was seen before its first batch was written."""
+
+    epoch: int
+    sequence: int
+    from_0: bool
+
+
+class KnownProducer:
+    """A producer's epoch, last batches and open transaction in one partition."""
 
     def __init__(self) -> None:
         self.epoch = _NO_EPOCH
         self.batches: deque[WrittenBatch] = deque(maxlen=REMEMBERED)
         self.timestamp = -1
+        self.coordinator_epoch = -1
+        self.first_offset: int | None = None
 
     def duplicate_of(self, batch: StoredBatch) -> WrittenBatch | None:
         if batch.producer_epoch != self.epoch:
@@ -49,22 +71,47 @@ class _Producer:
         wanted = (batch.base_sequence, batch.last_sequence)
         return next((b for b in self.batches if (b.first_sequence, b.last_sequence) == wanted), None)
 
-    def check(self, batch: StoredBatch) -> None:
+    def check(self, batch: StoredBatch, verified: _Verified | None) -> None:
         """Raises `Refused` where the batch does not follow what is known."""
-        if batch.producer_epoch < self.epoch:
+        self.check_epoch(batch.producer_epoch)
+        if verified is not None and (
+            batch.base_sequence > verified.sequence
+            or (verified.from_0 and batch.base_sequence != 0 and not self.batches)
+        ):
+            raise Refused(errors.OutOfOrderSequenceNumberError)
+        if self.epoch != _NO_EPOCH:
+            self._check_sequence(batch)
+        if self.first_offset is not None and not batch.is_transactional:
+            raise Refused(errors.InvalidTxnStateError)
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raises `Refused` for an epoch older than the known one."""
+        if epoch < self.epoch:
             raise Refused(errors.InvalidProducerEpochError)
+
+    def _check_sequence(self, batch: StoredBatch) -> None:
+        """Raises `Refused` where a batch doesn't follow the last one: under a new epoch it begins with 0, else
+        it goes on without a gap.
+        """
         if batch.producer_epoch > self.epoch:
-            follows = self.epoch == _NO_EPOCH or batch.base_sequence == 0
+            follows = batch.base_sequence == 0
         else:
             last = self.batches[-1].last_sequence if self.batches else -1
             follows = batch.base_sequence == (0 if last == MAX_SEQUENCE else last + 1)
         if not follows:
             raise Refused(errors.OutOfOrderSequenceNumberError)
 
-    def add(self, batch: StoredBatch) -> None:
-        if batch.producer_epoch != self.epoch:
+    def raise_to(self, epoch: int) -> None:
+        """Forgets the batches of an older epoch."""
+        if epoch != self.epoch:
             self.batches.clear()
-            self.epoch = batch.producer_epoch
+            self.epoch = epoch
+
+    def add(self, batch: StoredBatch) -> None:
+        """Remembers a batch that is in the log now."""
+        self.raise_to(batch.producer_epoch)
+        if batch.is_transactional and self.first_offset is None:
+            self.first_offset = batch.base_offset
         self.batches.append(
             WrittenBatch(
                 batch.base_sequence,
@@ -81,7 +128,8 @@ class ProducerStates:
     """All producers that one partition remembers. expiration_ms, check_ms: `producer.id.expiration.ms` and its check interval."""
 
     def __init__(self, expiration_ms: int = 86_400_000, check_ms: int = 600_000) -> None:
-        self._producers: dict[int, _Producer] = {}
+        self._producers: dict[int, KnownProducer] = {}
+        self._verified: dict[int, _Verified] = {}
         self._expiration_ms = expiration_ms
         self._check_ms = check_ms
         self._checked = 0
@@ -89,23 +137,85 @@ class ProducerStates:
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._producers
 
+    def items(self, now_ms: int) -> list[tuple[int, KnownProducer]]:
+        """The producers that are known at a time, with their ids."""
+        self.expire(now_ms)
+        return list(self._producers.items())
+
+    # ---------------------------------------------------------------- writing
+
     def admit(self, batch: StoredBatch, now_ms: int) -> WrittenBatch | None:
         """Returns the batch of which this one is a duplicate, None where it may be written. Raises `Refused`."""
         if batch.producer_id < 0:
             return None
         self.expire(now_ms)
-        producer = self._producers.get(batch.producer_id)
-        if producer is None:
-            return None
+        producer = self._producers.get(batch.producer_id, KnownProducer())
         if (duplicate := producer.duplicate_of(batch)) is not None:
             return duplicate
-        producer.check(batch)
+        producer.check(batch, self._verified.get(batch.producer_id))
         return None
 
-    def written(self, batch: StoredBatch) -> None:
-        """Remembers a batch that is in the log now."""
-        if batch.producer_id >= 0 and not batch.is_control:
-            self._producers.setdefault(batch.producer_id, _Producer()).add(batch)
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raises `Refused` for an epoch older than the known one."""
+        self._producers.get(producer_id, KnownProducer()).check_epoch(epoch)
+
+    def to_verify(
+        self, producer_id: int, epoch: int, sequence: int, *, from_0: bool, of_any_epoch: bool = False
+    ) -> bool:
+        """Notes that a transactional batch has come; returns whether the coordinator has to be asked: not within a transaction.
+
+        from_0: whether a producer that is not known has to begin with sequence 0 (version 2 of the protocol). of_any_epoch: whether
+        the open transaction may be one of another epoch, as before Kafka 4.0.
+        """
+        if self.has_open(producer_id, None if of_any_epoch else epoch):
+            return False
+        known = self._verified.setdefault(producer_id, _Verified(epoch, sequence, from_0))
+        if epoch > known.epoch or (epoch == known.epoch and sequence < known.sequence):
+            self._verified[producer_id] = _Verified(epoch, sequence, known.from_0)
+        return True
+
+    def has_open(self, producer_id: int, epoch: int | None) -> bool:
+        """Whether a producer's epoch, None for any, has an open transaction here."""
+        producer = self._producers.get(producer_id)
+        is_open = producer is not None and producer.first_offset is not None
+        return is_open and (epoch is None or self._producers[producer_id].epoch == epoch)
+
+    def written(self, batch: StoredBatch) -> EndedTransaction | None:
+        """Remembers a batch that is in the log now; returns the transaction that it ends."""
+        if batch.producer_id < 0:
+            return None
+        if batch.is_transactional and not self._belongs_to_the_next(batch):
+            self._verified.pop(batch.producer_id, None)
+        producer = self._producers.setdefault(batch.producer_id, KnownProducer())
+        if not batch.is_control:
+            producer.add(batch)
+            return None
+        first, producer.first_offset = producer.first_offset, None
+        producer.raise_to(batch.producer_epoch)
+        producer.coordinator_epoch = batch.coordinator_epoch
+        producer.timestamp = batch.max_timestamp
+        if first is None:
+            return None
+        stable = self.first_open_offset
+        stable = batch.last_offset + 1 if stable is None else stable
+        return EndedTransaction(batch.producer_id, first, batch.last_offset, stable)
+
+    def _belongs_to_the_next(self, batch: StoredBatch) -> bool:
+        """Whether a marker finds the first batch of its producer's next transaction verified already (version 2 of the protocol)."""
+        verified = self._verified.get(batch.producer_id)
+        return (
+            verified is not None
+            and batch.is_control
+            and verified.from_0
+            and batch.producer_epoch == verified.epoch
+        )
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """First offset of the oldest open transaction; None without one."""
+        return min(
+            (p.first_offset for p in self._producers.values() if p.first_offset is not None), default=None
+        )
 
     def rebuild(self, batches: Iterable[StoredBatch]) -> None:
         """Forgets all, and remembers these batches: the log was truncated."""
@@ -119,4 +229,6 @@ class ProducerStates:
         if last_check > self._checked:
             self._checked = last_check
             limit = last_check - self._expiration_ms
-            self._producers = {i: p for i, p in self._producers.items() if p.timestamp > limit}
+            self._producers = {
+                i: p for i, p in self._producers.items() if p.timestamp > limit or p.first_offset is not None
+            }

@@ -1,7 +1,22 @@
-"""Record batches as a broker sees them: headers, checksums, offsets given to them, and their records where these decide something.
+"""Record batches as a broker sees them: headers, checksums, offsets given to them, and records where these
+decide something.
 
-A broker keeps the bytes of a batch as its producer sent them. It only writes the base offset and the leader epoch, which the
-checksum does not cover, and under LogAppendTime the timestamp with its type. Layout: `kafka_actors.records.batch`.
+Theory of operation. A broker keeps the bytes of a batch as its producer sent them: compressed, and with the
+producer's checksum, which clients check. It only writes the base offset and the leader epoch, which the
+checksum does not cover (`placed`). Two things make it write more, with a new checksum: under LogAppendTime
+its own timestamp with its type, and compaction, which leaves some records out (`with_only`).
+
+- `parse_all` cuts the data of a request into batches. A batch that is cut off at its end is left out, as in
+  Kafka; the old formats are refused, since brokers of version 4 have none. Checksums are only checked where a
+  batch is written (`is_valid`).
+- Records are decoded where headers don't suffice: for timestamps within bounds, keys of compacted topics,
+  look-ups by time, and tests that look into a log. `readable` gives None for what can't be read, so that a
+  broken batch is an answer and no crash.
+- `marker` makes the control batch with which a coordinator ends a transaction: a single record whose key says
+  commit or abort, and whose value has the coordinator's epoch.
+
+The layout is declared once, in `kafka_actors.records.batch`; so this is no independent witness for it. That
+is the differential test against a real broker, and librdkafka and Java where tests use them.
 """
 
 from __future__ import annotations
@@ -32,6 +47,7 @@ MAX_SEQUENCE = 0x7FFFFFFF
 _LARGEST = 256 << 20
 _MAX_TIMESTAMP_AT = 35
 _PLACE = struct.Struct(">qii")
+_MARKER = struct.Struct(">hi")
 
 
 class BatchRecord(NamedTuple):
@@ -119,6 +135,18 @@ class StoredBatch(Struct, frozen=True):
             struct.pack_into(">I", data, CRC_AT, crc32c(memoryview(data)[ATTRIBUTES_AT:]))
         return parse(bytes(data))
 
+    @property
+    def commits(self) -> bool:
+        """Whether it is the marker of a commit."""
+        (record,) = self.records()
+        return record.key == _marker_key(committed=True)
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """Epoch of the coordinator that wrote a marker."""
+        (record,) = self.records()
+        return int(_MARKER.unpack(record.value or b"")[1])
+
     def records(self) -> Iterator[BatchRecord]:
         """Yields the records. Raises `MalformedError` or `DecompressionError` where they can't be read."""
         body = memoryview(self.data)[HEADER_SIZE:]
@@ -164,6 +192,39 @@ class CorruptBatchError(ValueError):
 
 class OldFormatError(ValueError):
     """A message of format v0 or v1."""
+
+
+def marker(
+    producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int, now_ms: int
+) -> StoredBatch:
+    """Returns the control batch that ends a producer's transaction (KIP-98)."""
+    body = bytearray()
+    write_record(body, 0, 0, _marker_key(committed), _MARKER.pack(0, coordinator_epoch))
+    data = bytearray(
+        HEADER.pack(
+            0,
+            HEADER_SIZE - LOG_OVERHEAD + len(body),
+            -1,
+            2,
+            0,
+            TRANSACTIONAL | CONTROL,
+            0,
+            now_ms,
+            now_ms,
+            producer_id,
+            producer_epoch,
+            -1,
+            1,
+        )
+        + body
+    )
+    struct.pack_into(">I", data, CRC_AT, crc32c(memoryview(data)[ATTRIBUTES_AT:]))
+    return parse(bytes(data))
+
+
+def _marker_key(committed: bool) -> bytes:
+    """Key of a control record: its version, and 0 for an abort, 1 for a commit."""
+    return struct.pack(">hh", 0, committed)
 
 
 def parse(data: bytes | memoryview) -> StoredBatch:

@@ -1,4 +1,31 @@
-"""SASL on a broker's side: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 4616, RFC 5802; KIP-43, KIP-84, KIP-152)."""
+"""SASL on a broker's side: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
+
+Theory of operation. Arrives: SaslHandshake with a mechanism, then tokens of the client, each in a
+SaslAuthenticate, or, after a handshake of version 0, as frames without any header. Decided: the next token
+for the client, whether it is authenticated, and whether the connection is to be closed. What is kept of an
+exchange is kept with its connection (`ClientLink`), so two connections never mix:
+
+    no mechanism ── handshake ──► mechanism chosen ── last good token ──► principal known
+                                       └── bad token ──► error, connection closed
+
+- Before it is authenticated a client may send `OPEN_APIS` only; anything else closes its connection
+  (`FakeCluster`), as a real broker does, so that a client that forgets to authenticate learns it.
+- PLAIN is one token with name and password. SCRAM is two: the client's first message is answered with a salt,
+  a count of iterations and the client's nonce with the server's behind it; the second proves the password,
+  and is answered with the server's proof, which clients have to check. Salt and nonce come from the cluster's
+  own randomness.
+- A wrong password, an unknown name and a token of another mechanism are all SASL_AUTHENTICATION_FAILED, and
+  end the connection; after a handshake of version 0 there is no place for an error, so the connection just
+  ends.
+- Where sessions end (`connections.max.reauth.ms`), clients are told for how long theirs lasts. They
+  authenticate again on the same connection, as the same user; the connection of one that has not when its
+  session is over is closed with its next request (KIP-368). Kafka takes one renewal per second; here there is
+  no such limit.
+- A cluster without users wants no SASL, and refuses a handshake with ILLEGAL_SASL_STATE.
+
+Source: `SaslServerAuthenticator`, `ScramSaslServer`, `PlainSaslServer`; RFC 4616, RFC 5802; KIP-43, KIP-84,
+KIP-152, KIP-368.
+"""
 
 from __future__ import annotations
 
@@ -33,21 +60,36 @@ class _Failed(Exception):
 
 
 class BrokerSasl:
-    """Authenticates connections by these users (name → password). Without users every connection counts as authenticated."""
+    """Authenticates connections by these users (name → password). Without users every connection counts as authenticated.
 
-    def __init__(self, users: Mapping[str, str] | None, random: Random) -> None:
+    lifetime_ms: how long a session lasts, 0 for as long as its connection.
+    """
+
+    def __init__(self, users: Mapping[str, str] | None, random: Random, lifetime_ms: int = 0) -> None:
         self._users = users
         self._random = random
+        self._lifetime_ms = lifetime_ms
 
     @property
     def required(self) -> bool:
         """Whether clients have to authenticate."""
         return self._users is not None
 
+    def admits(self, link: ClientLink, api: ApiKey, now: float) -> bool:
+        """Whether a request may be answered: the connection is authenticated, and its session not over."""
+        if not self.required or api in OPEN_APIS:
+            return True
+        return link.principal is not None and (link.session_ends is None or now <= link.session_ends)
+
+    def _begin_session(self, link: ClientLink, user: str, now: float) -> None:
+        link.principal, link.sasl, link.raw_sasl = user, None, False
+        if self._lifetime_ms:
+            link.session_ends = now + self._lifetime_ms / 1000
+
     def handshake(self, call: BrokerCall) -> SaslHandshakeResponse:
         """Answers SaslHandshake. After version 0 the tokens come as they are, without requests around them."""
         request: SaslHandshakeRequest = call.request
-        if not self.required or call.link.principal is not None:
+        if not self.required or (call.link.principal is not None and not self._lifetime_ms):
             return SaslHandshakeResponse(errors.IllegalSaslStateError.code)
         if request.mechanism not in MECHANISMS:
             return SaslHandshakeResponse(errors.UnsupportedSaslMechanismError.code, list(MECHANISMS))
@@ -67,27 +109,33 @@ class BrokerSasl:
             return SaslAuthenticateResponse(errors.IllegalSaslStateError.code, "no SaslHandshake before")
         try:
             token = exchange.step(bytes(request.auth_bytes))
+            if exchange.user is not None and call.link.principal not in (None, exchange.user):
+                raise _Failed(f"Cannot change principals during re-authentication from {call.link.principal}")
         except (_Failed, ValueError) as error:
             call.closes = True
             code = errors.SaslAuthenticationFailedError.code
             return SaslAuthenticateResponse(code, f"Authentication failed: {error}")
         if exchange.user is not None:
-            call.link.principal = exchange.user
-            call.link.sasl = None
+            self._begin_session(call.link, exchange.user, call.at)
+            return SaslAuthenticateResponse(0, None, token, self._lifetime_ms)
         return SaslAuthenticateResponse(0, None, token)
 
-    def raw_token(self, link: ClientLink, token: bytes) -> bytes | None:
+    def raw_token(self, link: ClientLink, token: bytes, now: float) -> bytes | None:
         """Returns the answer to a token that came after SaslHandshake 0; None where the connection is to be closed."""
         try:
             answer: bytes = link.sasl.step(token)
         except (_Failed, ValueError):
             return None
         if link.sasl.user is not None:
-            link.principal, link.sasl, link.raw_sasl = link.sasl.user, None, False
+            self._begin_session(link, link.sasl.user, now)
         return answer
 
 
 class _Plain:
+    """One exchange of PLAIN (RFC 4616): authorization id, name and password, each behind a zero byte but for the
+    first.
+    """
+
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
         self.user: str | None = None
@@ -104,6 +152,11 @@ class _Plain:
 
 
 class _Scram:
+    """One exchange of SCRAM (RFC 5802) over SHA-256 or SHA-512.
+
+    Passwords are known here, so the keys that Kafka stores are made anew each time.
+    """
+
     def __init__(self, mechanism: str, users: Mapping[str, str], random: Random) -> None:
         self._hash = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
         self._users = users
@@ -119,6 +172,10 @@ class _Scram:
         return self._challenge(text) if not self._nonce else self._finish(text)
 
     def _challenge(self, text: str) -> bytes:
+        """Answers the client's first message with nonce, salt and iterations.
+
+        A name is read with its commas and equals signs restored.
+        """
         gs2, _, bare = text.partition(",,") if text.startswith("n,,") else text.partition(",a=")
         if not gs2:
             raise _Failed("Invalid SCRAM message")
@@ -133,6 +190,7 @@ class _Scram:
         return challenge.encode()
 
     def _finish(self, text: str) -> bytes:
+        """Checks the client's proof against its password, and answers with the server's own."""
         without_proof, _, proof = text.rpartition(",p=")
         if _fields(without_proof).get("r") != self._nonce:
             raise _Failed("Invalid nonce")

@@ -1,4 +1,15 @@
-"""Timers of the brokers: calls that are due at a time of the clock that is passed in."""
+"""Timers of the brokers: calls that are due at a time of the clock that is passed in.
+
+Theory of operation. Sessions, rebalance timeouts, long polls, delays of rules and the coordinators' looks at
+open transactions all wait. None of them has a clock: each makes a timer with a call, and `FakeCluster.poll`
+runs what is due and tells the shell when the next one is. So five minutes of a rebalance take a test no time,
+and a simulation decides what happens first.
+
+Timers of one moment run in the order in which they were made, and a timer made while others run, for that
+same moment, runs in the same poll. So a run depends on nothing but its inputs. A cancelled timer stays in the
+heap until its time has come or it is the next one: cancelling is frequent (each heartbeat moves a session's
+end), and costs nothing this way.
+"""
 
 from __future__ import annotations
 

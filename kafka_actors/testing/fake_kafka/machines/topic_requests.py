@@ -1,6 +1,28 @@
 """Metadata, and the requests that create, change and delete topics.
 
-Source: `KafkaApis.handleTopicMetadataRequest`, `ControllerApis`, `ReplicationControlManager`.
+Theory of operation. Arrives: a request that names topics, by name or by id. Decided: for each of them a
+description, a change of `ClusterState`, or an error of its own. All brokers share one state, so every broker
+answers these requests, and a change is seen by all of them at once. A real cluster takes a moment; a test
+that needs stale metadata makes it with a rule.
+
+- Metadata describes topics as they are now. A partition without a leader is told with LEADER_NOT_AVAILABLE
+  and its last epoch, a dead replica as offline. Topics that are asked for by id and unknown come first in the
+  response, as in Kafka.
+- Auto-creation answers UNKNOWN_TOPIC_OR_PARTITION first and creates the topic meanwhile: clients have to ask
+  again, and a fake that answered at once would hide a client that doesn't.
+- What names a topic twice in one request is refused with INVALID_REQUEST for that topic.
+- `validate_only` makes all checks and changes nothing.
+- Before release 2.8 there are no topic ids: they are told as zero, and clients must go by names.
+- A deleted topic takes along what others keep of it: `on_delete` forgets its committed offsets. Long polls
+  for its partitions are looked at again and end with an error. A topic of the same name that is created later
+  has another id.
+- DeleteRecords goes to the leader, moves the start of the log, and is refused for topics that are only
+  compacted.
+
+Bit fields of operations are those of a broker without an authorizer, which allows all of them.
+
+Source: `KafkaApis.handleTopicMetadataRequest`, `ControllerApis`, `ReplicationControlManager`; KIP-4, KIP-107,
+KIP-195, KIP-516.
 """
 
 from __future__ import annotations
@@ -53,8 +75,8 @@ from .settings import TOPIC_CONFIGS, check_topic_configs
 TOPIC_OPERATIONS = 3576
 """All operations on a topic, as a bit field: brokers without an authorizer allow them."""
 CLUSTER_OPERATIONS = 8096
-_NOT_ASKED = -0x80000000
-_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
+_NOT_REQUESTED = -0x80000000
+_TOPIC_CONFIG, _BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
 
 
 class TopicHandlers:
@@ -78,11 +100,16 @@ class TopicHandlers:
     # ---------------------------------------------------------------- Metadata
 
     def _metadata(self, call: BrokerCall) -> MetadataResponse:
+        """Describes the live brokers and the topics that are asked for.
+
+        The controller is any live broker: under KRaft clients send to none in particular, and brokers pass on
+        what is for it.
+        """
         request: MetadataRequest = call.request
         state = self._state
         live = state.live
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
-        everything = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_REQUESTED
+        everything = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_REQUESTED
         return MetadataResponse(
             brokers=[MetadataResponseBroker(n.node_id, n.host, n.port, n.rack) for n in live],
             cluster_id=state.cluster_id,
@@ -94,6 +121,11 @@ class TopicHandlers:
     def _metadata_topics(
         self, request: MetadataRequest, version: int, operations: int
     ) -> list[MetadataResponseTopic]:
+        """Describes topics by id, by name, or all.
+
+        No topics means all in version 0 and none from 1 on, where null means all. A name is created on the way
+        only if both the request and the brokers allow it.
+        """
         state = self._state
         if request.topics is None or (version == 0 and not request.topics):
             return [self._topic(topic, operations) for topic in state.topics.values()]
@@ -102,7 +134,7 @@ class TopicHandlers:
             found = {topic_id: state.topic_by_id(topic_id) for topic_id in ids}
             code = errors.UnknownTopicIdError.code
             unknown = [
-                MetadataResponseTopic(code, None, i, topic_authorized_operations=_NOT_ASKED)
+                MetadataResponseTopic(code, None, i, topic_authorized_operations=_NOT_REQUESTED)
                 for i, t in found.items()
                 if t is None
             ]
@@ -128,6 +160,10 @@ class TopicHandlers:
         return MetadataResponseTopic(code, name, is_internal=internal, topic_authorized_operations=operations)
 
     def _topic(self, topic: FakeTopic, operations: int) -> MetadataResponseTopic:
+        """Describes one topic.
+
+        All replicas share one log, so those that are alive are in sync, and the others are offline.
+        """
         partitions = []
         for partition in topic.partitions:
             live = self._state.isr(partition)
@@ -151,6 +187,11 @@ class TopicHandlers:
     # ---------------------------------------------------------------- CreateTopics
 
     def _create_topics(self, call: BrokerCall) -> CreateTopicsResponse:
+        """Creates each topic that is named once.
+
+        One that is named twice is refused, and its answer stands at the end, as in
+        `ControllerApis.createTopics`.
+        """
         request: CreateTopicsRequest = call.request
         counts = Counter(topic.name for topic in request.topics)
         results = [
@@ -168,6 +209,10 @@ class TopicHandlers:
         return CreateTopicsResponse(topics=results + twice)
 
     def _create(self, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+        """Creates one topic, or only checks it.
+
+        The checks come in Kafka's order, of which clients see the first that fails: name, settings, replicas.
+        """
         configs = {config.name: config.value for config in topic.configs}
         try:
             self._state.check_new_name(topic.name)
@@ -192,13 +237,18 @@ class TopicHandlers:
                     name,
                     values.get(name, default),
                     False,
-                    _TOPIC_CONFIG if name in values else _DEFAULT_CONFIG,
+                    _TOPIC_CONFIG
+                    if name in values
+                    else (_DEFAULT_CONFIG if default == TOPIC_CONFIGS[name] else _BROKER_CONFIG),
                 )
-                for name, default in TOPIC_CONFIGS.items()
+                for name, default in {**TOPIC_CONFIGS, **self._state.settings.topic_defaults()}.items()
             ],
         )
 
     def _assignment(self, topic: CreatableTopic) -> list[list[int]]:
+        """Returns the replicas of each partition: those that the client chose, or as many as it asks for, in
+        turn over the live brokers. -1 stands for the brokers' own number. Raises `Refused`.
+        """
         settings = self._state.settings
         if topic.assignments:
             if topic.replication_factor != -1 or topic.num_partitions != -1:
@@ -220,6 +270,9 @@ class TopicHandlers:
         return self._state.place(count, factor)
 
     def _check_replicas(self, assignment: Sequence[Sequence[int]], factor: int) -> None:
+        """Raises `Refused` for replicas that are no brokers, are named twice, or are more or fewer than those of
+        other partitions.
+        """
         for replicas in assignment:
             known = all(r in self._state.nodes for r in replicas)
             if not replicas or not known or len(set(replicas)) != len(replicas) or len(replicas) != factor:
@@ -230,6 +283,7 @@ class TopicHandlers:
     # ---------------------------------------------------------------- DeleteTopics
 
     def _delete_topics(self, call: BrokerCall) -> DeleteTopicsResponse:
+        """Deletes topics by name, or from version 6 on by id (KIP-516)."""
         request: DeleteTopicsRequest = call.request
         wanted = [(name, ZERO_UUID) for name in request.topic_names]
         wanted += [(topic.name or "", topic.topic_id) for topic in request.topics]
@@ -239,6 +293,10 @@ class TopicHandlers:
         )
 
     def _delete(self, name: str, topic_id: UUID, count: int) -> DeletableTopicResult:
+        """Deletes one topic.
+
+        Name and id together, neither, and one that is named twice are mistakes of the client.
+        """
         if (bool(name) == (topic_id != ZERO_UUID)) or count > 1:
             code = errors.InvalidRequestError.code
             return DeletableTopicResult(name or None, topic_id, code, "name or id, and once")
@@ -252,6 +310,7 @@ class TopicHandlers:
     # ---------------------------------------------------------------- CreatePartitions, DeleteRecords
 
     def _create_partitions(self, call: BrokerCall) -> CreatePartitionsResponse:
+        """Adds partitions to topics, and answers for each topic alone. A topic that is named twice is refused."""
         request: CreatePartitionsRequest = call.request
         counts = Counter(topic.name for topic in request.topics)
         results = []
@@ -267,6 +326,11 @@ class TopicHandlers:
         return CreatePartitionsResponse(results=results)
 
     def _extend(self, wanted: CreatePartitionsTopic, validate_only: bool) -> None:
+        """Adds the partitions that are missing to the wanted number.
+
+        Replicas are as many as partition 0 has; a client that chooses them chooses for the new partitions only.
+        Raises `Refused`.
+        """
         topic = self._state.topics.get(wanted.name)
         if topic is None:
             raise Refused(errors.UnknownTopicOrPartitionError, "This server does not host it.")
@@ -285,6 +349,7 @@ class TopicHandlers:
             self._state.add_partitions(topic, assignment)
 
     def _delete_records(self, call: BrokerCall) -> DeleteRecordsResponse:
+        """Moves the starts of logs (KIP-107), and answers with the new start of each."""
         request: DeleteRecordsRequest = call.request
         topics = []
         for topic in request.topics:
@@ -300,6 +365,10 @@ class TopicHandlers:
         return DeleteRecordsResponse(topics=topics)
 
     def _delete_before(self, node_id: int, name: str, index: int, offset: int) -> int:
+        """Moves the start of one log; -1 stands for its end.
+
+        Records up to the high watermark can go, and here that is the end. Raises `Refused`.
+        """
         partition = self._state.led_by(node_id, name, index)
         if "delete" not in self._state.topics[name].configs.get("cleanup.policy", "delete"):
             raise Refused(errors.PolicyViolationError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fakes.fake_wire import Wire
+from msgspec.structs import replace
 
 from kafka_actors.protocol import (
     ApiKey,
@@ -15,6 +16,7 @@ from kafka_actors.testing.fake_kafka.machines.calls import (
     AnswerWith,
     AnswerWithError,
     BrokerCall,
+    ChangeResponse,
     Delay,
     DropConnection,
     Hold,
@@ -47,6 +49,24 @@ def test_an_error_for_so_many_requests_and_then_none() -> None:
 def test_a_response_of_the_test_s_own() -> None:
     wire, _ = ruled(AnswerWith(lambda call: HeartbeatResponse(error_code=call.version)), ApiKey.HEARTBEAT)
     assert wire.ask(HeartbeatRequest("g", 1, "m"), 3).error_code == 3
+
+
+def test_bytes_of_the_test_s_own_are_sent_as_they_are_and_the_connection_goes_on() -> None:
+    wire, rule = ruled(AnswerWith(lambda call: b"HTTP/1.1"), ApiKey.HEARTBEAT)
+    wire.send(HeartbeatRequest("g", 1, "m"), 3)
+    assert wire.raw() == b"HTTP/1.1"
+    wire._received["client"].clear()
+    wire._asked["client"].clear()
+    assert wire.ask(ASK, 4).producer_id == 0
+    assert rule.calls[0].connection == 1
+    assert rule.calls[0].client_host == "/client"
+
+
+def test_a_response_is_changed_on_its_way_and_its_request_carried_out() -> None:
+    wire, _ = ruled(ChangeResponse(lambda call, found: replace(found, producer_epoch=call.version)))
+    changed = wire.ask(ASK, 4)
+    assert (changed.producer_id, changed.producer_epoch) == (0, 4)
+    assert wire.ask(ASK, 4).producer_id == 1
 
 
 def test_a_call_is_answered_once() -> None:

@@ -224,11 +224,11 @@ def test_a_full_group_takes_nobody_else() -> None:
 
 def test_another_coordinator_goes_on_with_what_was_written_down() -> None:
     wire = Wire(2)
-    wire.state.move_coordinator("g", 1)
+    wire.state.offsets_topic.move("g", 1)
     one, two = stable_group(wire, RawMember(wire, "one"), RawMember(wire, "two"))
     generation = one.answer.generation_id
     assert one.join() is None
-    wire.state.move_coordinator("g", 2)
+    wire.state.offsets_topic.move("g", 2)
     wire.poll()
     assert one.joined().error_code == errors.NotCoordinatorError.code
     group = group_of(wire)

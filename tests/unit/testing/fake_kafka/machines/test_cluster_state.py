@@ -58,11 +58,11 @@ def test_a_moved_leader_has_a_new_epoch() -> None:
 def test_coordinators_are_found_by_the_hash_of_java() -> None:
     state = state_of()
     # As `Utils.abs("console-consumer-1".hashCode()) % 50` and so on.
-    assert state.offsets_partition("") == 0
-    assert state.offsets_partition("a") == 97 % 50
-    assert state.offsets_partition("hello") == 99162322 % 50
-    assert state.offsets_partition("polygenelubricants") == 0, "the hash is the smallest int"
-    assert state.offsets_partition("console-consumer") == abs(_java_hash("console-consumer")) % 50
+    assert state.offsets_topic.partition_of("") == 0
+    assert state.offsets_topic.partition_of("a") == 97 % 50
+    assert state.offsets_topic.partition_of("hello") == 99162322 % 50
+    assert state.offsets_topic.partition_of("polygenelubricants") == 0, "the hash is the smallest int"
+    assert state.offsets_topic.partition_of("console-consumer") == abs(_java_hash("console-consumer")) % 50
 
 
 def _java_hash(text: str) -> int:
@@ -75,17 +75,17 @@ def _java_hash(text: str) -> int:
 def test_coordinators_move_with_the_death_of_a_broker_only_where_it_was_one() -> None:
     state = state_of()
     groups = [f"g{i}" for i in range(30)]
-    before = {group: state.coordinator(group) for group in groups}
+    before = {group: state.offsets_topic.leader_of(group) for group in groups}
     assert set(before.values()) == {1, 2, 3}
     state.set_alive(2, False)
-    after = {group: state.coordinator(group) for group in groups}
+    after = {group: state.offsets_topic.leader_of(group) for group in groups}
     assert 2 not in after.values()
     assert all(after[g] == before[g] for g in groups if before[g] != 2)
-    state.move_coordinator("g0", 3)
-    assert state.coordinator("g0") == 3
+    state.offsets_topic.move("g0", 3)
+    assert state.offsets_topic.leader_of("g0") == 3
     for node_id in (1, 3):
         state.set_alive(node_id, False)
-    assert state.coordinator("g0") == -1
+    assert state.offsets_topic.leader_of("g0") == -1
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, "a.b", "ä"])

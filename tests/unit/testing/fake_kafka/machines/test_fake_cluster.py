@@ -73,6 +73,36 @@ def test_a_release_speaks_its_versions_and_names_them() -> None:
     assert wire.closed == {"client"}
 
 
+def test_a_broker_speaks_other_versions_than_its_release() -> None:
+    wire = Wire(2)
+    wire.cluster.versions.set(ApiKey.FETCH, (4, 12), 2)
+    wire.cluster.versions.set(ApiKey.METADATA, None, None)
+    wire.cluster.versions.set(ApiKey.API_VERSIONS, (0, 2), 1)
+
+    def told(node: int) -> dict[int, int]:
+        return {
+            v.api_key: v.max_version for v in wire.ask(ApiVersionsRequest(), 2, f"v{node}", node).api_keys
+        }
+
+    assert (told(1)[ApiKey.FETCH], told(2)[ApiKey.FETCH]) == (18, 12)
+    assert ApiKey.METADATA not in {**told(1), **told(2)}
+    wire.send(FetchRequest(), 13, "two", node=2)
+    wire.send(MetadataRequest(), 9, "one")
+    assert wire.closed == {"one", "two"}
+    wire.send(ApiVersionsRequest("t", "1"), 3, "newer")
+    assert wire.raw("newer")[8:10] == b"\0\x23", "UNSUPPORTED_VERSION in version 0"
+    assert wire.cluster.counts[ApiKey.API_VERSIONS] == 5
+
+
+def test_connections_are_counted() -> None:
+    wire = Wire(2)
+    for on, node in (("a", 1), ("b", 1), ("c", 2)):
+        wire.ask(ASK, 4, on, node)
+    wire.cluster.disconnected(wire._links["a"], 0.0)
+    assert (wire.cluster.connections(), wire.cluster.connections(1)) == (2, 1)
+    assert (wire.cluster.connections(closed=True), wire.cluster.connections(1, closed=True)) == (3, 2)
+
+
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
     for release, named in [((2, 1), 0), ((3, 9), 1)]:
         wire = Wire(release=release)

@@ -23,20 +23,23 @@ from kafka_actors.protocol.messages.join_group import JoinGroupRequestProtocol
 
 def test_coordinators_are_found_in_all_versions() -> None:
     wire = Wire(3)
-    coordinator = wire.state.coordinator("g")
+    coordinator = wire.state.offsets_topic.leader_of("g")
     old = wire.ask(FindCoordinatorRequest(key="g"), 2)
     assert (old.error_code, old.node_id, old.port) == (0, coordinator, 9000 + coordinator)
     (new,) = wire.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
     assert (new.key, new.node_id) == ("g", coordinator)
+    wire.state.transactions_topic.move("x", 2)
     transactions = wire.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
-    assert transactions.coordinators[0].error_code == errors.UnsupportedVersionError.code
-    wire.state.offsets_leaders = [-1] * 50
+    assert transactions.coordinators[0].node_id == 2
+    shares = wire.ask(FindCoordinatorRequest(key_type=2, coordinator_keys=["x"]), 4)
+    assert shares.coordinators[0].error_code == errors.InvalidRequestError.code
+    wire.state.offsets_topic.move("g", -1)
     assert wire.ask(FindCoordinatorRequest(key="g"), 2).error_code == errors.CoordinatorNotAvailableError.code
 
 
 def test_another_broker_than_the_coordinator_says_so() -> None:
     wire = Wire(2)
-    wire.state.move_coordinator("g", 2)
+    wire.state.offsets_topic.move("g", 2)
     join = JoinGroupRequest(
         "g", 10_000, 10_000, protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", b"")]
     )

@@ -97,6 +97,16 @@ def test_members_commit_under_their_generation() -> None:
     assert commit(wire, member=one) == errors.RebalanceInProgressError.code
 
 
+@pytest.mark.parametrize(
+    ("release", "error"), [((3, 9), errors.IllegalGenerationError), ((4, 0), errors.GroupIdNotFoundError)]
+)
+def test_before_4_0_a_member_of_no_group_has_an_illegal_generation(
+    release: tuple[int, int], error: type[errors.KafkaError]
+) -> None:
+    wire = Wire(topics={"t": 1}, release=release)
+    assert commit(wire, member=None, generation=9) == error.code
+
+
 def test_a_commit_prolongs_the_session() -> None:
     wire = Wire(topics={"t": 1})
     (one,) = stable_group(wire, RawMember(wire, "one"))
@@ -144,7 +154,7 @@ def test_version_10_names_topics_by_id() -> None:
 
 def test_only_the_coordinator_knows_offsets() -> None:
     wire = Wire(2, topics={"t": 1})
-    wire.state.move_coordinator("g", 2)
+    wire.state.offsets_topic.move("g", 2)
     assert commit(wire) == errors.NotCoordinatorError.code
     for version in (2, 8):
         request = (
@@ -182,6 +192,18 @@ def test_offsets_are_deleted_where_nobody_reads() -> None:
     assert delete("u") == 0
     assert delete("none") == errors.UnknownTopicOrPartitionError.code
     assert list(wire.cluster.offsets.committed("g")) == [("t", 0)]
+
+
+@pytest.mark.parametrize(("release", "state"), [((3, 9), None), ((4, 0), "Empty")])
+def test_before_4_0_a_group_goes_with_its_last_offset(release: tuple[int, int], state: str | None) -> None:
+    wire = Wire(topics={"t": 2}, release=release)
+    for index in (0, 1):
+        assert commit(wire, index=index) == 0
+        parts = [OffsetDeleteRequestPartition(0)]
+        deleted = wire.ask(OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", parts)]), 0)
+        assert deleted.error_code == 0
+        group = wire.cluster.groups.groups.get("g")
+        assert (group.state if group is not None else None) == (state if index == 0 else "Empty")
 
 
 def test_offsets_of_an_empty_group_expire_with_it() -> None:

@@ -64,7 +64,6 @@ GOOD = record_batch(b"a", b"b")
         (changed(GOOD, 0, ">q", 5), errors.InvalidRecordError),
         (changed(GOOD, 23, ">i", 5), errors.InvalidRecordError),
         (changed(GOOD, 21, ">h", 0x20), errors.InvalidRecordError),
-        (changed(GOOD, 21, ">h", 0x10), errors.InvalidTxnStateError),
         (record_batch(b"a", producer=(3, 0, -1)), errors.InvalidRecordError),
         (record_batch(b"x" * 500), errors.MessageTooLargeError),
         (record_batch(b"a", timestamps=[NOW_MS + 2_000]), errors.InvalidTimestampError),

@@ -8,7 +8,7 @@ import pytest
 from fakes.fake_wire import NOW_MS, Wire, record_batch
 
 from kafka_actors import errors
-from kafka_actors.protocol import ZERO_UUID, InitProducerIdRequest, ProduceRequest
+from kafka_actors.protocol import ZERO_UUID, ProduceRequest
 from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
 
@@ -83,15 +83,6 @@ def test_under_log_append_time_the_answer_has_the_time() -> None:
     wire.state.create_topic("t", [[1]], {"message.timestamp.type": "LogAppendTime"})
     wire.pass_time(2.0)
     assert put(wire, record_batch(b"a")).log_append_time_ms == NOW_MS + 2_000
-
-
-def test_producer_ids_are_new_ones_and_there_are_no_transactions() -> None:
-    wire = Wire()
-    ids = [wire.ask(InitProducerIdRequest(transactional_id=None), 4).producer_id for _ in range(3)]
-    assert len(set(ids)) == 3
-    half = InitProducerIdRequest(transactional_id=None, producer_id=1)
-    assert wire.ask(half, 4).error_code == errors.InvalidRequestError.code
-    assert wire.ask(InitProducerIdRequest(transactional_id="x"), 4).error_code == 35
 
 
 GOOD = record_batch(b"a")

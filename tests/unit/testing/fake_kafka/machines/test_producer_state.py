@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from fakes.fake_wire import NOW_MS, record_batch
 
 from kafka_actors import errors
 from kafka_actors.testing.fake_kafka.machines.error_answers import Refused
 from kafka_actors.testing.fake_kafka.machines.producer_state import ProducerStates
-from kafka_actors.testing.fake_kafka.machines.record_batches import parse
+from kafka_actors.testing.fake_kafka.machines.record_batches import marker, parse
 
 
 class States:
@@ -86,6 +87,28 @@ def test_after_a_truncation_is_known_what_is_left() -> None:
     assert 5 in states.states
     states.states.rebuild([])
     assert 5 not in states.states
+
+
+@pytest.mark.parametrize(("from_0", "verified"), [(True, -45), (False, 3)])
+def test_a_marker_of_a_verified_epoch_leaves_its_lowest_sequence_in_version_2(
+    from_0: bool, verified: int
+) -> None:
+    states = States()
+    assert states.put(0, 0) == 0
+    assert states.states.to_verify(5, 0, 1, from_0=from_0)
+    end = marker(5, 0, committed=True, coordinator_epoch=0, now_ms=NOW_MS).placed(2, 0)
+    states.states.written(end)
+    states.end = 3
+    assert states.put(0, 2) == verified, "1 was seen first"
+
+
+def test_before_4_0_an_open_transaction_of_any_epoch_is_not_verified() -> None:
+    states = ProducerStates()
+    batch = parse(record_batch(b"", producer=(5, 1, 0), transactional=True)).placed(0, 0)
+    states.written(batch)
+    assert not states.to_verify(5, 1, 1, from_0=False)
+    assert not states.to_verify(5, 0, 1, from_0=False, of_any_epoch=True)
+    assert states.to_verify(5, 0, 1, from_0=False)
 
 
 def test_batches_without_a_producer_are_always_taken() -> None:

@@ -58,3 +58,22 @@ def test_after_handshake_0_tokens_come_without_requests() -> None:
         wire.poll()
         assert wire.raw() == answer
         assert bool(wire.closed) == (password == b"wrong")
+
+
+def test_a_session_that_ends_is_renewed_on_its_connection_by_the_same_user_or_the_connection_closes() -> None:
+    wire = Wire(users={"me": "secret", "you": "secret"}, config={"connections.max.reauth.ms": 2_000})
+
+    def login(user: str, on: str) -> tuple[int, int]:
+        assert wire.ask(SaslHandshakeRequest("PLAIN"), 1, on).error_code == 0
+        answer = wire.ask(SaslAuthenticateRequest(f"\0{user}\0secret".encode()), 2, on)
+        return answer.error_code, answer.session_lifetime_ms
+
+    for on in ("renews", "changes", "forgets"):
+        assert login("me", on) == (0, 2_000)
+    wire.pass_time(1.5)
+    assert login("me", "renews") == (0, 2_000)
+    assert login("you", "changes") == (58, 0)
+    wire.pass_time(1.0)
+    assert wire.ask(ASK, 4, "renews").error_code == 0
+    assert wire.ask(ASK, 4, "forgets") is None
+    assert wire.closed == {"changes", "forgets"}

@@ -10,6 +10,7 @@ from kafka_actors.testing.fake_kafka.machines.settings import (
     TOPIC_CONFIGS,
     broker_settings,
     check_topic_configs,
+    feature_level,
     log_limits,
     min_insync_replicas,
 )
@@ -25,6 +26,15 @@ def test_broker_settings_have_kafka_s_dotted_names_and_take_text() -> None:
         broker_settings({"group.max.size": "many"})
 
 
+def test_a_cluster_has_the_newest_features_of_its_release_unless_told() -> None:
+    assert (feature_level({}, (3, 9)), feature_level({}, (4, 0))) == (0, 2)
+    assert feature_level({"transaction.version": 1}, (4, 1)) == 1
+    with pytest.raises(ValueError, match=r"transaction\.version is 1: Kafka 3\.9 has 0 to 0"):
+        feature_level({"transaction.version": 1}, (3, 9))
+    with pytest.raises(ValueError, match=r"no feature group\.version"):
+        feature_level({"group.version": 1}, (4, 1))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -32,6 +42,9 @@ def test_broker_settings_have_kafka_s_dotted_names_and_take_text() -> None:
         ("cleanup.policy", "never"),
         ("retention.ms", "soon"),
         ("min.insync.replicas", "0"),
+        ("delete.retention.ms", "-5"),
+        ("min.compaction.lag.ms", "1.5"),
+        ("min.cleanable.dirty.ratio", "2"),
         ("preallocate", "perhaps"),
         ("retention.ms", None),
     ],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -14,6 +15,7 @@ from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.fork_guard import another_loop
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
+from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from .futures import BatchFuture, RecordFuture
 from .send_steps import (
@@ -28,6 +30,7 @@ from .send_steps import (
     closed_before,
     not_acknowledged,
 )
+from .transactions import Transactions
 
 if TYPE_CHECKING:
     from kafka_actors.config.typed_options import ProducerOptions
@@ -128,6 +131,66 @@ class AsyncProducer(BaseProducer):
         except TimeoutError:
             raise self._no_room(wait.topic) from None
 
+    # ------------------------------------------------------------ transactions
+
+    async def init_transactions(self, *, timeout_ms: float | None = None) -> None:
+        """Becomes the producer of its `transactional_id`: see `Producer.init_transactions`."""
+        transactions, limit_s = await self._transactional("init_transactions", timeout_ms)
+        await transactions.initialize(limit_s)
+
+    async def begin_transaction(self) -> None:
+        """Begins a transaction: see `Producer.begin_transaction`."""
+        transactions, limit_s = await self._transactional("begin_transaction")
+        await transactions.begin(limit_s)
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata,
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commits a consumer's offsets with the transaction: see `Producer.send_offsets_to_transaction`."""
+        transactions, limit_s = await self._transactional("send_offsets_to_transaction", timeout_ms)
+        await transactions.send_offsets(offsets, group, limit_s)
+
+    async def commit_transaction(self, *, timeout_ms: float | None = None) -> None:
+        """Commits the transaction: see `Producer.commit_transaction`."""
+        transactions, limit_s = await self._transactional("commit_transaction", timeout_ms)
+        await transactions.commit(limit_s)
+
+    async def abort_transaction(self, *, timeout_ms: float | None = None) -> None:
+        """Aborts the transaction: see `Producer.abort_transaction`."""
+        transactions, limit_s = await self._transactional("abort_transaction", timeout_ms)
+        await transactions.abort(limit_s)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A transaction for an `async with` block: see `Producer.transaction`."""
+        transactions, limit_s = await self._transactional("begin_transaction")
+        await transactions.begin(limit_s, initialize=True)
+        try:
+            yield
+            await self.commit_transaction()
+        except BaseException as error:
+            try:
+                if transactions.leave():
+                    await self.abort_transaction()
+            except KafkaActorsError as failure:
+                if isinstance(error, KafkaActorsError):
+                    raise failure from error
+                logger.error(BESIDE, failure)
+            raise
+
+    async def _transactional(self, verb: str, timeout_ms: float | None = None) -> tuple[Transactions, float]:
+        """Waits until connected. Returns the transactions, and how many seconds of the limit are left."""
+        limit_s = self._block_s(timeout_ms)
+        self._transactions(verb)
+        began = await self._started(limit_s)
+        if began is not None:
+            limit_s = max(0.0, limit_s - (self._core.client.now() - began))
+        return self._transactions(verb), limit_s
+
     # ------------------------------------------------------------ life
 
     async def flush(self, *, timeout_ms: float | None = None) -> None:
@@ -137,6 +200,7 @@ class AsyncProducer(BaseProducer):
         self._check_loop()
         await self._flush(limit_s)
         self._raise_unseen()
+        self._raise_failed_transaction()
 
     async def _flush(self, limit_s: float | None) -> None:
         self._core.intake.close_all()
@@ -172,7 +236,10 @@ class AsyncProducer(BaseProducer):
             return
         self._beginning.cancel()  # if it isn't done
         try:
-            await self._flush(limit_s)
+            if self._core.transactions is None:
+                await self._flush(limit_s)
+            else:
+                await self._core.transactions.finish(self._block_s(timeout_ms))
         except KafkaTimeoutError:
             pass  # the records that are left get their error below
         finally:
@@ -184,7 +251,7 @@ class AsyncProducer(BaseProducer):
         if self._beginning is not None and self._beginning.get_loop() is not asyncio.get_running_loop():
             raise UsageError(another_loop(self))
 
-    async def _started(self) -> float | None:
+    async def _started(self, limit_s: float | None = None) -> float | None:
         """Waits until connected: see `Producer._started`."""
         self._check_open()
         if self._beginning is None:
@@ -195,7 +262,7 @@ class AsyncProducer(BaseProducer):
         if self._ready:
             return None
         beginning, client, began = self._beginning, self._core.client, self._core.client.now()
-        await asyncio.wait({beginning}, timeout=seconds_of(self.config.max_block_ms))
+        await asyncio.wait({beginning}, timeout=self._block_s(None) if limit_s is None else limit_s)
         if not beginning.done():
             raise client.not_connected(client.now() - began)
         if beginning.cancelled():

@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -17,6 +18,7 @@ from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.io_thread import IoThread, ended_within
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
+from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from .futures import BatchFuture, RecordFuture, wait_all
 from .send_steps import (
@@ -31,6 +33,7 @@ from .send_steps import (
     closed_before,
     not_acknowledged,
 )
+from .transactions import Transactions
 
 if TYPE_CHECKING:
     from kafka_actors.config.typed_options import ProducerOptions
@@ -173,6 +176,96 @@ class Producer(BaseProducer):
             if self._core.intake.full:
                 self._room.wait(min(left, _POLL_S))
 
+    # ------------------------------------------------------------ transactions
+
+    def init_transactions(self, *, timeout_ms: float | None = None) -> None:
+        """Becomes the producer of its `transactional_id`, once, before the first transaction: aborts one that an older producer
+        left open, and fences that, so that it can't write any more.
+
+        This and the following calls wait up to `timeout_ms` (`max_block_ms`) and raise `KafkaTimeoutError` then; the
+        work goes on, and the same call again waits for its end. They raise `ProducerFencedError` where another producer
+        has begun with the same id, and `UsageError` out of turn.
+        """
+        self._transact("init_transactions", lambda t, limit_s: t.initialize(limit_s), timeout_ms)
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction: what is sent from now on is read with `read_committed` only once it is committed."""
+        self._transact("begin_transaction", lambda t, limit_s: t.begin(limit_s))
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: ConsumerGroupMetadata,
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commits a consumer's offsets with the transaction; `group` is `consumer.group_metadata()`.
+
+        Raises the error with which the group's coordinator refuses them: `IllegalGenerationError` or
+        `UnknownMemberIdError` for a consumer that is no longer a member. Abort then.
+        """
+        self._transact(
+            "send_offsets_to_transaction",
+            lambda t, limit_s: t.send_offsets(offsets, group, limit_s),
+            timeout_ms,
+        )
+
+    def commit_transaction(self, *, timeout_ms: float | None = None) -> None:
+        """Waits until all records of the transaction are written, and commits it.
+
+        Raises the first error of a record, or of the commit: then abort. Raises `TransactionOutcomeUnknownError` where
+        a broker didn't answer, and what became of the transaction can't be asked any more.
+        """
+        self._check_open()
+        self._core.intake.close_all()  # packed in this thread
+        self._transact("commit_transaction", lambda t, limit_s: t.commit(limit_s), timeout_ms)
+
+    def abort_transaction(self, *, timeout_ms: float | None = None) -> None:
+        """Aborts the transaction: nobody who reads with `read_committed` sees its records. Futures of records that are
+        not acknowledged get a `TransactionAbortedError`. An error here is final: close the producer."""
+        self._transact("abort_transaction", lambda t, limit_s: t.abort(limit_s), timeout_ms)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction for a `with` block: begins it, after `init_transactions` where nobody has called that; commits it at the end;
+        aborts it when the block or the commit raises.
+
+        What the block raised goes on, except that an error of Kafka's gives way to one that ends the producer, such as
+        `ProducerFencedError`.
+        """
+        try:
+            self._transact("begin_transaction", lambda t, limit_s: t.begin(limit_s, initialize=True))
+        except KeyboardInterrupt:
+            if self._ready:
+                self._call(self._transactions("begin_transaction").give_back(), "begin_transaction", GRACE_S)
+            raise
+        try:
+            yield
+            self.commit_transaction()
+        except BaseException as error:
+            try:
+                if self._transactions("abort_transaction").leave():
+                    self.abort_transaction()
+            except KafkaActorsError as failure:
+                if isinstance(error, KafkaActorsError):
+                    raise failure from error
+                logger.error(BESIDE, failure)
+            raise
+
+    def _transact(
+        self,
+        verb: str,
+        work: Callable[[Transactions, float], Coroutine[Any, Any, None]],
+        timeout_ms: float | None = None,
+    ) -> None:
+        limit_s = self._block_s(timeout_ms)
+        self._transactions(verb)
+        self._check_may_wait(verb)
+        began = self._started(limit_s)
+        if began is not None:
+            limit_s = max(0.0, limit_s - (time.monotonic() - began))
+        self._call(work(self._transactions(verb), limit_s), verb, limit_s + GRACE_S)
+
     # ------------------------------------------------------------ life
 
     def flush(self, *, timeout_ms: float | None = None) -> None:
@@ -187,6 +280,7 @@ class Producer(BaseProducer):
         if self._io is not None:
             self._flush(limit_s)
         self._raise_unseen()
+        self._raise_failed_transaction()
 
     def _flush(self, limit_s: float | None) -> None:
         deadline = None if limit_s is None else time.monotonic() + limit_s
@@ -200,7 +294,7 @@ class Producer(BaseProducer):
 
         Records that aren't acknowledged within `timeout_ms` are given up, and their futures say so; without a limit each
         record's `delivery_timeout_ms` is the end. Raises `UndeliveredError` as `flush` does, with everything closed.
-        Closing again changes nothing.
+        Closing again changes nothing. An open transaction is aborted.
         """
         if self._closed:
             return
@@ -215,7 +309,7 @@ class Producer(BaseProducer):
             self._beginning.cancel()  # if it isn't done
         try:
             try:
-                self._flush(limit_s)
+                self._finish(limit_s)
             except KafkaTimeoutError:
                 pass  # the records that are left get their error below
             finally:
@@ -223,6 +317,14 @@ class Producer(BaseProducer):
         finally:
             self._io.stop()
         self._raise_unseen()
+
+    def _finish(self, limit_s: float | None) -> None:
+        """Waits until all records have their outcome, or the transaction is ended."""
+        if self._core.transactions is None:
+            self._flush(limit_s)
+            return
+        seconds = self._block_s(None) if limit_s is None else limit_s
+        self._call(self._core.transactions.finish(seconds), "close", seconds + GRACE_S)
 
     def _check_may_wait(self, what: str) -> None:
         """Raises `UsageError` in a future's callback, where a wait would hold up all outcomes."""
@@ -232,8 +334,8 @@ class Producer(BaseProducer):
                 "Call it in another thread"
             )
 
-    def _started(self) -> float | None:
-        """Waits up to `max_block_ms` until connected. Returns when the wait began, None if there was none.
+    def _started(self, limit_s: float | None = None) -> float | None:
+        """Waits up to `limit_s` (`max_block_ms`) until connected. Returns when the wait began, None if there was none.
 
         Connecting goes on in the IO thread where a call's time is over before, and the next call waits on.
         """
@@ -242,7 +344,7 @@ class Producer(BaseProducer):
             return None
         began = time.monotonic()
         beginning = self._begin()
-        if not ended_within(beginning, seconds_of(self.config.max_block_ms)):
+        if not ended_within(beginning, self._block_s(None) if limit_s is None else limit_s):
             raise self._core.client.not_connected(time.monotonic() - began)
         try:
             beginning.result()
@@ -284,6 +386,8 @@ class Producer(BaseProducer):
         except CancelledError:
             self._check_open()  # another thread has closed it
             raise
+        finally:
+            future.cancel()  # where it isn't done, nobody hears of its end
 
 
 def _wait_closed(closing: Future[None]) -> None:

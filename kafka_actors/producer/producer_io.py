@@ -13,7 +13,6 @@ from typing import Any
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.machine import earliest
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
-from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
     AuthenticationError,
@@ -30,26 +29,25 @@ from kafka_actors.errors import (
     error_for_code,
 )
 from kafka_actors.net import KafkaClient
-from kafka_actors.protocol import ApiVersionsRequest, InitProducerIdRequest, ProduceResponse
+from kafka_actors.protocol import ApiVersionsRequest, InitProducerIdRequest
 from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import TopicPartition
 
 from .futures import BatchResult, Unseen
 from .machines.batch import ProducerBatch
+from .machines.produce_requests import ProduceOrder, new_leaders, produce_request, read_answers
 from .machines.sender import (
     AnswerOutcome,
     ConnectNode,
-    ProduceOrder,
     RequestProducerId,
     SendAction,
     Sender,
     SenderOptions,
     SettledBatch,
-    produce_request,
-    read_answers,
 )
 from .record_intake import RecordIntake, split
 from .telemetry import ProducerTelemetry, server_of
+from .transactions import Transactions
 
 logger = logging.getLogger(__name__)
 
@@ -88,19 +86,18 @@ class ProducerIO:
         self.unseen = Unseen()
         self._clock = clock
         self._rand = rand
+        self.transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = Transactions(
+                config, self.client, self.intake, rand, nudge=self.nudge, dead=lambda: self._dead
+            )
         self._sender = Sender(
-            SenderOptions(
-                idempotent=config.enable_idempotence,
-                window=config.max_in_flight_requests_per_connection,
-                max_request_bytes=config.max_request_size,
-                delivery_timeout=config.delivery_timeout_ms / 1000,
-                retry_backoff=config.retry_backoff_ms / 1000,
-                retry_backoff_max=config.retry_backoff_max_ms / 1000,
-            ),
+            SenderOptions.of(config),
             split,
             rand,
             leader=self._leader,
             connected=self.client.connected,
+            admits=None if self.transactions is None else self.transactions.machine.admits,
         )
         self._closed_batches: deque[ProducerBatch] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -134,8 +131,8 @@ class ProducerIO:
             raise _missing(topic)
         while not known or (partition not in known and not refreshed):
             refreshed = True
-            if self.intake.refusal is not None:
-                raise UsageError(self.intake.refusal)
+            if self._dead is not None:
+                raise self.intake.refused()
             update = cluster.request_update() if self.client.tracks(topic) else self.client.add_topic(topic)
             try:
                 async with asyncio.timeout(max(deadline - self._clock(), 0.0)):
@@ -163,12 +160,9 @@ class ProducerIO:
 
     async def close(self, reason: KafkaActorsError) -> None:
         """Fails the batches that are not settled, and closes every connection."""
-        self._dead = reason
-        self.intake.shut("this producer is closed")
         if self._timer is not None:
             self._timer.cancel()
-        self._take_closed()
-        self._settle(self._sender.give_up(reason))
+        self._end(reason, "this producer is closed")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -205,21 +199,37 @@ class ProducerIO:
         """Ends the producer after an unexpected error: all batches fail, so that no future waits in vain."""
         logger.error("the producer failed", exc_info=error)
         reason = f"the producer failed: {type(error).__name__}: {error}"
-        self._dead = UsageError(reason)
+        self._end(UsageError(reason), reason)
+
+    def _end(self, error: KafkaActorsError, reason: str) -> None:
+        self._dead = error
         self.intake.shut(reason)
         self._take_closed()
-        self._settle(self._sender.give_up(self._dead))
+        self._settle(self._sender.give_up(error))
+        if self.transactions is not None:
+            self.transactions.wake()
 
     def _work(self) -> None:
         now = self._clock()
         done = self.intake.close_due()
         self._take_closed()
+        if self.transactions is not None and (given_up := self.transactions.giving_up) is not None:
+            self._settle(self._sender.give_up(given_up))
         ready = self._sender.poll(now)
         for action in ready.actions:
             self._carry_out(action)
-        self._set_timer(
-            earliest([ready.next_wake, self.intake.next_due()]), now, at_least=0.0 if done else 0.001
+        wakes = [ready.next_wake, self.intake.next_due()]
+        if self.transactions is not None:
+            wakes.append(self._turn_transactions(self.transactions, now))
+        self._set_timer(earliest(wakes), now, at_least=0.0 if done else 0.001)
+
+    def _turn_transactions(self, transactions: Transactions, now: float) -> float | None:
+        wake, changed = transactions.turn(
+            now, self._sender, lambda request: self._start(transactions.ask(request, self._clock))
         )
+        if changed:
+            self.nudge()
+        return wake
 
     def _carry_out(self, action: SendAction) -> None:
         match action:
@@ -270,36 +280,29 @@ class ProducerIO:
         began, server = self._clock(), server_of(self.client.snapshot, order.node)
         acks = -1 if self.config.acks == "all" else 1
         try:
-            request = produce_request(order, acks=acks, timeout_ms=self.config.request_timeout_ms)
-            response = await self.client.send(order.node, request, max_version=_BY_NAME)
+            request = produce_request(
+                order,
+                acks=acks,
+                timeout_ms=self.config.request_timeout_ms,
+                transactional_id=None if self.transactions is None else self.transactions.transactional_id,
+            )
+            low, high = (None, None) if self.transactions is None else self.transactions.produce_versions
+            response = await self.client.send(
+                order.node, request, min_version=low, max_version=min(high or _BY_NAME, _BY_NAME)
+            )
         except KafkaActorsError as caught:
             error = caught
         else:
             answers = read_answers(response)
             self._observer.answered(self._clock() - began, order, answers, server)
-            self._take_leaders(response)
+            for tp, leader, broker in new_leaders(response):
+                self.client.cluster.update_leader(tp, leader.leader_id, leader.leader_epoch, broker)
             self._after(self._sender.answered(order, answers, self._clock()))
             return
         maybe = not isinstance(error, _NOT_SENT)
         if maybe:
             self._observer.failed(self._clock() - began, order, error, server)
         self._after(self._sender.failed(order, error, self._clock(), maybe_written=maybe))
-
-    def _take_leaders(self, response: ProduceResponse) -> None:
-        """Takes over the leaders that a broker names which doesn't lead any more (KIP-951)."""
-        nodes = {
-            n.node_id: BrokerMetadata(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints
-        }
-        for topic in response.responses:
-            for p in topic.partition_responses:
-                leader = p.current_leader
-                if leader.leader_id >= 0:
-                    self.client.cluster.update_leader(
-                        TopicPartition(topic.name, p.index),
-                        leader.leader_id,
-                        leader.leader_epoch,
-                        nodes.get(leader.leader_id),
-                    )
 
     def _after(self, outcome: AnswerOutcome) -> None:
         self._settle(outcome.settled)
@@ -309,13 +312,15 @@ class ProducerIO:
 
     def _settle(self, settled: Iterable[SettledBatch]) -> None:
         released = 0
+        if self.transactions is not None:
+            self.transactions.settled(settled := list(settled))
         for s in settled:
             batch = s.batch
             released += batch.charge
             result: BatchResult = batch.ticket
             if result.settle(batch, s):
                 del self.intake.unsettled[result]
-                if result.failed:
+                if result.failed and self.transactions is None:  # else its transaction's end says it
                     self.unseen.add(result)
         if released:
             self.intake.release(released)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import get_args
 
 from kafka_actors.config import ProducerConfig
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import KafkaActorsError, UsageError
 from kafka_actors.records import decode
 from kafka_actors.records.batch import (
     ATTRIBUTES_AT,
@@ -58,8 +58,8 @@ class RecordIntake:
         self._accumulator = Accumulator(config.linger_ms / 1000)
         self._lock = threading.Lock()
         self._overdue = False
-        self.refusal: str | None = None
-        """The reason why no records are taken any more."""
+        self.refusal: str | KafkaActorsError | None = None
+        """The reason why no records are taken, or the error that is raised for it."""
         self.loop: object = None
         """The event loop that outcomes come through, once it runs."""
         # Two counters, each changed on one side only: the lock's holder, and the producer's thread.
@@ -137,7 +137,7 @@ class RecordIntake:
         batch = self._accumulator.get(partition)
         if batch is None:
             if self.refusal is not None:
-                raise UsageError(self.refusal)
+                raise self.refused()
             result = BatchResult(partition, self.loop)
             capacity = min(HEADER_SIZE + hint, self.limit)
             batch = self._accumulator.begin(
@@ -157,12 +157,17 @@ class RecordIntake:
             closed = [self._close(partition) for partition in self._accumulator.all()]
         self._pack(closed)
 
-    def shut(self, reason: str) -> None:
-        """Closes all open batches and takes no more records: their outcome would never come. Sending raises
-        `UsageError` with the reason from now on."""
+    def shut(self, reason: str | KafkaActorsError) -> None:
+        """Closes all open batches and takes no more records. Sending raises the error from now on, `UsageError` for a text."""
         with self._lock:
             self.refusal = reason
         self.close_all()
+
+    def refused(self) -> KafkaActorsError:
+        """Returns the error of records that are not taken."""
+        if isinstance(self.refusal, KafkaActorsError):
+            return self.refusal.with_traceback(None)
+        return UsageError(self.refusal)
 
     def close_due(self) -> bool:
         """Closes the batches that are due. In the producer's thread, which never waits for the lock: if it is taken, its

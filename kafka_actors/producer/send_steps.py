@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias, Typ
 import pyarrow as pa
 
 from kafka_actors.base import other_clients
+from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.topics import check_topic
 from kafka_actors.cluster.snapshot import ClusterSnapshot
@@ -37,6 +38,7 @@ from .routing import (
     too_large,
 )
 from .telemetry import TRACEPARENT_BYTES, SendSpans
+from .transactions import Transactions
 
 T = TypeVar("T")
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
@@ -309,6 +311,22 @@ class BaseProducer(ForkGuard):
         error = self._core.unseen.take()
         if error is not None:
             raise error
+
+    def _transactions(self, verb: str) -> Transactions:
+        """Returns the producer's transactions. Raises `UsageError` where it has none."""
+        if self._core.transactions is None:
+            raise UsageError(f"{verb}: this {self._name} has no transactions: give it a transactional_id")
+        return self._core.transactions
+
+    def _raise_failed_transaction(self) -> None:
+        """Raises the error with which the transaction has to be aborted, if there is one."""
+        if self._core.transactions is not None:
+            self._core.transactions.raise_failure()
+
+    def _block_s(self, timeout_ms: float | None) -> float:
+        """Returns the seconds that a transaction's verb waits: `max_block_ms` unless told otherwise."""
+        limit_s = limit_of(timeout_ms)
+        return seconds_of(self.config.max_block_ms) if limit_s is None else limit_s
 
     def _no_room(self, topic: str) -> KafkaTimeoutError:
         config = self.config

@@ -23,7 +23,7 @@ from kafka_actors.telemetry.spans import TRACEPARENT, end, links_to, parse, star
 from kafka_actors.types import TopicPartition
 
 from .futures import BatchFuture, BatchResult
-from .machines.sender import ProduceAnswer, ProduceOrder
+from .machines.produce_requests import ProduceAnswer, ProduceOrder
 from .routing import PartitionRows
 
 __all__ = ["TRACEPARENT_BYTES", "ProducerTelemetry", "SendSpans", "server_of"]

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from .messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
     from .messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
     from .messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+    from .messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+    from .messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
     from .messages.end_txn import EndTxnRequest, EndTxnResponse
     from .messages.fetch import FetchRequest, FetchResponse
     from .messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from .messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
     from .messages.list_groups import ListGroupsRequest, ListGroupsResponse
     from .messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+    from .messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
     from .messages.metadata import MetadataRequest, MetadataResponse
     from .messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from .messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -117,6 +120,10 @@ _HOMES = {
     "DescribeConfigsResponse": "messages.describe_configs",
     "DescribeGroupsRequest": "messages.describe_groups",
     "DescribeGroupsResponse": "messages.describe_groups",
+    "DescribeProducersRequest": "messages.describe_producers",
+    "DescribeProducersResponse": "messages.describe_producers",
+    "DescribeTransactionsRequest": "messages.describe_transactions",
+    "DescribeTransactionsResponse": "messages.describe_transactions",
     "EndTxnRequest": "messages.end_txn",
     "EndTxnResponse": "messages.end_txn",
     "FetchRequest": "messages.fetch",
@@ -137,6 +144,8 @@ _HOMES = {
     "ListGroupsResponse": "messages.list_groups",
     "ListOffsetsRequest": "messages.list_offsets",
     "ListOffsetsResponse": "messages.list_offsets",
+    "ListTransactionsRequest": "messages.list_transactions",
+    "ListTransactionsResponse": "messages.list_transactions",
     "Message": "schema",
     "MetadataRequest": "messages.metadata",
     "MetadataResponse": "messages.metadata",
@@ -219,6 +228,10 @@ __all__ = [
     "DescribeConfigsResponse",
     "DescribeGroupsRequest",
     "DescribeGroupsResponse",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
     "EndTxnRequest",
     "EndTxnResponse",
     "FetchRequest",
@@ -239,6 +252,8 @@ __all__ = [
     "ListGroupsResponse",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
     "Message",
     "MetadataRequest",
     "MetadataResponse",

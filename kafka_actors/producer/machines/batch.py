@@ -4,6 +4,16 @@ Theory of operation. There is one open batch for each partition. A batch is due 
 (`linger_ms`). All batches linger for the same time, so the order in which they were begun is the order in which they get due:
 looking for due ones ends at the first that isn't. A batch that is full is closed by its caller before it is due. `action_for` says
 what becomes of a batch by the error in the answer to Produce, `with_advice` and `too_late` make the errors of one that fails.
+
+States of a batch. It is open while the `Accumulator` has it, then closed, and `ready` once its content is
+final; its `PartitionQueue` gives it producer id, epoch and sequence when it is sent for the first time. From
+then on these stay, because they are what the broker knows it by, unless it is known not to be in the log and
+its queue begins a new epoch. `doubtful` is set by an attempt without a clear outcome, and taken back only by
+a gap: another refusal says nothing about the earlier attempt. A batch that was too large is split in halves,
+which share its ticket and are as doubtful as it was (`maybe_whole`).
+
+Three errors mean a gap (`_GAP`): the broker misses a batch before this one, or doesn't know the producer.
+They say that this batch was not written, which is what makes a new epoch possible.
 """
 
 from __future__ import annotations
@@ -16,6 +26,7 @@ from kafka_actors.errors import (
     DeliveryTimeoutError,
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
+    InvalidTimestampError,
     KafkaError,
     MessageTooLargeError,
     OutOfOrderSequenceNumberError,
@@ -54,6 +65,7 @@ class ProducerBatch:
         "sequence",
         "split_off",
         "ticket",
+        "unanswered",
     )
 
     def __init__(
@@ -82,6 +94,8 @@ class ProducerBatch:
         self.on_wire = False
         self.doubtful = False
         """Whether an earlier attempt without a clear outcome may have been written."""
+        self.unanswered = False
+        """Whether an earlier attempt was never answered: a copy of it may still be on its way."""
         self.maybe_whole = False
         """Whether the batch that it was split off may have been written as a whole."""
         self.attempts = 0
@@ -184,12 +198,20 @@ def action_for(error: KafkaError | None, *, records: int, idempotent: bool) -> P
     return ProduceErrorAction.RETRY if error.retriable else ProduceErrorAction.FAILED
 
 
+CLOCKS_DIFFER = (
+    "timestamps that aren't given are this machine's time: check its clock and the broker's, or raise the topic's "
+    "message.timestamp.after.max.ms or message.timestamp.before.max.ms"
+)
+
+
 def with_advice(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | None:
     """Returns the error of a failed batch, with advice, and whether its records may be in the log."""
     if error is None:
         return None
     if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
         error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
+    if isinstance(error, InvalidTimestampError):
+        error.message = f"{error.message or 'a timestamp is refused'}; {CLOCKS_DIFFER}"
     if batch.maybe_written:
         why = f"{error.message}; " if error.message else ""
         error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"

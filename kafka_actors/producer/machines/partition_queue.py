@@ -38,9 +38,12 @@ _SEQUENCES = 2**31
 
 
 class PartitionQueue:
-    """The unsettled batches of one partition. `window`: the most that may be on the wire."""
+    """The unsettled batches of one partition. `window`: the most that may be on the wire. `transactional`: the epoch is the
+    transaction's, so that a broken chain ends in its abort, and it doesn't matter what was written behind a lost batch."""
 
-    def __init__(self, partition: TopicPartition, *, idempotent: bool, window: int) -> None:
+    def __init__(
+        self, partition: TopicPartition, *, idempotent: bool, window: int, transactional: bool = False
+    ) -> None:
         self.partition = partition
         self.waiting: deque[ProducerBatch] = deque()
         self.issued: list[ProducerBatch] = []
@@ -53,6 +56,7 @@ class PartitionQueue:
         self._stalled = False
         self._idempotent = idempotent
         self._window = window
+        self._transactional = transactional
         self.producer_id = NO_PRODUCER
         self.exhausted_id = NO_PRODUCER
         """A producer id whose last epoch is used up here."""
@@ -91,7 +95,7 @@ class PartitionQueue:
         if self.in_flight and (self._stalled or node != self.node):
             return None  # batches on the wire elsewhere are answered first
         self._stalled = False
-        if self.broken and not self.in_flight and not (self.issued and self.issued[0].maybe_written):
+        if self.broken and not (self._transactional or self.in_flight) and not self._first_is_open():
             self._start_epoch()
         for batch in self.issued:
             if not batch.on_wire:
@@ -100,9 +104,14 @@ class PartitionQueue:
             return None
         return self.waiting[0] if self.waiting[0].ready else None
 
+    def _first_is_open(self) -> bool:
+        return bool(self.issued) and self.issued[0].maybe_written
+
     def _allowed(self, now: float, node: int) -> int:
         """Returns how many batches may be on the wire."""
-        if not self._idempotent or (node == self._known_by and now < self._known_until):
+        if not self._idempotent or self._transactional:
+            return self._window
+        if node == self._known_by and now < self._known_until:
             return self._window
         return 1
 

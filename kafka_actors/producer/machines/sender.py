@@ -1,8 +1,8 @@
 """`Sender`: which batches go into which requests, and what their answers mean.
 
-Arrives: closed batches (`add`), the producer id (`identify`), answers to requests (`answered`, `failed`), and time (`poll`). Each
-batch waits in the `PartitionQueue` of its partition, which keeps order and sequences; the sender looks at the queues that have
-anything unsettled.
+Theory of operation. Arrives: closed batches (`add`), the producer id (`identify`), answers to requests (`answered`,
+`failed`), and time (`poll`). Each batch waits in the `PartitionQueue` of its partition, which keeps order and sequences;
+the sender looks at the queues that have anything unsettled.
 
 Decided:
 
@@ -14,6 +14,10 @@ Decided:
 - The outcome of each batch, by the action of its error (`action_for`): written, sent again after a backoff, split in halves, or
   failed. A batch that was possibly written is *doubtful*: an answer got lost, or an error leaves it open. It keeps its sequence, so
   that the broker can tell a repetition, and an error says that its records may be in the log.
+
+Times: a batch has one deadline from its first record on, whatever is tried meanwhile; a retry has a backoff
+by the failures of its partition in a row, and batches behind it wait with it, since their sequences follow
+its own.
 
 A request without an answer counts as in flight until `failed` says otherwise. Java's `Sender` and `RecordAccumulator` are the
 model; KIP-98 and KIP-360 are the sources of sequences and epochs.
@@ -29,21 +33,21 @@ from typing import NamedTuple, Never
 from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.base.machine import Ready
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
+from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
+    ConcurrentTransactionsError,
     KafkaActorsError,
+    KafkaError,
     NetworkError,
     OutOfOrderSequenceNumberError,
     error_for_code,
 )
-from kafka_actors.protocol import ProduceRequest, ProduceResponse
-from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from kafka_actors.types import TopicPartition
 
 from .batch import ProduceErrorAction, ProducerBatch, action_for, too_late, with_advice
 from .partition_queue import PartitionQueue
-
-RECORDS_OVERHEAD = 64
-"""Bytes of a partition in a request besides its records, about."""
+from .produce_requests import RECORDS_OVERHEAD, ProduceAnswer, ProduceOrder
+from .transaction_requests import CONCURRENT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +60,20 @@ class SenderOptions:
     delivery_timeout: float
     retry_backoff: float
     retry_backoff_max: float
+    transactional: bool = False
 
-
-@dataclass(slots=True)
-class ProduceOrder:
-    """One request: at most one batch of each partition."""
-
-    node: int
-    batches: list[ProducerBatch] = field(default_factory=list)
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceAnswer:
-    """The answer of a response for one partition."""
-
-    error_code: int = 0
-    base_offset: int = -1
-    timestamp_ms: int = -1
-    message: str | None = None
+    @classmethod
+    def of(cls, config: ProducerConfig) -> SenderOptions:
+        """Returns the options of a producer."""
+        return cls(
+            idempotent=config.enable_idempotence,
+            window=config.max_in_flight_requests_per_connection,
+            max_request_bytes=config.max_request_size,
+            delivery_timeout=config.delivery_timeout_ms / 1000,
+            retry_backoff=config.retry_backoff_ms / 1000,
+            retry_backoff_max=config.retry_backoff_max_ms / 1000,
+            transactional=config.transactional_id is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class Sender:
     """The queues of all partitions of a producer.
 
     `split` makes smaller batches of one that a broker found too large; `rand` returns 0..1; `leader` a partition's leader, None or
-    -1 while there is none; `connected` whether there is a connection to a node.
+    -1 while there is none; `connected` whether there is a connection to a node; `admits` whether a partition is in the transaction (None: there are none).
 
     Answers return the batches that they settle, because their futures are settled in the same turn; requests, other actions and
     batches whose time is over come out of `poll`.
@@ -140,12 +139,14 @@ class Sender:
         *,
         leader: Callable[[TopicPartition], int | None],
         connected: Callable[[int], bool],
+        admits: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         self._options = options
         self._split = split
         self._rand = rand
         self._leader = leader
         self._connected = connected
+        self._admits = admits
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._busy: dict[TopicPartition, PartitionQueue] = {}  # those with something unsettled
         self._in_flight: Counter[int] = Counter()
@@ -158,7 +159,9 @@ class Sender:
         queue = self._queues.get(batch.partition)
         if queue is None:
             o = self._options
-            queue = PartitionQueue(batch.partition, idempotent=o.idempotent, window=o.window)
+            queue = PartitionQueue(
+                batch.partition, idempotent=o.idempotent, window=o.window, transactional=o.transactional
+            )
             self._queues[batch.partition] = queue
         queue.waiting.append(batch)
         self._busy[batch.partition] = queue
@@ -167,6 +170,12 @@ class Sender:
         """Takes over a producer id and its epoch, for queues that have none. The others keep theirs: their sequences are counted
         under it."""
         self._identity = producer_id, epoch
+
+    def renew(self, producer_id: int, epoch: int) -> None:
+        """Takes over an id and epoch for all queues, which are empty: sequences begin at 0."""
+        assert not self._busy
+        self._queues.clear()
+        self.identify(producer_id, epoch)
 
     # ------------------------------------------------------------ requests
 
@@ -193,7 +202,7 @@ class Sender:
             node = self._leader(partition)
             if node is None or node < 0:
                 step.wants_metadata = True
-            elif self._full(node, building):
+            elif self._full(node, building) or not (self._admits is None or self._admits(partition)):
                 continue
             elif not self._connected(node):
                 step.connect.add(node)
@@ -262,6 +271,7 @@ class Sender:
                 continue
             batch.last_error = error
             batch.doubtful = batch.doubtful or maybe_written
+            batch.unanswered = batch.unanswered or maybe_written
             if error.retriable:
                 queue.again(batch, now + self._pause(queue), doubtful=maybe_written)
             else:
@@ -279,8 +289,7 @@ class Sender:
         now: float,
         outcome: AnswerOutcome,
     ) -> None:
-        """Applies the answer for one batch. A gap in front of the oldest batch ends it where it is a part of one that may be in
-        the log as a whole: the broker doesn't recognise the part, and under a new epoch its records could be there twice."""
+        """Applies the answer for one batch."""
         topic, partition = batch.partition
         error = error_for_code(
             answer.error_code,
@@ -298,8 +307,9 @@ class Sender:
             outcome.settled.append(SettledBatch(batch, answer.base_offset, answer.timestamp_ms))
         elif action is ProduceErrorAction.RETRY:
             # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.
-            queue.again(batch, now + self._pause(queue), doubtful=True)
-        elif action is ProduceErrorAction.GAP and batch.maybe_whole and batch is queue.oldest():
+            concurrent = isinstance(error, ConcurrentTransactionsError)
+            queue.again(batch, now + (CONCURRENT_S if concurrent else self._pause(queue)), doubtful=True)
+        elif action is ProduceErrorAction.GAP and self._ends(queue, batch, error):
             queue.refused(batch)
             outcome.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
         elif action is ProduceErrorAction.GAP:
@@ -310,6 +320,14 @@ class Sender:
         else:
             queue.refused(batch)
             outcome.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
+
+    def _ends(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError | None) -> bool:
+        """Whether a gap ends a batch. In front of the oldest one it does where that is a part of one that may be in the log as a
+        whole: the broker doesn't recognise the part, and under a new epoch its records could be there twice. In a transaction,
+        which has one epoch, each gap does that sending again in order doesn't close."""
+        if self._options.transactional:
+            return batch is queue.oldest() or not isinstance(error, OutOfOrderSequenceNumberError)
+        return batch.maybe_whole and batch is queue.oldest()
 
     def _pause(self, queue: PartitionQueue) -> float:
         o = self._options
@@ -370,31 +388,3 @@ class Sender:
 
 
 _MISSING = ProduceAnswer(error_code=NetworkError.code, message="the response does not mention the partition")
-
-
-def produce_request(order: ProduceOrder, *, acks: int, timeout_ms: int) -> ProduceRequest:
-    """Returns the request that carries the batches of an order, each sealed with its producer id, epoch and sequence."""
-    topics: dict[str, list[PartitionProduceData]] = {}
-    for batch in order.batches:
-        topic, partition = batch.partition
-        records = batch.content.seal(batch.producer_id, batch.producer_epoch, batch.sequence)
-        topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
-    data = [TopicProduceData(name=name, partition_data=data) for name, data in topics.items()]
-    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=data)
-
-
-def read_answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswer]:
-    """Returns the answers of a response, by partition."""
-    answers = {}
-    for topic in response.responses:
-        for p in topic.partition_responses:
-            message = p.error_message
-            if p.record_errors:
-                messages = [
-                    e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message
-                ]
-                message = "; ".join([message or "", *messages]).strip("; ")
-            answers[TopicPartition(topic.name, p.index)] = ProduceAnswer(
-                p.error_code, p.base_offset, p.log_append_time_ms, message
-            )
-    return answers

@@ -266,3 +266,17 @@ def test_what_is_given_up_is_forgotten(issued):
     made.fail(a)
     assert made.empty
     assert made.broken is issued, "only what may have been written leaves a gap"
+
+
+def test_a_transaction_has_one_epoch_whatever_is_lost():
+    a, b, c = batch(), batch(), batch()
+    made = PartitionQueue(TP, idempotent=True, window=5, transactional=True)
+    made.identify(7, 3)
+    made.waiting.extend([a, b, c])
+    assert send(made) == [a, b, c]  # also to a broker that hasn't acknowledged anything yet
+    for one in (a, b, c):
+        made.answered(one)
+    made.fail(a)
+    assert send(made, now=100.0) == [b, c]
+    assert [x.producer_epoch for x in (b, c)] == [3, 3]
+    assert [x.sequence for x in (b, c)] == [10, 20]

@@ -14,18 +14,18 @@ from kafka_actors.errors import (
     NodeNotReadyError,
     OutOfOrderSequenceNumberError,
     TopicAuthorizationFailedError,
+    UnknownServerError,
 )
 from kafka_actors.producer.machines.batch import ProducerBatch
+from kafka_actors.producer.machines.produce_requests import ProduceAnswer, ProduceOrder
 from kafka_actors.producer.machines.sender import (
     ConnectNode,
-    ProduceAnswer,
-    ProduceOrder,
     RequestProducerId,
     Sender,
     SenderOptions,
     SettledBatch,
-    produce_request,
 )
+from kafka_actors.producer.machines.transaction_requests import CONCURRENT_S
 from kafka_actors.types import TopicPartition
 
 A, B, C = (TopicPartition("orders", p) for p in range(3))
@@ -44,7 +44,15 @@ def batch(tp=A, records=10, size=100, created=0.0):
     return made
 
 
-def sender(*batches, split=None, known=False, leader=LEADERS.get, connected=frozenset({1, 2}), **options):
+def sender(
+    *batches,
+    split=None,
+    known=False,
+    leader=LEADERS.get,
+    connected=frozenset({1, 2}),
+    admits=None,
+    **options,
+):
     """A sender with these batches; `known` says that the leaders have acknowledged something of the producer."""
     defaults = {
         "idempotent": True,
@@ -60,6 +68,7 @@ def sender(*batches, split=None, known=False, leader=LEADERS.get, connected=froz
         lambda: 0.5,
         leader=leader,
         connected=connected.__contains__,
+        admits=admits,
     )
     made.identify(7, 0)
     for tp in {one.partition for one in batches} if known else ():
@@ -103,20 +112,6 @@ def test_a_request_stays_below_its_limit_but_takes_one_batch_of_any_size():
     assert [o.batches for o in drain(sender(a, c)).orders] == [[a], [c]]
     huge = batch(A, size=5000)
     assert [o.batches for o in drain(sender(huge)).orders] == [[huge]]
-
-
-def test_a_request_has_each_batch_under_its_producer_id_epoch_and_sequence():
-    class Sealing(Content):
-        def seal(self, producer_id, epoch, sequence):
-            return f"{producer_id} {epoch} {sequence}".encode()
-
-    batches = [batch(), batch(), batch(C)]
-    for one in batches:
-        one.content = Sealing(10, 100)
-    first, second = drain(sender(*batches, known=True)).orders
-    requests = [produce_request(order, acks=-1, timeout_ms=5000) for order in (first, second)]
-    sealed = [[p.records for t in r.topic_data for p in t.partition_data] for r in requests]
-    assert sealed == [[b"7 0 0", b"7 0 0"], [b"7 0 10"]]
 
 
 def test_a_node_has_no_more_requests_than_the_window():
@@ -312,3 +307,58 @@ def test_without_idempotence_a_quiet_partition_is_forgotten():
     (order,) = drain(made).orders
     answer(made, order)
     assert not made._queues
+
+
+def test_nothing_is_sent_to_a_partition_before_it_is_in_the_transaction():
+    added, asked = {B}, []
+
+    def admits(tp):
+        asked.append(tp)
+        return tp in added
+
+    a, b = batch(A), batch(B)
+    made = sender(a, b, transactional=True, admits=admits)
+    assert [order.batches for order in drain(made).orders] == [[b]]
+    assert A in asked
+    added.add(A)
+    assert [order.batches for order in drain(made).orders] == [[a]]
+
+
+@pytest.mark.parametrize("code", [45, 47, 59], ids=["out of order", "another epoch", "unknown producer"])
+def test_a_gap_in_a_transaction_fails_the_batch(code):
+    first, second = batch(), batch()
+    made = sender(first, second, transactional=True)
+    one, two = drain(made).orders
+    [settled] = answer(made, one, error_code=code).settled
+    assert (settled.batch, settled.error.code) == (first, code)
+    answer(made, two, error_code=45)
+    assert drain(made).orders == []  # under no epoch of the partition's own
+    assert {s.batch for s in made.give_up(UnknownServerError())} <= {second}
+
+
+def test_a_batch_that_only_came_too_early_is_sent_again_in_a_transaction_too():
+    first, second = batch(), batch()
+    made = sender(first, second, transactional=True)
+    one, two = drain(made).orders
+    assert answer(made, two, error_code=45).settled == []
+    answer(made, one)
+    assert [order.batches for order in drain(made).orders] == [[second]]
+
+
+def test_the_next_transaction_may_begin_all_sequences_anew():
+    first, second = batch(), batch()
+    made = sender(first, transactional=True)
+    [order] = drain(made).orders
+    answer(made, order)
+    made.renew(7, 1)
+    made.add(second)
+    drain(made)
+    assert [(b.producer_epoch, b.sequence) for b in (first, second)] == [(0, 0), (1, 0)]
+
+
+def test_markers_of_the_transaction_before_are_waited_for_a_moment():
+    made = sender(batch(), transactional=True)
+    [order] = drain(made).orders
+    assert answer(made, order, error_code=51).settled == []
+    assert drain(made).next_wake == CONCURRENT_S
+    assert len(drain(made, CONCURRENT_S).orders) == 1

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
 from kafka_actors.errors import RequestTimedOutError
-from kafka_actors.producer.machines.sender import ProduceAnswer, ProduceOrder
+from kafka_actors.producer.machines.produce_requests import ProduceAnswer, ProduceOrder
 from kafka_actors.producer.telemetry import ProducerTelemetry, server_of
 from kafka_actors.telemetry.instruments import BY_NAME
 from kafka_actors.telemetry.tally import Tally

@@ -1,15 +1,18 @@
-"""Set-up of an actor: its logs and telemetry, and the handles of the actors that it calls."""
+"""Set-up of an actor: its logs and telemetry, the handles of the actors that it calls, and how a worker calls them."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
+from kafka_actors.cluster import ClusterSnapshot
 from kafka_actors.telemetry.logs import LogOrigin
 from kafka_actors.telemetry.sdk import Settings
 
-__all__ = ["ProcessSetup", "Wiring"]
+from .messages import CommitReply, CommitRequest, Orders, Report
+
+__all__ = ["CoordinatorLink", "MetadataLink", "ProcessSetup", "Wiring"]
 
 
 class ProcessSetup(msgspec.Struct, frozen=True):
@@ -33,3 +36,19 @@ class Wiring(msgspec.Struct, frozen=True):
     metadata_incarnation: int = 0
     coordinator: Any = None
     connections: dict[int, tuple[int, Any]] = {}
+
+
+class CoordinatorLink(Protocol):
+    """Calls to the coordinator. Both raise `DisconnectedError` while there is none."""
+
+    async def poll(self, report: Report) -> Orders: ...
+
+    async def commit(self, request: CommitRequest) -> CommitReply: ...
+
+
+class MetadataLink(Protocol):
+    """Calls to the metadata actor. Raises `DisconnectedError` while there is none."""
+
+    async def watch(self, known: ClusterSnapshot | None) -> ClusterSnapshot:
+        """Returns a snapshot newer than `known`, or `known` itself after a while."""
+        ...

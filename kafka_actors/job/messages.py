@@ -16,9 +16,10 @@ from msgspec import Struct
 
 from kafka_actors.base import decoders
 from kafka_actors.errors import KafkaActorsError
-from kafka_actors.types import TopicPartition
+from kafka_actors.types import ConsumerGroupMetadata, TopicPartition
 
 from .machines.timeline import TimelineEntry
+from .transactions import ProducerGrant, TransactionalIds, TransactionReport
 
 GrantEpoch = tuple[int, int]
 """Incarnation of the coordinator actor, and a number: stands for one grant of a partition to a worker."""
@@ -31,8 +32,6 @@ __all__ = [
     "CommitEntry",
     "CommitReply",
     "CommitRequest",
-    "ConnectionReport",
-    "ConnectionWanted",
     "CoordinatorStatus",
     "CrashReport",
     "DeathsInCall",
@@ -47,7 +46,6 @@ __all__ = [
     "Orders",
     "PartitionStatus",
     "Report",
-    "Topology",
     "Version",
     "WorkerPlan",
     "WorkerPong",
@@ -138,7 +136,8 @@ class Drain(Struct, frozen=True, tag=True):
 
 class HeldReport(Struct, frozen=True, tag=True):
     """Partition as its worker reports it. `processed`: the offset after the last record for which the function returned;
-    `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed."""
+    `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed; `committed`: by the worker's
+    own transactions, None in a job without."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -148,6 +147,7 @@ class HeldReport(Struct, frozen=True, tag=True):
     end: int | None = None
     finished: bool = False
     blocked: str = ""
+    committed: int | None = None
 
 
 class Report(Struct, frozen=True, tag=True):
@@ -155,7 +155,8 @@ class Report(Struct, frozen=True, tag=True):
 
     `seen`: the version of the newest orders that it has applied. `ready`: the user's class is made. `records` and
     `value_bytes`: processed since its start. `failed`: packed, why it can't go on. `work_s`: seconds at work since its start.
-    `latency`: records by the bucket of their latency (`kafka_actors.telemetry.machines.latency`).
+    `latency`: records by the bucket of their latency (`kafka_actors.telemetry.machines.latency`). `transactions`: None in a job
+    without.
     """
 
     worker: str
@@ -168,6 +169,7 @@ class Report(Struct, frozen=True, tag=True):
     wait_s: float = 0.5
     work_s: float = 0.0
     latency: dict[int, int] = {}
+    transactions: TransactionReport | None = None
 
 
 class Orders(Struct, frozen=True, tag=True):
@@ -176,7 +178,8 @@ class Orders(Struct, frozen=True, tag=True):
     `draining`: finish the call in hand, commit, then report without the partition. `lease_s`: how long, from the moment the
     worker *asked*, it may call the user's function and commit. `version` rises with each change, and over incarnations: orders of
     an older coordinator never replace those of a newer one. `hold`: the lists are empty, and the worker keeps what it has: it has
-    seen these orders, or a new coordinator does not know yet who holds what.
+    seen these orders, or a new coordinator does not know yet who holds what. `producer`: in which session it may write, None for
+    none, also in a job without transactions.
     """
 
     version: Version
@@ -185,6 +188,7 @@ class Orders(Struct, frozen=True, tag=True):
     lease_s: float
     paused: bool = False
     hold: bool = False
+    producer: ProducerGrant | None = None
 
 
 class CommitEntry(Struct, frozen=True, tag=True):
@@ -200,23 +204,30 @@ class CommitEntry(Struct, frozen=True, tag=True):
 
 
 class CommitRequest(Struct, frozen=True, tag=True):
-    """Offsets that a worker has processed. `at_once`: a drain waits for them. `trace`: the `traceparent` of its span, if any."""
+    """Offsets that a worker has processed. `at_once`: a drain waits for them. `trace`: the `traceparent` of its span, if any.
+
+    In a job that delivers exactly once the worker commits by itself: it asks whether it may, in this `session` of its producer, and
+    tells afterwards that it has (`done`)."""
 
     worker: str
     sequence: int
     entries: list[CommitEntry]
     at_once: bool = False
     trace: str = ""
+    session: Version | None = None
+    done: bool = False
 
 
 class CommitReply(Struct, frozen=True, tag=True):
     """Answer to a `CommitRequest`. `committed`: entries that the broker acknowledged. `refused`: partitions whose epoch is no
-    longer this worker's. `failed`: other partitions, with the reason."""
+    longer this worker's. `failed`: other partitions, with the reason. `group`: the membership under which the worker may commit the
+    entries by itself; None where the job has none now, and in a job without transactions."""
 
     sequence: int
     committed: list[CommitEntry]
     refused: list[TopicPartition]
     failed: list[tuple[TopicPartition, str]]
+    group: ConsumerGroupMetadata | None = None
 
 
 class WorkerPlan(Struct, frozen=True, tag=True):
@@ -229,7 +240,7 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     size of the group. `silent`: workers on nodes that don't answer, or were silent before Ray called them dead; their
     partitions go to others when their leases have ended. `unconnected`: workers on nodes without connection actors yet, which
     could not read. `died`: calls in which workers died. `ready`: workers that are up, and so may hold what an older incarnation
-    of the coordinator granted.
+    of the coordinator granted. `roles`: how many workers there have been side by side at most: their numbers are below it.
     """
 
     version: int
@@ -244,6 +255,7 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     unconnected: list[str] = []
     died: list[DeathsInCall] = []
     ready: list[str] = []
+    roles: int = 0
 
 
 class GroupState(Struct, frozen=True):
@@ -295,7 +307,8 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     `finished`: a bounded run has processed and committed all of its partitions to their ends. `records`,
     `value_bytes` and `latency` count the work of workers that are gone, too. `timeline`: what happened since the entry
     that was asked for. `unconfirmed`: of a job that was stopped, the partitions with work whose commit no broker has
-    confirmed. `passed`: calls in which workers died, and behind which something is committed.
+    confirmed. `passed`: calls in which workers died, and behind which something is committed. `transactions`: of all workers, None
+    in a job without.
     """
 
     group: GroupState
@@ -310,6 +323,7 @@ class CoordinatorStatus(Struct, frozen=True, tag=True):
     timeline: list[TimelineEntry] = []
     unconfirmed: list[TopicPartition] = []
     passed: list[DeathsInCall] = []
+    transactions: TransactionReport | None = None
 
 
 class WorkerProgress(Struct, frozen=True):
@@ -320,32 +334,6 @@ class WorkerProgress(Struct, frozen=True):
     value_bytes: int
     failed: bytes | None = None
     work_s: float = 0.0
-
-
-class ConnectionWanted(Struct, frozen=True, tag=True):
-    """Wish for a connection actor: to this broker, on this node of the Ray cluster."""
-
-    node: str
-    broker: int
-    host: str
-    port: int
-
-
-class ConnectionReport(Struct, frozen=True, tag=True):
-    """Connection actor that runs, as the supervisor started it."""
-
-    node: str
-    broker: int
-    host: str
-    port: int
-    incarnation: int
-
-
-class Topology(Struct, frozen=True, tag=True):
-    """Answer of the metadata actor to the supervisor: all connection actors that there should be."""
-
-    version: int
-    wanted: list[ConnectionWanted]
 
 
 class JobStart(Struct, frozen=True, tag=True):
@@ -362,11 +350,12 @@ class Identity(Struct, frozen=True, tag=True):
     """Identity of the job in its group, the same for every incarnation of its coordinator.
 
     `member_id`: of a dynamic member. A new incarnation goes on under it; as a new member it would have to wait for its
-    predecessor's session to end.
+    predecessor's session to end. `transactions`: the ids of the workers' producers, None in a job without.
     """
 
     group_instance_id: str | None
     member_id: str = ""
+    transactions: TransactionalIds | None = None
 
 
 class ActorInfo(Struct, frozen=True, tag=True):

@@ -14,6 +14,7 @@ from kafka_actors.telemetry.sdk import Settings
 from .actor_setup import ProcessSetup
 from .autoscale import Autoscale
 from .supervisor.machines.supervision import SupervisionTimings
+from .transactions import TransactionalIds
 from .worker.user_function import FunctionSpec
 
 __all__ = ["JobPlan"]
@@ -24,6 +25,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `bounded`: stop at the end offsets that the topics have at the start. `resources`: what a worker takes, in Ray's names.
     `telemetry`: None if the job isn't measured. `status_address`: host and port of the status page, None without one.
+    `transactions`: the transactional ids of a job that delivers exactly once, None for at least once.
     """
 
     topics: list[str] | None
@@ -38,6 +40,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     log_level: int = logging.WARNING
     telemetry: Settings | None = None
     status_address: tuple[str, int] | None = None
+    transactions: TransactionalIds | None = None
 
     def setup(self, actor: str, incarnation: int = 0) -> ProcessSetup:
         """Makes the process set-up of one actor, named by its role and incarnation."""

@@ -14,7 +14,15 @@ from .machines.health import Health
 from .machines.timeline import TimelineEntry
 from .messages import GroupState, PartitionStatus
 
-__all__ = ["ActorStatus", "JobStatus", "JobTotals", "ScalingStatus", "WorkerStatus", "WorkersChange"]
+__all__ = [
+    "ActorStatus",
+    "JobStatus",
+    "JobTotals",
+    "ScalingStatus",
+    "TransactionStatus",
+    "WorkerStatus",
+    "WorkersChange",
+]
 
 
 class WorkerStatus(Struct, frozen=True):
@@ -113,6 +121,20 @@ class JobTotals(Struct, frozen=True, kw_only=True):
     restarts: int = 0
 
 
+class TransactionStatus(Struct, frozen=True, kw_only=True):
+    """Transactions of a job that delivers exactly once, of all workers. `committed` and `aborted`: how many; `repeated`: the records whose
+    results were aborted, and that were read again; `cause`: why the last one was aborted. `open_s`: how long the oldest
+    open one has been so; None where none is. `committed_ago_s`: how long ago the last one was committed, None if never.
+    """
+
+    committed: int = 0
+    aborted: int = 0
+    repeated: int = 0
+    cause: str = ""
+    open_s: float | None = None
+    committed_ago_s: float | None = None
+
+
 class JobStatus(Struct, frozen=True):
     """A job at one moment. `state`: starting, running, paused, stopping, stopped or failed.
 
@@ -131,7 +153,7 @@ class JobStatus(Struct, frozen=True):
     `at_s`: the moment of this status. `name`: None for a job without one. `topics`: what the job consumes, a pattern as
     one text. `version`: of kafka-actors. `health`: whether the job is live and ready. `answered_s`: when the coordinator
     answered last, None if it never did; `group` and `partitions` are of then. `session_timeout_s`: the job leaves its
-    group when no heartbeat was acknowledged for so long.
+    group when no heartbeat was acknowledged for so long. `transactions`: of a job that delivers exactly once, else None.
     """
 
     state: str
@@ -162,6 +184,7 @@ class JobStatus(Struct, frozen=True):
     answered_s: float | None = None
     session_timeout_s: float = 0.0
     totals: JobTotals = JobTotals()
+    transactions: TransactionStatus | None = None
 
     def __repr__(self) -> str:
         totals = self.totals

@@ -17,12 +17,19 @@ from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.job.autoscale import Autoscale, checked_workers
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
+from kafka_actors.job.transactions import TransactionalIds, prefix_of
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
 from kafka_actors.sinks import KafkaSink
 from kafka_actors.sinks.sink import as_sinks
 from kafka_actors.telemetry.sdk import Settings
 
+from .exactly_once import (
+    checked_producer_options,
+    option_of,
+    transaction_timeout_ms,
+    with_read_committed,
+)
 from .job_options import (
     check_assignors,
     check_names,
@@ -68,6 +75,10 @@ class Job:
         on_error: what happens after `retries` retries. "fail" ends the job; the other two find the records at fault by calling
             `process` on halves of the batch: "skip" goes on without them, with an event; "dead_letter" sends them to
             `dead_letter_topic`, acknowledged before their offsets are committed.
+        delivery: "at_least_once"; or "exactly_once": results and dead letters are written in transactions together with the
+            offsets of their records, so that who reads them with `read_committed` sees each once, whatever dies. The job
+            reads with `read_committed` then, each sink has to be a `KafkaSink` to the job's own cluster, and it ends what an
+            earlier start under the same `name` or `group_instance_id` left open.
         dead_letter_topic: must not be a topic that the job reads.
         batch_rows: regroup records into batches of this many rows.
         batch_linger_ms: how long to wait for a batch to fill; needs `batch_rows`.
@@ -99,6 +110,7 @@ class Job:
         auto_offset_reset: str = "earliest",
         on_error: str = "fail",
         retries: int = 3,
+        delivery: str = "at_least_once",
         dead_letter_topic: str | None = None,
         batch_rows: int | None = None,
         batch_linger_ms: int = 0,
@@ -120,10 +132,12 @@ class Job:
             auto_offset_reset=auto_offset_reset,
             on_error=on_error,
             retries=retries,
+            delivery=delivery,
             batch_rows=batch_rows,
             batch_linger_ms=batch_linger_ms,
         )
         self.config = build(JobConfig, config, **arguments)
+        self._isolation_level = option_of(config, "isolation_level")
         self.topics = checked_topics(topics, pattern)
         self.pattern = pattern
         self.workers = checked_workers(workers)
@@ -148,7 +162,13 @@ class Job:
         for sink in self._sinks:
             if isinstance(sink, KafkaSink) and sink.topic and "bootstrap_servers" not in sink.options:
                 check_results(sink.topic, "sink", self.topics, self.pattern)
-        outputs = OutputsSpec(self._sinks, dead_letter_topic)
+        producer_options = None
+        if config.delivery == "exactly_once":
+            self.config = config = with_read_committed(config, self._isolation_level)
+            producer_options = checked_producer_options(
+                config, self._sinks, self._process, dead_letters=dead_letter_topic is not None
+            )
+        outputs = OutputsSpec(self._sinks, dead_letter_topic, producer_options)
         self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
         if self.until not in (None, "latest"):
             raise ConfigError("until", f"is {self.until!r}: accepts None or 'latest'")
@@ -183,6 +203,7 @@ class Job:
         if options:
             known = {name: getattr(self.config, name) for name in self.config.__struct_fields__}
             job.config = build(JobConfig, {**known, **options})
+            job._isolation_level = option_of(options, "isolation_level") or job._isolation_level
         if topics is not None or pattern is not None:
             job.topics, job.pattern = checked_topics(topics, pattern), pattern
         if workers is not None:
@@ -238,7 +259,18 @@ class Job:
             log_level=logging.getLogger("kafka_actors").getEffectiveLevel(),
             telemetry=Settings.of_process(os.environ, page=self._page_at is not None),
             status_address=self._page_at,
+            transactions=self._transactional_ids(),
         )
+
+    def _transactional_ids(self) -> TransactionalIds | None:
+        """The ids of the workers' producers: the same at each start of a job with a `name` or a `group_instance_id`."""
+        options, config = self._spec.outputs.producer_options, self.config
+        if options is None:
+            return None
+        instance = config.group_instance_id
+        own = self.name or (instance if instance not in (None, "auto") else None)
+        prefix = prefix_of(str(config.group_id), own or str(uuid.uuid4()))
+        return TransactionalIds(prefix, transaction_timeout_ms(options), own is not None)
 
     def __repr__(self) -> str:
         what = self.pattern or ",".join(self.topics or ())

@@ -129,7 +129,9 @@ class RayRuntime:
             for name in sorted(total)
             if name in ("CPU", "GPU", "memory") or name in self._resources.get("resources", {})
         )
-        return f"{key} needs {needs or 'a process'}; the Ray cluster has {has or 'nothing'}"
+        enough = all(free.get(name, 0) >= amount for name, amount in bundle_of(wanted).items())
+        slow = ": its process is still starting, or no single node has all of that free" if enough else ""
+        return f"{key} needs {needs or 'a process'}; the Ray cluster has {has or 'nothing'}{slow}"
 
     def request_resources(self, workers: int) -> None:
         from ray.autoscaler import sdk  # imports much that few jobs need

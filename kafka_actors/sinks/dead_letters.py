@@ -8,8 +8,10 @@ import pyarrow as pa
 
 from kafka_actors.base.batches import HEADERS_TYPE
 from kafka_actors.config import ProducerConfig
+from kafka_actors.producer import Producer
 
-from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, producer_to
+from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, check_target, producer_to
+from .transactional import ProducerSlot
 
 PREFIX = "kafka_actors.error."
 LONGEST_TEXT = 1000
@@ -23,22 +25,36 @@ class DeadLetters:
     same key keep their order.
     """
 
-    def __init__(self, config: ProducerConfig, topic: str, group: str) -> None:
+    def __init__(
+        self, config: ProducerConfig, topic: str, group: str, slot: ProducerSlot | None = None
+    ) -> None:
+        """`slot`: the producer of a worker with transactions, which then writes them; None for one of their own."""
         self.topic = topic
         self._group = group
-        self._producer = producer_to(config, topic, DEAD_LETTER_TOPIC)
+        self._slot = slot
+        self._producer: Producer | None = None
+        if slot is None:
+            self._producer = producer_to(config, topic, DEAD_LETTER_TOPIC)
+        else:
+            check_target(config, topic, DEAD_LETTER_TOPIC)
 
     def write(self, records: pa.RecordBatch, stages: Sequence[str], reasons: Sequence[str]) -> None:
         """Sends records, which have the columns of a fetched batch, with the stage that failed and the reason of each.
         Raises as `Producer.send_batch`."""
-        self._producer.send_batch(dead_letters(records, stages, reasons, self._group), self.topic)
+        batch = dead_letters(records, stages, reasons, self._group)
+        if self._slot is not None:
+            self._slot.send(batch, self.topic)
+        elif self._producer is not None:
+            self._producer.send_batch(batch, self.topic)
 
     def flush(self) -> None:
         """Waits until the brokers have acknowledged all of them. Raises `UndeliveredError`."""
-        self._producer.flush()
+        if self._producer is not None:
+            self._producer.flush()
 
     def close(self) -> None:
-        self._producer.close(timeout_ms=CLOSE_MS)
+        if self._producer is not None:
+            self._producer.close(timeout_ms=CLOSE_MS)
 
     def __repr__(self) -> str:
         return f"<DeadLetters to {self.topic}>"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import asdict
 
 from kafka_actors.base.topics import check_topic
 from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over
@@ -41,7 +42,7 @@ class TargetProducer(Producer):
 
 def producer_of(config: ProducerConfig) -> Producer:
     """Makes and connects a producer. Called in the worker, because it resolves references to secrets. Raises `ConfigError`."""
-    made = TargetProducer(config={name: getattr(config, name) for name in config.__struct_fields__})
+    made = TargetProducer(config=asdict(config))
     return made.__enter__()
 
 

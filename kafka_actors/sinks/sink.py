@@ -51,6 +51,13 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
+class DeferredWrites:
+    """Result of a call that writes by itself: `put_out` does, when the worker says so. Raises what keeps it from it."""
+
+    def __init__(self, put_out: Callable[[], None]) -> None:
+        self.put_out = put_out
+
+
 class Closes(Protocol):
     """Object with a `close` method."""
 

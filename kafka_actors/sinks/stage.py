@@ -24,6 +24,7 @@ from kafka_actors.pipeline.stages import SENDABLE, Stage, WithKey, WriteFunction
 from .kafka import KafkaWriter
 from .parquet import ParquetWriter
 from .sink import UserSink, Writer, close_all, flush_all, origin_of
+from .transactional import ProducerSlot, transactional_writer
 
 _ENCODE = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -134,8 +135,10 @@ def _own_key(rows: StageRows, source: pa.RecordBatch) -> Array:
     return source.column("key").take(pa.array(rows.origin, mask=rows.origin == NO_RECORD))
 
 
-def opened(stage: Stage, source: ReadKafka) -> Writer:
-    """Opens a sink of a pipeline. Raises what its constructor raises."""
+def opened(stage: Stage, source: ReadKafka, slot: ProducerSlot | None = None) -> Writer:
+    """Opens a sink of a pipeline. `slot`: the producer of a worker with transactions. Raises what its constructor raises."""
+    if isinstance(stage, WriteKafka) and slot is not None:
+        return transactional_writer(slot, producer_config(stage.name, source, stage.options), stage.topic)
     if isinstance(stage, WriteKafka):
         return KafkaWriter(producer_config(stage.name, source, stage.options), stage.topic)
     if isinstance(stage, WriteParquet):
@@ -166,15 +169,21 @@ class OpenSinks:
     """Open sinks of a pipeline, each of which gets every row: a row that one of them refuses still goes to the others, and only
     the one that failed is tried again.
 
-    Where one can't be opened, those before it are closed, and the error is raised.
+    Where one can't be opened, those before it are closed, and the error is raised. `open_sink`: in place of `opened`.
     """
 
-    def __init__(self, sinks: Sequence[CheckedSink], source: ReadKafka, retries: int) -> None:
+    def __init__(
+        self,
+        sinks: Sequence[CheckedSink],
+        source: ReadKafka,
+        retries: int,
+        open_sink: Callable[[Stage, ReadKafka], Writer] | None = None,
+    ) -> None:
         self._writers: list[tuple[str, Writer]] = []
         self._guards: list[StageGuard] = []
         try:
             for sink in sinks:
-                writer = opened(sink.step.stage, source)
+                writer = (open_sink or opened)(sink.step.stage, source)
                 self._writers.append((sink.name, writer))
                 made = SinkStage(sink, writer)
                 self._guards.append(StageGuard(sink.name, sink.step.on_error, retries, made, time.sleep))

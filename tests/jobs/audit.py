@@ -18,20 +18,20 @@ _TOPIC = "__consumer_offsets"
 def commits(servers: str, group: str) -> dict[TopicPartition, list[int]]:
     """The offsets that the group committed, partition by partition, from the first to the last."""
     found: dict[TopicPartition, list[int]] = defaultdict(list)
-    for _, of, partition, offset in all_commits(servers):
+    for _, of, partition, offset, _ in all_commits(servers):
         if of == group:
             found[partition].append(offset)
     return found
 
 
-def all_commits(servers: str) -> Iterator[tuple[float, str, TopicPartition, int]]:
-    """Yields the commits of all groups: time since 1970 in seconds, group, partition, offset; those of one group in their order."""
-    for message in whole_log(servers, _TOPIC):
+def all_commits(servers: str) -> Iterator[tuple[float, str, TopicPartition, int, str]]:
+    """Yields the commits of all groups: time since 1970 in seconds, group, partition, offset, metadata; those of one group in their order."""
+    for message in all_records(servers, _TOPIC):
         if message.value() is not None and (at := _key(message.key())) is not None:
-            yield message.timestamp()[1] / 1000, *at, struct.unpack_from(">q", message.value(), 2)[0]
+            yield message.timestamp()[1] / 1000, *at, *commit_of(message.value())
 
 
-def whole_log(servers: str, topic: str) -> Iterator[Any]:
+def all_records(servers: str, topic: str) -> Iterator[Any]:
     """Yields the messages of a topic from its beginning to its present end, by confluent-kafka."""
     from confluent_kafka import Consumer, KafkaError
     from confluent_kafka import TopicPartition as Theirs
@@ -68,6 +68,25 @@ def _key(key: bytes) -> tuple[str, TopicPartition] | None:
     return group, TopicPartition(topic, partition)
 
 
+def commit_of(data: bytes) -> tuple[int, str]:
+    """A commit's value: version, offset, from version 3 on the leader epoch, and the metadata, from version 4 on a compact string."""
+    version, offset = struct.unpack_from(">hq", data)
+    if version <= 3:
+        return offset, _string(data, 14 if version == 3 else 10)[0]
+    if version == 4:
+        return offset, _compact_string(data, 14)
+    raise ValueError(f"commits of version {version} are not known here")
+
+
 def _string(data: bytes, at: int) -> tuple[str, int]:
     (length,) = struct.unpack_from(">h", data, at)
     return data[at + 2 : at + 2 + length].decode(), at + 2 + length
+
+
+def _compact_string(data: bytes, at: int) -> str:
+    """A string whose length, plus one, stands before it as an unsigned varint."""
+    length, shift = data[at] & 0x7F, 7
+    while data[at] & 0x80:
+        at += 1
+        length, shift = length | (data[at] & 0x7F) << shift, shift + 7
+    return data[at + 1 : at + length].decode()

@@ -29,8 +29,13 @@ def main() -> None:
 
     told = json.loads(sys.argv[1])
     travel_by_value()
-    process = recorder(Journal(Path(told["journal"])), **told["recorder"])
-    with ka.Job(process=process, **told["job"]).start() as running:
+    if (ledger := told["ledger"]) is not None:
+        from .ledger import copier
+
+        more = {"process": copier(told["journal"]), "sink": ka.KafkaSink(**ledger)}
+    else:
+        more = {"process": recorder(Journal(Path(told["journal"])), **told["recorder"])}
+    with ka.Job(**more, **told["job"]).start() as running:
         actors: dict[str, int | None] = {"": None}
         while None in actors.values():
             actors = running.status().actors
@@ -67,11 +72,12 @@ class Driver:
         journal: Path,
         job: dict[str, Any],
         variables: Mapping[str, str] | None = None,
+        ledger: dict[str, Any] | None = None,
         **recorder: float,
     ) -> None:
         import ray
 
-        told = {"journal": str(journal), "job": job, "recorder": recorder}
+        told = {"journal": str(journal), "job": job, "recorder": recorder, "ledger": ledger}
         path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "jobs.driver", json.dumps(told)],

@@ -140,7 +140,7 @@ def commits_of_all_partitions(scene: Scene) -> None:
     )
 
 
-def audit_is_whole(scene: Scene) -> None:
+def audit_is_complete(scene: Scene) -> None:
     """The control, at the end: the audit of commits has read all of them."""
     log = commits(scene.cluster.bootstrap_servers, scene.group)
     assert {p: offsets[-1] for p, offsets in log.items()} == scene.ends()

@@ -157,9 +157,9 @@ class Ledger:
         self._directory = journal.directory
         self._read: dict[Path, int] = {}
         self._ahead: dict[TopicPartition, set[int]] = defaultdict(set)
-        self._whole: dict[TopicPartition, int] = defaultdict(int)
+        self._ends: dict[TopicPartition, int] = defaultdict(int)
 
-    def whole(self) -> dict[TopicPartition, int]:
+    def processed_ends(self) -> dict[TopicPartition, int]:
         """For each partition, the first offset that no worker has processed yet."""
         for path in self._directory.glob("*.jsonl"):
             with path.open("rb") as file:
@@ -170,12 +170,12 @@ class Ledger:
                         entry = _entry(json.loads(line))
                         self._ahead[entry.partition].update(entry.offsets)
         for partition, ahead in self._ahead.items():
-            end = self._whole[partition]
+            end = self._ends[partition]
             while end in ahead:
                 end += 1
-            self._whole[partition] = end
+            self._ends[partition] = end
             self._ahead[partition] = {offset for offset in ahead if offset > end}
-        return self._whole
+        return self._ends
 
 
 def _entry(line: dict[str, object]) -> Entry:

@@ -322,9 +322,9 @@ def travel_by_value() -> None:
     """Ray's workers can't import test code: what they need of it goes with what is sent to them."""
     from ray import cloudpickle
 
-    from . import journal
+    from . import journal, ledger
 
-    for module in (journal, sys.modules[__name__]):
+    for module in (journal, ledger, sys.modules[__name__]):
         cloudpickle.register_pickle_by_value(module)
 
 

@@ -21,6 +21,7 @@ from kafka_actors.types import TopicPartition
 from .machines.commit_gate import CommitGate
 from .machines.placed import entries_of_facts
 from .machines.placement import Placement, PlacementEvent, Withdrawal
+from .machines.settlement import Settlement, SettlementAction
 
 __all__ = ["CoordinatorContext"]
 
@@ -48,12 +49,13 @@ class CoordinatorContext:
         recorder: Recorder,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        settlement: Settlement | None = None,
     ) -> None:
         self.config = config
         self.ends = ends
         self.clock = clock
         self.placement = Placement(
-            incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000
+            incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000, settlement
         )
         self.gate = CommitGate(self.placement.holder)
         self.committed_starts: dict[TopicPartition, CommittedStart] = {}
@@ -75,6 +77,10 @@ class CoordinatorContext:
         self._moves: list[PlacementEvent] = []
         self._driver = MachineDriver(lambda: self.clock(), after_poll=self._polled)
         self._driver.add(self.placement, no_action, self._moves.append)
+
+    def follow(self, settlement: Settlement, carry_out: Callable[[SettlementAction], object]) -> None:
+        """Polls the settlement too, behind the placement, whose decisions it follows."""
+        self._driver.add(settlement, carry_out)
 
     async def run(self) -> None:
         """Polls the placement until it is cancelled."""

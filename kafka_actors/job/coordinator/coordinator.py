@@ -29,14 +29,17 @@ from kafka_actors.job.messages import (
     WorkerPlan,
     failure_of,
 )
+from kafka_actors.job.transactions import TransactionalIds
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import committing
 from kafka_actors.types import TopicPartition
 
 from .broker_queries import LogEndLookup
 from .context import CoordinatorContext
+from .machines.settlement import Settlement
 from .orders import WorkerOrders
 from .status import CoordinatorStatusReport
+from .transactions import JobTransactions, TransactionBrokers
 
 __all__ = ["JobCommits", "JobCoordinator"]
 
@@ -113,7 +116,8 @@ class JobCoordinator:
     `make_member(listener)` makes the group's member. `ends`: the end offset of each partition of a bounded run, None
     without bounds. `present_at_start`: partitions that existed when the job started; any other is read from its beginning,
     whatever the reset policy. `lookup_ends` and `lookup_starts` ask the brokers where the logs end and begin now.
-    `leader` returns the broker that a partition is read from. `clock`: monotonic seconds; `wall`: seconds since 1970.
+    `leader` returns the broker that a partition is read from. `transactions`: of a job that delivers exactly once, its ids and the brokers.
+    `clock`: monotonic seconds; `wall`: seconds since 1970.
     """
 
     def __init__(
@@ -128,11 +132,13 @@ class JobCoordinator:
         lookup_starts: LogEndLookup,
         events: EventSink,
         leader: Callable[[TopicPartition], int | None] = lambda partition: None,
+        transactions: tuple[TransactionalIds, TransactionBrokers] | None = None,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # wall clock: the timeline shows the time of day
     ) -> None:
         self._config = config
+        settlement = None if transactions is None else Settlement(incarnation)
         self._job = CoordinatorContext(
             config,
             incarnation,
@@ -142,14 +148,19 @@ class JobCoordinator:
             recorder=recorder or Recorder(),
             clock=clock,
             wall=wall,
+            settlement=settlement,
         )
+        self._transactions: JobTransactions | None = None
+        if settlement is not None and transactions is not None:
+            self._transactions = JobTransactions(self._job, settlement, *transactions)
+            self._job.follow(settlement, self._transactions.carry_out)
         self._placement = self._job.placement
         self._gate = self._job.gate
         self._member = self._job.member = make_member(self)
         self._status_report = CoordinatorStatusReport(
             self._job, lookup_ends=lookup_ends, lookup_starts=lookup_starts, leader=leader
         )
-        self._orders = WorkerOrders(self._job, self._status_report, present_at_start)
+        self._orders = WorkerOrders(self._job, self._status_report, present_at_start, self._transactions)
         self._commits = JobCommits(self._job)
 
     # ------------------------------------------------------------ life
@@ -158,12 +169,14 @@ class JobCoordinator:
         """Begins to join the group. `recovering`: workers may still hold partitions that an older incarnation granted; one
         that was up may do so until its lease ends, even if it is silent and nobody has noticed yet."""
         tasks, now = self._job.tasks, self._job.clock()
-        await self.set_plan(plan)
-        if recovering:
+        if recovering:  # before anything is decided: the first poll would fence workers that go on
             leased = dict.fromkeys(
                 [*plan.ready, *plan.silent], now + lease.longest(self._config.session_timeout_ms / 1000)
             )
             self._placement.recovery.begin(dict.fromkeys(plan.capacities, now + RECOVERY_S) | leased)
+        await self.set_plan(plan)
+        if self._transactions is not None:
+            self._transactions.start(plan.roles, recovering)
         tasks.create_task(self._job.run())
         tasks.create_task(self._commits.run())
         tasks.create_task(self._member.start())
@@ -192,6 +205,18 @@ class JobCoordinator:
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
+        if self._transactions is None:
+            await self._find_starts(partitions)
+        self._placement.assign(partitions)
+        self._job.assigned_once = True
+        self._status_report.assigned()
+        if self._placement.recovery.active:
+            for report in self._job.reports.values():
+                self._orders.adopt(report, partitions)
+        self._job.poll()
+        self._job.wake()
+
+    async def _find_starts(self, partitions: frozenset[TopicPartition]) -> None:
         known = {p: self._gate.committed.get(p) for p in partitions}
         starts = await self._member.fetch_committed_starts(list(partitions)) if partitions else {}
         # Workers may hold these partitions already: a commit made meanwhile is newer than the answer.
@@ -199,14 +224,6 @@ class JobCoordinator:
             {p: s.committed for p, s in starts.items() if self._gate.committed.get(p) is known[p]}
         )
         self._job.committed_starts |= starts
-        self._placement.assign(partitions)
-        self._job.assigned_once = True
-        self._status_report.assigned()
-        if self._placement.recovery.active:
-            for worker, report in self._job.reports.items():
-                self._placement.adopt(worker, report.seen, report.holdings, partitions)
-        self._job.poll()
-        self._job.wake()
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
         timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
@@ -301,6 +318,8 @@ class JobCoordinator:
 
     async def commit(self, request: CommitRequest) -> CommitReply:
         """Commits a worker's offsets. Returns when the broker has answered: which are committed, refused, or failed."""
+        if self._transactions is not None:
+            return self._transactions.commit(request)
         return await self._commits.commit(request)
 
     def __repr__(self) -> str:

@@ -8,13 +8,14 @@ from kafka_actors.events import PartitionStalled
 from kafka_actors.group import CommittedStart
 from kafka_actors.group.commit_metadata import unpack
 from kafka_actors.job.machines import lease
-from kafka_actors.job.messages import Drain, Grant, HeldReport, Orders, Report
+from kafka_actors.job.messages import CommitEntry, Drain, Grant, HeldReport, Orders, Report
 from kafka_actors.types import TopicPartition
 
 from .context import CoordinatorContext
 from .machines.placement import PlacedPartition, PlacementState
 from .machines.stalls import StallDetector
 from .status import CoordinatorStatusReport
+from .transactions import JobTransactions
 
 __all__ = ["WorkerOrders"]
 
@@ -31,11 +32,13 @@ class WorkerOrders:
         job: CoordinatorContext,
         status_report: CoordinatorStatusReport,
         present_at_start: frozenset[TopicPartition],
+        transactions: JobTransactions | None = None,
     ) -> None:
         self._job = job
         self._placement = job.placement
         self._status_report = status_report
         self._present_at_start = present_at_start
+        self._transactions = transactions
         self._stalls = StallDetector(job.config.max_poll_interval_ms / 1000)
 
     async def poll(self, report: Report) -> Orders:
@@ -69,19 +72,29 @@ class WorkerOrders:
         if newer is not None and newer.seen > report.seen:
             return
         job.reports[worker] = report
+        if self._transactions is not None:
+            self._transactions.reported(report)
         for holding in report.holdings:
             if self._holds(worker, holding):
                 job.held[holding.partition] = holding
+                if holding.committed is not None:
+                    job.gate.committed_elsewhere([_committed(holding, holding.committed)])
                 self._status_report.end_seen(holding.partition)
                 self._watch_for_stalls(worker, holding)
         if report.ready:
             self._placement.worker_ready(worker)
         if self._placement.recovery.active:
-            self._placement.adopt(worker, report.seen, report.holdings, job.member.assignment)
+            self.adopt(report, job.member.assignment)
         self._placement.reported(worker, report.seen, report.holdings)
         job.poll()
         if report.failed is not None:
             job.wake()
+
+    def adopt(self, report: Report, partitions: frozenset[TopicPartition]) -> None:
+        """Takes that a worker goes on with what an older incarnation gave it, its session included."""
+        if report.transactions is not None and report.seen[0] == self._placement.incarnation:
+            self._placement.settlement.adopt(report.worker, report.transactions.session)
+        self._placement.adopt(report.worker, report.seen, report.holdings, partitions)
 
     def _holds(self, worker: str, holding: HeldReport) -> bool:
         return self._placement.holder(worker, holding.partition) == holding.epoch
@@ -117,11 +130,13 @@ class WorkerOrders:
             [self._drain(s) for s in self._placement.held(worker, DRAINING)],
             lease_s,
             paused,
+            producer=None if self._transactions is None else self._placement.settlement.session_of(worker),
         )
 
     def _grant(self, placed: PlacedPartition) -> Grant:
         assert placed.epoch is not None  # a held partition has an epoch
-        committed = self._job.gate.start_of(placed.partition)
+        # Of a partition with transactions only the stable offset counts, with which it was settled.
+        committed = self._job.gate.start_of(placed.partition) if self._transactions is None else None
         start = self._job.committed_starts.get(placed.partition, CommittedStart())
         if committed is not None:
             topic_id = unpack(committed.metadata).topic_id or start.topic_id
@@ -146,3 +161,8 @@ class WorkerOrders:
     def _lease_s(self) -> float:
         session = self._job.config.session_timeout_ms / 1000
         return lease.granted(self._job.clock(), self._job.member.last_heartbeat_sent_and_acked, session)
+
+
+def _committed(holding: HeldReport, offset: int) -> CommitEntry:
+    """Makes the entry of what a worker has committed by itself."""
+    return CommitEntry(holding.partition, holding.epoch, offset, holding.leader_epoch)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kafka_actors.job import transactions
 from kafka_actors.job.messages import (
     CoordinatorStatus,
     DeathsInCall,
     GroupState,
+    HeldReport,
     PartitionStatus,
     Report,
     WorkerPlan,
     WorkerProgress,
 )
+from kafka_actors.job.transactions import TransactionReport
 from kafka_actors.telemetry.machines.lag_time import LagTimes
 from kafka_actors.telemetry.machines.latency import added
 from kafka_actors.types import TopicPartition
@@ -53,6 +56,7 @@ class CoordinatorStatusReport:
         self._lag_times = LagTimes()
         self._gone_records = self._gone_bytes = 0
         self._gone_latency: dict[int, int] = {}
+        self._gone_transactions = TransactionReport()
         self._log_ends = LogEnds(lookup_ends, lambda: self._placement.partitions, self._ends_seen)
         self._log_starts = LogEnds(lookup_starts, lambda: self._placement.partitions)
         self._group_size: RepeatedQuery[int | None] = RepeatedQuery(
@@ -91,6 +95,8 @@ class CoordinatorStatusReport:
         self._gone_records += last.records
         self._gone_bytes += last.value_bytes
         self._gone_latency = added((self._gone_latency, last.latency))
+        if last.transactions is not None:
+            self._gone_transactions = transactions.added((self._gone_transactions, last.transactions))
 
     def _ends_seen(self) -> None:
         """Takes note that the brokers answered where the logs end."""
@@ -134,7 +140,15 @@ class CoordinatorStatusReport:
             job.timeline.after(known),
             job.unconfirmed,
             passed=self._passed(),
+            transactions=self._transactions(),
         )
+
+    def _transactions(self) -> TransactionReport | None:
+        """Transactions of all workers, also of those that are gone; None in a job without."""
+        if self._job.config.delivery != "exactly_once":
+            return None
+        reports = (r.transactions for r in self._job.reports.values())
+        return transactions.added([self._gone_transactions, *(r for r in reports if r is not None)])
 
     def _passed(self) -> list[DeathsInCall]:
         """Calls in which workers died, and whose partition has a commit behind them."""
@@ -187,11 +201,17 @@ class CoordinatorStatusReport:
             end,
             max(0, end - done) if end is not None and done is not None else None,
             placed.state.value if placed is not None else "released",
-            (holding.blocked if holding else "") or (NO_WORKER if free else ""),
+            self._reason(partition, holding, free=free),
             self._lag_times.behind(partition, done, self._job.clock()) if done is not None else None,
             self._leader(partition),
             self._log_starts.answer.get(partition),
         )
+
+    def _reason(self, partition: TopicPartition, holding: HeldReport | None, *, free: bool) -> str:
+        """Why nothing of a partition is read or processed; empty where all is well."""
+        if free:
+            return self._placement.settlement.reason(partition) or NO_WORKER
+        return holding.blocked if holding else ""
 
     def _reached(self, partition: TopicPartition) -> int | None:
         """End of a log as far as it is known: the one that was asked for or fetched, and at least the offset up to which

@@ -3,11 +3,11 @@
 The timeline is for people who look at a job: it has what changed for the job as a whole. So most events of single partitions have no
 entry, the changes of one step are one entry for each worker and cause, and of many partitions only the number is given.
 
-Arrives: an event of the coordinator or the supervisor (`entry_of`); the coordinator also notes what one step of its placement did
-(`entries_of_facts` in `coordinator/machines/placed.py`). Nothing is remembered, so an event that is given twice has two entries:
-each side notes its own events only, and the supervisor takes over the coordinator's entries by their numbers (`JobReport`). The
-caller adds the moment. Entries of the kinds "state" and "restart" have no event: the supervisor writes them where it changes the
-state or replaces an actor.
+Theory of operation. Arrives: an event of the coordinator or the supervisor (`entry_of`); the coordinator also notes what
+one step of its placement did (`entries_of_facts` in `coordinator/machines/placed.py`). Nothing is remembered, so an event
+that is given twice has two entries: each side notes its own events only, and the supervisor takes over the coordinator's
+entries by their numbers (`JobReport`). The caller adds the moment. Entries of the kinds "state" and "restart" have no
+event: the supervisor writes them where it changes the state or replaces an actor.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kafka_actors.events import (
     PartitionStalled,
     Rebalanced,
     Rejoining,
+    TransactionAborted,
     WorkersChanged,
 )
 
@@ -47,8 +48,8 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
 
     `kind`: state (of the job; with the reason where it failed), rebalance (what the group gave and took),
     restart (an actor was replaced), workers (their number was changed), move (a worker is to give up
-    partitions), drain (it has drained them), forced (it had not by the deadline) or stall (a partition with
-    records did not move).
+    partitions), drain (it has drained them), forced (it had not by the deadline), stall (a partition with
+    records did not move) or transaction (one was aborted).
     """
 
     number: int
@@ -97,6 +98,8 @@ def entry_of(event: Event) -> EntryText | None:
             return "stall", f"{topic}-{partition} has not moved for {seconds:.0f} s: {reason}"
         case PartitionNotRead(topic=topic, partition=partition, seconds=seconds, reason=reason):
             return "stall", f"{topic}-{partition} has not been read for {seconds:.0f} s: {reason}"
+        case TransactionAborted(worker=worker, cause=cause, records=records):
+            return "transaction", f"{worker} lost its transaction, {records:,} records come again: {cause}"
         case WorkersChanged(before=before, after=after, reason=reason):
             return "workers", f"{before} → {after}: {reason}"
         case NoRoomForWorkers(workers=workers, placed=placed, reason=reason):

@@ -15,7 +15,8 @@ from kafka_actors import events
 from kafka_actors.base.machine_driver import MachineDriver
 from kafka_actors.base.tasks import woken
 from kafka_actors.errors import DisconnectedError, JobError, KafkaActorsError, StartTimeoutError
-from kafka_actors.job.messages import ActorInfo, Topology, unpack
+from kafka_actors.job.messages import ActorInfo, unpack
+from kafka_actors.job.topology import Topology
 
 from .announcements import ActorStarter, Announcements
 from .context import SupervisorContext
@@ -234,11 +235,11 @@ class ActorManager:
 
     async def _await_death(self, key: ActorKey, incarnation: int, running: RunningActor) -> None:
         death = await self._health.death(key, running)
-        what = ""
+        what = f": {death.how}" if death.how else ""
         node_lives = not (death.node_gone or death.node_unknown)
         if key.kind == "worker" and node_lives and self._machine.is_current(key, incarnation):
             # First of all: whoever gets its partitions makes the same call again, and has to know.
-            what = await self._health.calls_at_death(key, self._running[key], death)
+            what = await self._health.calls_at_death(key, self._running[key], death) or what
         if not self._machine.died(key, incarnation, self._clock()):
             return
         self._check_node(key, death)

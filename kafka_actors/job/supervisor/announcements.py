@@ -38,7 +38,9 @@ class Announcements:
         self._job = job
         self._running = job.running
         self._plan_version = 0
+        self._roles = 0
         self._wiring_version = 0
+        self._nodes_version = 0
         self.nodes_sent = asyncio.Event()
         self._cut_off: dict[str, float] = {}
 
@@ -51,6 +53,7 @@ class Announcements:
         placed = {k: r for k, r in self._running.of_kind("worker").items() if r.info is not None}
         names = {key: actor_name(key, running.incarnation) for key, running in placed.items()}
         self._plan_version += 1
+        self._roles = max([self._roles, *(key.number + 1 for key in names)])
         return WorkerPlan(
             self._plan_version,
             {name: job.plan.capacity_of(key.number) for key, name in names.items()},
@@ -68,6 +71,7 @@ class Announcements:
             ],
             died=job.deaths.known,
             ready=[names[key] for key, running in placed.items() if running.begun],
+            roles=self._roles,
         )
 
     def cut_off(self, worker: str) -> None:
@@ -132,10 +136,12 @@ class Announcements:
     async def send_nodes(self) -> None:
         """Sends the nodes that have workers to the metadata actor: each gets connection actors of its own."""
         if (metadata := self._running.begun(METADATA)) is not None:
-            await self._deliver(
-                METADATA, metadata, lambda: metadata.ref.call("set_nodes", self._running.worker_nodes())
-            )
+            await self._deliver(METADATA, metadata, lambda: metadata.ref.call("set_nodes", *self._nodes()))
             self.nodes_sent.set()
+
+    def _nodes(self) -> tuple[int, list[str]]:
+        self._nodes_version += 1
+        return self._nodes_version, self._running.worker_nodes()
 
     async def forget_worker(self, name: str) -> None:
         """Has the connection actors close the sockets of a worker that is gone."""
@@ -170,7 +176,7 @@ class ActorStarter:
         if key.kind == "metadata":
             return config, plan.topics, plan.pattern, setup
         if key.kind == "coordinator":
-            identity = pack(Identity(plan.group_instance_id, job.report.member_id))
+            identity = pack(Identity(plan.group_instance_id, job.report.member_id, plan.transactions))
             assert job.job_start is not None  # the metadata actor has sent it before a coordinator is wanted
             return (
                 config,

@@ -15,7 +15,7 @@ import msgspec
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.job.messages import ActorInfo, CoordinatorStatus
 from kafka_actors.job.plan import JobPlan
-from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkerStatus
+from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, TransactionStatus, WorkerStatus
 
 from .machines.supervision import ActorKey
 
@@ -228,6 +228,7 @@ class RunningActors(dict[ActorKey, RunningActor]):
             ],
             latency=group.latency if group else {},
             unconfirmed=[(p.topic, p.partition) for p in group.unconfirmed] if group else [],
+            transactions=_transactions(group),
         )
 
     def _pid(self, key: ActorKey) -> int | None:
@@ -275,3 +276,17 @@ class RunningActors(dict[ActorKey, RunningActor]):
             work_s=progress.work_s if progress else 0.0,
             retiring=key.number in self.retiring,
         )
+
+
+def _transactions(group: CoordinatorStatus | None) -> TransactionStatus | None:
+    found = None if group is None else group.transactions
+    if found is None:
+        return None
+    return TransactionStatus(
+        committed=found.committed,
+        aborted=found.aborted,
+        repeated=found.repeated,
+        cause=found.cause,
+        open_s=found.open_s,
+        committed_ago_s=found.ago_s,
+    )

@@ -24,11 +24,12 @@ from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
 from .counters import WorkerCounters
+from .cut import Cut, Lost, WaitFor
 from .machines.rebatch import CallBatch, split
 from .machines.worker_assignment import WorkerAssignment
 from .user_function import CallFailed, FunctionSpec, UserFunction
 
-__all__ = ["CallFunction", "ErrorPolicy", "FunctionCalls", "Step", "Steps", "WaitFor"]
+__all__ = ["CallFunction", "ErrorPolicy", "FunctionCalls", "Step", "Steps"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +40,6 @@ class CallFunction(msgspec.Struct, frozen=True):
     """Call the user's function with this batch; the generator is sent None, or the `CallFailed`."""
 
     batch: pa.RecordBatch
-
-
-class WaitFor(msgspec.Struct, frozen=True):
-    """Resume the generator after this time."""
-
-    seconds: float
 
 
 Step = CallFunction | WaitFor
@@ -70,6 +65,7 @@ class FunctionCalls:
         suspects: SuspectCalls,
         call_record: CallRecord | None,
         *,
+        cut: Cut,
         blocked_by: Callable[[], str],
         stopped: Callable[[], bool],
         on_progress: Callable[[bool], None],
@@ -86,6 +82,7 @@ class FunctionCalls:
         self._call_record = call_record
         self._alone: TopicPartition | None = None
         """The partition whose call is made, or waits to be made, with no other call beside it."""
+        self._cut = cut
         self._blocked_by = blocked_by
         self._stopped = stopped
         self._on_progress = on_progress
@@ -137,8 +134,22 @@ class FunctionCalls:
         self._counters.call_ended(partition, self._clock(), None)
         first, last = _first(piece), piece.batch["offset"][-1].as_py()
         failure = CallFailed(WorkerDiedError(died.times, died.how), first, last, final=True)
-        left = self._error_policy.after(partition, epoch, piece, failure, died.times)
+        left = yield from self._after_failure(partition, epoch, piece, failure, died.times)
         return self._done(partition, epoch, left)
+
+    def _after_failure(
+        self,
+        partition: TopicPartition,
+        epoch: GrantEpoch,
+        piece: CallBatch,
+        failure: CallFailed,
+        attempts: int,
+    ) -> Generator[Step, CallFailed | None, CallBatch]:
+        yield from self._cut.enter()
+        try:
+            return self._error_policy.after(partition, epoch, piece, failure, attempts)
+        finally:
+            self._cut.leave()
 
     def _called(
         self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, turn_over: Callable[[int], bool]
@@ -149,10 +160,17 @@ class FunctionCalls:
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return False
             failure = yield from self._call(partition, piece.batch)
-            if failure is None:
-                break
-            if failure.first > _first(piece):
-                piece = self._done_until(partition, epoch, piece, failure.first)
+            yield from self._cut.enter()
+            try:
+                written = self._cut.put_out(partition, epoch, piece.resets, failure)
+                if isinstance(written, Lost):
+                    return False
+                if (failure := written) is None:
+                    return self._succeeded(partition, epoch, piece)
+                if failure.first > _first(piece):
+                    piece = self._done_until(partition, epoch, piece, failure.first)
+            finally:
+                self._cut.leave()
             attempts = self._retry_counter.failed(partition, failure.first, self._clock())
             if attempts > self._spec.retries or failure.final:
                 left = yield from self._after_last_try(partition, epoch, piece, failure, attempts)
@@ -165,6 +183,9 @@ class FunctionCalls:
                 self._assignment.call_failed(partition, epoch)
             if turn_over(failure.first):
                 return False
+        return self._succeeded(partition, epoch, piece)
+
+    def _succeeded(self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch) -> bool:
         self._retry_counter.forget([partition])
         self._counters.processed(partition, piece.batch, self._wall())
         return self._done(partition, epoch, piece)
@@ -199,7 +220,7 @@ class FunctionCalls:
         """Finds the records at fault by halving, and applies the error policy to them. Returns what is left of the piece; None
         if the worker lost the partition. Raises what ends the job."""
         if failure.final or not self._error_policy.takes_out or failure.first == failure.last:
-            return self._error_policy.after(partition, epoch, piece, failure, attempts)
+            return (yield from self._after_failure(partition, epoch, piece, failure, attempts))
         batch, halving = piece.batch, Bisection(piece.batch.num_rows)
         bad: CallFailed | None = None
         while (part := halving.part) is not None:
@@ -208,16 +229,26 @@ class FunctionCalls:
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return None
             again = yield from self._call(partition, batch.slice(*part))
-            settled = again is None or halving.failed()
-            if bad is not None and settled and not (again is not None and bad.continues_in(again)):
-                piece, bad = self._error_policy.after(partition, epoch, piece, bad, attempts), None
-            if again is None:
-                halving.succeeded()
-                behind = batch["offset"][sum(part) - 1].as_py() + 1
-                piece = self._done_until(partition, epoch, piece, behind)
-            elif settled:
-                bad = again if bad is None else CallFailed(bad.cause, bad.first, again.last)
-        return piece if bad is None else self._error_policy.after(partition, epoch, piece, bad, attempts)
+            yield from self._cut.enter()
+            try:
+                written = self._cut.put_out(partition, epoch, piece.resets, again, partly=False)
+                if isinstance(written, Lost):
+                    return None
+                again = written
+                settled = again is None or halving.failed()
+                if bad is not None and settled and not (again is not None and bad.continues_in(again)):
+                    piece, bad = self._error_policy.after(partition, epoch, piece, bad, attempts), None
+                if again is None:
+                    halving.succeeded()
+                    behind = batch["offset"][sum(part) - 1].as_py() + 1
+                    piece = self._done_until(partition, epoch, piece, behind)
+                elif settled:
+                    bad = again if bad is None else CallFailed(bad.cause, bad.first, again.last)
+            finally:
+                self._cut.leave()
+        if bad is None:
+            return piece
+        return (yield from self._after_failure(partition, epoch, piece, bad, attempts))
 
     def _permission(
         self, partition: TopicPartition, epoch: GrantEpoch
@@ -273,8 +304,14 @@ class ErrorPolicy:
     `lock` guards `assignment`."""
 
     def __init__(
-        self, function: UserFunction, assignment: WorkerAssignment, lock: threading.Lock, events: EventSink
+        self,
+        function: UserFunction,
+        assignment: WorkerAssignment,
+        lock: threading.Lock,
+        events: EventSink,
+        cut: Cut,
     ) -> None:
+        self._cut = cut
         self._function = function
         self._on_error = function.spec.on_error
         self._assignment = assignment
@@ -319,12 +356,15 @@ class ErrorPolicy:
         span = (partition.topic, partition.partition, failure.first, failure.last)
         rest = int((numbers(piece.batch["offset"]) <= failure.last).sum())
         topic = self._function.outputs.dead_letter_topic
+        if not self._cut.may_write(partition, epoch, piece.resets):
+            return msgspec.structs.replace(piece, batch=piece.batch.slice(rest))
         if topic is None:
             self._events(RecordsSkipped(*span, error))
         else:
             try:
                 self._function.outputs.dead_letter(piece.batch.slice(0, rest), failure.cause)
-            except KafkaActorsError:
+            except KafkaActorsError as failed:
+                self._cut.spoiled(failed)
                 with self._lock:
                     self._assignment.halt(partition, epoch, failure.first, piece.resets)
                 raise

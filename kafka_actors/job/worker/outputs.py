@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,15 +16,20 @@ from kafka_actors.sinks.sink import Sink, Writer, close_all, flush_all, origin_o
 
 if TYPE_CHECKING:
     from kafka_actors.sinks import DeadLetters
+    from kafka_actors.sinks.transactional import ProducerSlot
 
 __all__ = ["Outputs", "OutputsSpec"]
 
 
 class OutputsSpec(msgspec.Struct, frozen=True):
-    """Definition of the outputs: sinks, each of which gets all results, and a dead-letter topic, None for none."""
+    """Definition of the outputs: sinks, each of which gets all results, and a dead-letter topic, None for none.
+
+    `producer_options`: of the one producer that writes all of them in transactions; None for at least once.
+    """
 
     sinks: tuple[Sink, ...] = ()
     dead_letter_topic: str | None = None
+    producer_options: Mapping[str, Any] | None = None
 
 
 class Outputs:
@@ -36,6 +42,12 @@ class Outputs:
         self._sinks: list[tuple[str, Writer]] = []
         self._dead: DeadLetters | None = None
         self._unflushed = False
+        self.slot: ProducerSlot | None = None
+        """The producer of a worker with transactions."""
+        if spec.producer_options is not None:
+            from kafka_actors.sinks.transactional import ProducerSlot  # imports a producer
+
+            self.slot = ProducerSlot()
 
     @property
     def any(self) -> bool:
@@ -50,13 +62,24 @@ class Outputs:
         """Opens the sinks and the producer. Raises what keeps them from opening."""
         connection = self._config or ClientConfig()
         for sink in self._spec.sinks:
-            self._sinks.append((repr(sink), sink.open(connection)))
+            if self.slot is None:
+                self._sinks.append((repr(sink), sink.open(connection)))
+            else:
+                from kafka_actors.sinks.kafka import KafkaSink, producer_config  # as above
+                from kafka_actors.sinks.transactional import transactional_writer
+
+                assert isinstance(sink, KafkaSink)  # the job refuses others
+                config = producer_config(connection, sink.options)
+                self._sinks.append((repr(sink), transactional_writer(self.slot, config, sink.topic)))
         if self._spec.dead_letter_topic is not None:
             from kafka_actors.sinks.dead_letters import DeadLetters  # imports a producer
             from kafka_actors.sinks.kafka import producer_config
 
             group = (self._config.group_id if self._config is not None else None) or ""
-            self._dead = DeadLetters(producer_config(connection, {}), self._spec.dead_letter_topic, group)
+            options = self._spec.producer_options or {}
+            self._dead = DeadLetters(
+                producer_config(connection, options), self._spec.dead_letter_topic, group, self.slot
+            )
 
     def write(self, result: Any, batch: pa.RecordBatch) -> None:
         """Writes the function's result for a batch to each sink, all of it before a flush, and nothing if a part has the wrong

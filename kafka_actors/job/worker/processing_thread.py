@@ -29,8 +29,9 @@ from kafka_actors.telemetry.spans import ProcessSpans, failed
 from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
-from .calls import ErrorPolicy, FunctionCalls, Step, Steps, WaitFor
+from .calls import ErrorPolicy, FunctionCalls, Step, Steps
 from .counters import WorkerCounters
+from .cut import Cut, WaitFor
 from .machines.rebatch import CallBatch, Rebatcher
 from .machines.turns import Turns
 from .machines.worker_assignment import WorkerAssignment
@@ -82,6 +83,7 @@ class ProcessingThread:
         group: str | None = None,
         spans: ProcessSpans | None = None,
         call_record: CallRecord | None = None,
+        cut: Cut | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
     ) -> None:
@@ -105,11 +107,12 @@ class ProcessingThread:
             function.spec,
             assignment,
             lock,
-            ErrorPolicy(function, assignment, lock, events),
+            ErrorPolicy(function, assignment, lock, events, cut := cut or Cut()),
             self.counters,
             self._retry_counter,
             self._suspects,
             call_record,
+            cut=cut,
             blocked_by=lambda: "paused" if self.paused else "" if lease.valid(clock()) else "no lease",
             stopped=lambda: self._stopped,
             on_progress=on_progress,
@@ -219,6 +222,7 @@ class ProcessingThread:
         """Processes batches whose linger is over first: behind other partitions' items they might never have their turn."""
         for lingering, due in self.lingering().items():
             if due <= self._clock():
+                self._turns.begin(lingering, self._clock())
                 yield from self._lingered(lingering)
         if fetched is not None:
             self._turns.begin(fetched.partition, self._clock())
@@ -266,9 +270,13 @@ class ProcessingThread:
         return True
 
     def _others_wait(self, partition: TopicPartition) -> bool:
-        now = self._clock()
-        overdue = (p for p, due in self.lingering().items() if due <= now)
-        return any(p != partition for p in (*self._ahead.waiting(), *self._reader.waiting(), *overdue))
+        return any(p != partition for p in self._waiting(self._clock()))
+
+    def _waiting(self, now: float) -> Iterator[TopicPartition]:
+        """Partitions with something to process: fetched items, and batches whose linger is over."""
+        yield from self._ahead.waiting()
+        yield from self._reader.waiting()
+        yield from (partition for partition, due in self.lingering().items() if due <= now)
 
     def blocked(self, partition: TopicPartition) -> str:
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere."""
@@ -276,7 +284,8 @@ class ProcessingThread:
 
     def note_waiting(self) -> None:
         """Notes which partitions wait for their turn. For any thread."""
-        self._turns.seen({*self._ahead.waiting(), *self._reader.waiting()}, self._clock())
+        now = self._clock()
+        self._turns.seen(set(self._waiting(now)), now)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drops partitions that other workers have now."""

@@ -14,11 +14,14 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed, is_async, misfit
+from kafka_actors.base.fork_guard import end_child, forks
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import ConfigError
-from kafka_actors.sinks.sink import check_made
+from kafka_actors.sinks.sink import DeferredWrites, check_made, origin_of
+from kafka_actors.types import TopicPartition
 
 from .outputs import Outputs, OutputsSpec
 
@@ -115,13 +118,19 @@ class UserFunction:
         self.outputs = Outputs(spec.outputs, config)
         self._made: Callable[[Any], Any] | None = None
         self._flush_error: Exception | None = None
-        what = "process" if spec.unit == "batch" else "process_message"
-        self._dropped_results = DroppedResults(what) if spec.outputs.sinks else None
+        self._what = "process" if spec.unit == "batch" else "process_message"
+        self._made_after = forks()
+        self._collects = self.outputs.slot is not None
+        self._results: dict[TopicPartition, list[tuple[Any, pa.RecordBatch]]] = {}
+        """Results of calls that are to be written within the cut of a transaction."""
+        self._dropped_results = DroppedResults(self._what) if spec.outputs.sinks else None
 
     def make(self) -> None:
         """Constructs the object of a class, and opens the sinks. Raises what the constructor raises (as `_AsException` does)."""
-        with _AsException():
-            self._made = constructed(self.spec.target, {}) if self.spec.is_class else self.spec.target
+        with _AsException(self._made_after, self._what):
+            takes_slot = self._collects and hasattr(self.spec.target, "transactional_sinks")
+            arguments = {"slot": self.outputs.slot} if takes_slot else {}
+            self._made = constructed(self.spec.target, arguments) if self.spec.is_class else self.spec.target
             self.outputs.open()
 
     @property
@@ -138,7 +147,7 @@ class UserFunction:
         if self._flush_error is not None:
             raise self._flush_error
         try:
-            with _AsException():
+            with _AsException(self._made_after, self._what):
                 self._finish("flush", wait)
                 self.outputs.flush()
         except Exception as error:
@@ -153,7 +162,7 @@ class UserFunction:
         """Closes the user's object and the outputs. `wait` runs the coroutine of an async `close`."""
         if self._dropped_results is not None:
             self._dropped_results.at_end()
-        with _AsException():
+        with _AsException(self._made_after, self._what):
             try:
                 self._finish("close", wait)
             finally:
@@ -172,14 +181,14 @@ class UserFunction:
             try:
                 self._returned(self._write(self._made(batch), batch))
             except BaseException as error:
-                raise _failed(error, *_span(batch)) from error
+                raise self._failed(error, *_span(batch)) from error
             return
         some = False
         for row, message in enumerate(messages_of(batch)):
             try:
                 some = self._write(self._made(message), batch.slice(row, 1)) or some
             except BaseException as error:
-                raise _failed(error, message.offset, message.offset) from error
+                raise self._failed(error, message.offset, message.offset) from error
         self._returned(some)
 
     async def call_async(self, batch: pa.RecordBatch) -> None:
@@ -191,7 +200,7 @@ class UserFunction:
             except GeneratorExit:  # not the user's: the coroutine is closed by its loop
                 raise
             except BaseException as error:
-                raise _failed(error, *_span(batch)) from error
+                raise self._failed(error, *_span(batch)) from error
             return
         some = False
         for row, message in enumerate(messages_of(batch)):
@@ -200,8 +209,14 @@ class UserFunction:
             except GeneratorExit:  # not the user's: the coroutine is closed by its loop
                 raise
             except BaseException as error:
-                raise _failed(error, message.offset, message.offset) from error
+                raise self._failed(error, message.offset, message.offset) from error
         self._returned(some)
+
+    def _failed(self, error: BaseException, first: int, last: int) -> CallFailed:
+        end_child(self._made_after, self._what, error)
+        if isinstance(error, _WrongReturn):
+            return CallFailed(TypeError(str(error)), first, last, final=True)
+        return CallFailed(error, first, last)
 
     def _returned(self, something: bool) -> None:
         if self._dropped_results is not None:
@@ -209,8 +224,12 @@ class UserFunction:
 
     def _write(self, result: Any, batch: pa.RecordBatch) -> bool:
         """Writes a result to the sinks. Returns whether there is one."""
+        end_child(self._made_after, self._what)
         if result is None:
             return False
+        if self._collects and (self.outputs.has_sink or isinstance(result, DeferredWrites)):
+            self._collect(result, batch)
+            return True
         if not self.outputs.has_sink:
             raise _WrongReturn(
                 f"process returned a {type(result).__name__}, and the job has no sink=: give it one, or return None"
@@ -218,15 +237,34 @@ class UserFunction:
         self.outputs.write(result, batch)
         return True
 
+    # ------------------------------------------------------------ results in transactions
+
+    def _collect(self, result: Any, batch: pa.RecordBatch) -> None:
+        """Keeps a result until `take_results`. Raises `TypeError` for what can't be written."""
+        origin = origin_of(batch)
+        parts = result
+        if not isinstance(result, DeferredWrites):
+            parts = list(batches_of(result, "process"))
+        self._results.setdefault(TopicPartition(origin.topic, origin.partition), []).append((parts, batch))
+
+    def take_results(self, partition: TopicPartition) -> list[tuple[Any, pa.RecordBatch]]:
+        """Returns the results of a partition's last call, each with the records that it was made of."""
+        return self._results.pop(partition, [])
+
+    def write_result(self, result: Any, batch: pa.RecordBatch) -> None:
+        """Writes one of them. Raises what a sink raises."""
+        if isinstance(result, DeferredWrites):
+            result.put_out()
+        else:
+            self.outputs.write(result, batch)
+
+    def failure(self, error: BaseException, first: int, last: int) -> CallFailed:
+        """Returns the failure of a call whose result can't be written."""
+        return self._failed(error, first, last)
+
 
 class _WrongReturn(TypeError):
     """Result without a sink: a retry is useless. The user sees a `TypeError`."""
-
-
-def _failed(error: BaseException, first: int, last: int) -> CallFailed:
-    if isinstance(error, _WrongReturn):
-        return CallFailed(TypeError(str(error)), first, last, final=True)
-    return CallFailed(error, first, last)
 
 
 async def _done(result: Awaitable[Any]) -> None:
@@ -240,13 +278,19 @@ class _AsException:
     """Context manager that lets the user's errors through as errors that may pass an event loop.
 
     A `StopIteration` can't leave a coroutine, and `sys.exit` would end the actor's loop in place of the job: these become a
-    `RuntimeError`. `contextlib.contextmanager` would undo that for a `StopIteration`.
+    `RuntimeError`. `contextlib.contextmanager` would undo that for a `StopIteration`. A child that the user's code forked ends
+    here: see `end_child`.
     """
+
+    def __init__(self, made_after: int, what: str) -> None:
+        self._made_after = made_after
+        self._what = what
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        end_child(self._made_after, self._what, error)
         if error is not None and (isinstance(error, StopIteration) or not isinstance(error, Exception)):
             passing = RuntimeError(_text_of(error))
             for note in getattr(error, "__notes__", ()):

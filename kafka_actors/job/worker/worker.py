@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from kafka_actors.base.tasks import OwnedTasks, woken
 from kafka_actors.cluster import ClusterSnapshot
@@ -20,8 +21,9 @@ from kafka_actors.config import JobConfig
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import Fetcher, FetchProgress, PartitionStart
+from kafka_actors.job.actor_setup import CoordinatorLink, MetadataLink
 from kafka_actors.job.machines.lease import Lease
-from kafka_actors.job.messages import CommitReply, CommitRequest, Orders, Report, WorkerPong, failure_of
+from kafka_actors.job.messages import CommitRequest, Orders, Report, WorkerPong, failure_of
 from kafka_actors.telemetry.attributes import of_cluster
 from kafka_actors.telemetry.machines.latency import Counts
 from kafka_actors.telemetry.recorder import Recorder
@@ -32,30 +34,17 @@ from .async_processing import AsyncProcessing
 from .call_record import CallRecord
 from .machines.worker_assignment import HeldPartition, HeldState, WorkerAssignment, report_of
 from .processing_thread import ProcessingThread
-from .user_function import FunctionSpec, UserFunction
+from .user_function import FunctionSpec, UserFunction, Wait
 
-__all__ = ["CoordinatorLink", "MetadataLink", "Worker"]
+if TYPE_CHECKING:
+    from .transactions import WorkerTransactions
+
+__all__ = ["Worker"]
 
 logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.02
 LONG_POLL_S = 1.0
-
-
-class CoordinatorLink(Protocol):
-    """Calls to the coordinator. Both raise `DisconnectedError` while there is none."""
-
-    async def poll(self, report: Report) -> Orders: ...
-
-    async def commit(self, request: CommitRequest) -> CommitReply: ...
-
-
-class MetadataLink(Protocol):
-    """Calls to the metadata actor. Raises `DisconnectedError` while there is none."""
-
-    async def watch(self, known: ClusterSnapshot | None) -> ClusterSnapshot:
-        """Returns a snapshot newer than `known`, or `known` itself after a while."""
-        ...
 
 
 class Worker:
@@ -89,6 +78,8 @@ class Worker:
         self._fetcher = make_fetcher(self._on_event, lambda: self._processing.wake())
         self._function = UserFunction(spec, config)
         self._spans = ProcessSpans(config.group_id, config.client_id)
+        self._snapshot: ClusterSnapshot | None = None
+        self._transactions = self._make_transactions(recorder or Recorder())
         self._processing = ProcessingThread(
             self._function,
             self._assignment,
@@ -103,20 +94,44 @@ class Worker:
             group=config.group_id,
             spans=self._spans,
             call_record=call_record,
+            cut=None if self._transactions is None else self._transactions.sessions,
             clock=clock,
         )
         self._async_processing = (
             AsyncProcessing(self._processing, self._function, self._fetcher, clock) if spec.is_async else None
         )
+        self._wait: Wait = asyncio.run if self._async_processing is None else self._async_processing.wait
         self._async_thread: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="processing")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks = OwnedTasks(self._fail)
         self._commit_now = asyncio.Event()
         self._sequence = 0
-        self._ready = False
-        self._draining = False
+        self._ready = self._draining = False
         self._failed: bytes | None = None
+
+    def _make_transactions(self, recorder: Recorder) -> WorkerTransactions | None:
+        if self._function.outputs.slot is None:
+            return None
+        from .transactions import WorkerTransactions  # imports a producer
+
+        return WorkerTransactions(
+            self.name,
+            self._config,
+            self._function,
+            self._assignment,
+            self._lock,
+            self._coordinator,
+            snapshot=lambda: self._snapshot,
+            on_end=lambda dropped: self._soon(self._dropped, dropped),
+            on_final=lambda error: self._soon(self._fail, error),
+            recorder=recorder,
+            clock=self._clock,
+        )
+
+    def _soon(self, call: Callable[..., object], *args: object) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(call, *args)
 
     # ------------------------------------------------------------ life
 
@@ -142,6 +157,8 @@ class Worker:
         """Ends all tasks and closes the user's object. Commits nothing: draining comes before."""
         self._processing.stop()
         await self._tasks.ended()
+        if self._transactions is not None:  # first: the processing thread may wait for the end of one
+            await asyncio.to_thread(self._transactions.sessions.close)
         await self._fetcher.close()
         if self._async_processing is not None and self._async_thread is not None:
             self._async_processing.stop()
@@ -156,7 +173,7 @@ class Worker:
             logger.error("worker %s failed: %s: %s", self.name, type(error).__name__, error)
             self._failed = failure_of(error)
             self._commit_now.set()
-            self._tasks.create_task(self._report_failure())
+            self._tasks.create_task(self._report_now())
 
     def pong(self, wiring: int, tally: bytes = b"") -> WorkerPong:
         """Makes the answer to a ping. `wiring`: the version of the worker's wiring."""
@@ -179,9 +196,6 @@ class Worker:
             if not await self._report_now(LONG_POLL_S):
                 await asyncio.sleep(RECONNECT_S)
 
-    async def _report_failure(self) -> None:
-        await self._report_now()
-
     async def _report_now(self, wait_s: float = 0.0) -> bool:
         """Polls the coordinator once and applies its orders. Returns whether it answered."""
         asked_at = self._clock()
@@ -198,10 +212,13 @@ class Worker:
         with self._lock:
             progress = self._fetch_progress(self._assignment.held)
             holdings = [
-                report_of(held, progress[partition], self._blocked(held))
+                report_of(
+                    held, progress[partition], self._blocked(held), commits=self._transactions is not None
+                )
                 for partition, held in self._assignment.held.items()
             ]
             seen = self._assignment.seen
+            transactions = None if self._transactions is None else self._transactions.sessions.report()
         counters = self._processing.counters
         return Report(
             self.name,
@@ -214,6 +231,7 @@ class Worker:
             wait_s,
             counters.work_s(self._clock()),
             self.latency,
+            transactions,
         )
 
     def _blocked(self, held: HeldPartition) -> str:
@@ -234,6 +252,9 @@ class Worker:
         self._processing.paused = orders.paused
         with self._lock:
             changes = self._assignment.apply(orders)
+            changes = (
+                changes if self._transactions is None else self._transactions.sessions.follow(orders, changes)
+            )
         self._fetcher.drain(changes.drain)
         self._fetcher.revoke(changes.drop)
         self._processing.forget(changes.drop)
@@ -262,7 +283,7 @@ class Worker:
                 await asyncio.sleep(RECONNECT_S)
                 continue
             if snapshot is not known:
-                known = snapshot
+                known = self._snapshot = snapshot
                 self._spans.where = of_cluster(snapshot.cluster_id)
                 self._on_metadata(snapshot)
                 self._fetcher.update_metadata(snapshot)
@@ -270,8 +291,7 @@ class Worker:
     # ------------------------------------------------------------ commits
 
     def _on_progress(self, ended: bool) -> None:
-        """Runs in the processing thread after each call of the user's function. Has the next commit come at once while a
-        partition drains, and at the end of a bounded one."""
+        """Has the next commit come at once, in the processing thread, while a partition drains, and at a bounded one's end."""
         if (ended or self._draining) and self._loop is not None:
             self._loop.call_soon_threadsafe(self._commit_now.set)
 
@@ -290,6 +310,9 @@ class Worker:
             at_once = self._draining or self._failed is not None
         if not entries or not self._lease.valid(self._clock()):
             return
+        if self._transactions is not None:
+            await self._commit_transaction(self._transactions, at_once=at_once)
+            return
         if not await self._flushed() or not self._lease.valid(self._clock()):
             return
         self._sequence += 1
@@ -303,19 +326,35 @@ class Worker:
         with self._lock:
             self._assignment.committed(reply)
 
+    async def _commit_transaction(self, transactions: WorkerTransactions, *, at_once: bool) -> None:
+        try:
+            if not await transactions.commit(partial(self._function.flush, self._wait), at_once=at_once):
+                await asyncio.sleep(RECONNECT_S)
+                self._commit_now.set()
+        except Exception as error:  # of the user's flush
+            self._flush_failed(error)
+
+    def _dropped(self, partitions: list[TopicPartition]) -> None:
+        """Takes that partitions were dropped with their transaction; the coordinator has to know at once."""
+        gone = [partition for partition in partitions if partition not in self._assignment.held]
+        self._fetcher.revoke(gone)
+        self._processing.forget(gone)
+        self._tasks.create_task(self._report_now())
+
     async def _flushed(self) -> bool:
         """Flushes results before their offsets are committed, beside the processing thread, which may be in a long call."""
-        if not self._function.flushes:
-            return True
         try:
-            wait = asyncio.run if self._async_processing is None else self._async_processing.wait
-            await asyncio.to_thread(self._function.flush, wait)
+            if self._function.flushes:
+                await asyncio.to_thread(self._function.flush, self._wait)
         except Exception as error:
-            with self._lock:
-                self._assignment.stop_commits()
-            self._fail(error)
+            self._flush_failed(error)
             return False
         return True
+
+    def _flush_failed(self, error: BaseException) -> None:
+        with self._lock:
+            self._assignment.stop_commits()
+        self._fail(error)
 
     async def _release(self) -> None:
         """Releases drained partitions, and reports to the coordinator without them."""
@@ -336,15 +375,15 @@ class Worker:
     # ------------------------------------------------------------ work
 
     async def _work_loop(self) -> None:
+        """Runs the processing thread, which takes fetched items by itself, one partition at a time; or the calls of an async function."""
         try:
-            await (self._work_in_turn() if self._async_processing is None else self._async_processing.work())
+            if self._async_processing is not None:
+                await self._async_processing.work()
+            else:
+                assert self._loop is not None  # start() has set it
+                await self._loop.run_in_executor(self._thread, self._processing.run)
         except KafkaActorsError as error:
             self._fail(error)
-
-    async def _work_in_turn(self) -> None:
-        """Runs the processing thread, which takes fetched items by itself, one partition at a time."""
-        assert self._loop is not None  # start() has set it
-        await self._loop.run_in_executor(self._thread, self._processing.run)
 
     # ------------------------------------------------------------ events
 

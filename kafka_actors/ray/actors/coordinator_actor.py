@@ -12,7 +12,9 @@ from kafka_actors.group import ConsumerCoordinator
 from kafka_actors.job.actor_setup import ProcessSetup
 from kafka_actors.job.coordinator.broker_queries import log_end_lookup
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
+from kafka_actors.job.coordinator.transactions import BrokerTransactions, TransactionBrokers
 from kafka_actors.job.messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
+from kafka_actors.job.transactions import TransactionalIds
 from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
 from kafka_actors.telemetry.recorder import Recorder, counting
@@ -95,8 +97,15 @@ class CoordinatorActor(ActorShell):
             events=events,
             leader=leader,
             recorder=self._recorder,
+            transactions=self._transactions(client),
         )
         await self._job.start(unpack(plan, WorkerPlan), recovering)
+
+    def _transactions(self, client: KafkaClient) -> tuple[TransactionalIds, TransactionBrokers] | None:
+        ids = self._identity.transactions
+        if ids is None:
+            return None
+        return ids, BrokerTransactions(client, self._config)
 
     @property
     def job(self) -> JobCoordinator:

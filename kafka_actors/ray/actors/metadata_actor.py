@@ -12,7 +12,8 @@ from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
 from kafka_actors.job.actor_setup import ProcessSetup
-from kafka_actors.job.messages import ConnectionWanted, JobStart, Topology, pack, unpack
+from kafka_actors.job.messages import JobStart, pack, unpack
+from kafka_actors.job.topology import ConnectionWanted, Topology
 from kafka_actors.net import KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.types import LATEST, TopicPartition
@@ -65,6 +66,7 @@ class MetadataActor(ActorShell):
         self._changed = asyncio.Event()
         self._clusters: dict[str, Cluster[ConnectionSlot]] = {}
         self._healed = -1
+        self._nodes_version = 0
 
     @once
     async def begin(self, timeout_s: float) -> None:
@@ -160,8 +162,12 @@ class MetadataActor(ActorShell):
         if self._client is not None:
             self._client.cluster.request_update()
 
-    async def set_nodes(self, nodes: list[str]) -> None:
-        """Takes the nodes of the Ray cluster that have workers: each gets one connection actor per broker."""
+    async def set_nodes(self, version: int, nodes: list[str]) -> None:
+        """Takes the nodes of the Ray cluster that have workers: each gets one connection actor per broker. An older version that
+        arrives late is ignored."""
+        if version < self._nodes_version:
+            return
+        self._nodes_version = version
         for node in [n for n in self._clusters if n not in nodes]:
             self._clusters.pop(node).stop()
         for node in nodes:
@@ -176,7 +182,7 @@ class MetadataActor(ActorShell):
         snapshot = self._client.snapshot if self._client is not None else ClusterSnapshot()
         if snapshot.brokers and snapshot.version != self._healed:
             self._healed = snapshot.version
-            for cluster in self._clusters.values():
+            for cluster in list(self._clusters.values()):  # `set_nodes` may come meanwhile
                 await cluster.heal(snapshot)
         wanted = [slot.wanted for cluster in self._clusters.values() for slot in cluster.conns.values()]
         return pack(Topology(snapshot.version, wanted))

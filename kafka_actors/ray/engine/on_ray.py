@@ -150,6 +150,20 @@ class OnRay(BoundPipeline[RunningJob]):
             finally:
                 self._live.last()
 
+    def explain(self) -> str:
+        """Describes which stage runs where; and, where it delivers exactly once, the transactions so far."""
+        text = super().explain()
+        if self.job.config.delivery != "exactly_once":
+            return text
+        text += "\n  exactly once: results, dead letters and offsets are in transactions, one each commit"
+        found = None if self._running is None else self._running.status().transactions
+        if found is None:
+            return text
+        last = "none yet" if found.committed_ago_s is None else f"the last {found.committed_ago_s:.1f} s ago"
+        opened = "" if found.open_s is None else f", open for {found.open_s:.1f} s"
+        aborted = f"; {found.aborted:,} aborted: {found.cause}" if found.aborted else ""
+        return f"{text}\n  {found.committed:,} committed, {last}{opened}{aborted}"
+
     def progress(self) -> RunProgress:
         """The run's progress now."""
         return self._reading(self.status())

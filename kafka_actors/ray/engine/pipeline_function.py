@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import ClassVar
 
 import msgspec
@@ -14,9 +15,11 @@ from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, events_of, of_policy
 from kafka_actors.pipeline.rows import StageRows
 from kafka_actors.pipeline.source import producer_config
-from kafka_actors.sinks import DeadLetters, close_all
-from kafka_actors.sinks.sink import flush_all
-from kafka_actors.sinks.stage import OpenSinks
+from kafka_actors.pipeline.stages import WriteKafka
+from kafka_actors.sinks import DeadLetters, KafkaSink, close_all
+from kafka_actors.sinks.sink import DeferredWrites, flush_all
+from kafka_actors.sinks.stage import OpenSinks, opened
+from kafka_actors.sinks.transactional import ProducerSlot
 
 
 class PipelinePlan(msgspec.Struct, frozen=True):
@@ -46,28 +49,52 @@ class PipelineFunction:
 
     bound: ClassVar[PipelinePlan]
 
-    def __init__(self, events: EventSink = log_event) -> None:
+    @classmethod
+    def transactional_sinks(cls) -> list[tuple[str, object]]:
+        """The sinks, and dead letters with options of their own, by their names, for a job that delivers exactly once."""
+        pipeline = cls.bound.pipeline
+        stages = [sink.step.stage for sink in pipeline.check("ray").sinks]
+        found: list[tuple[str, object]] = [
+            (s.name, KafkaSink(s.topic, config=s.options) if isinstance(s, WriteKafka) else s) for s in stages
+        ]
+        if pipeline.dead_letter_options:
+            dead_letters = KafkaSink(pipeline.dead_letter_topic, config=pipeline.dead_letter_options)
+            found.append(("dead_letters", dead_letters))
+        return found
+
+    def __init__(self, events: EventSink = log_event, slot: ProducerSlot | None = None) -> None:
+        """`slot`: the producer of a worker with transactions; then results are written when the worker says so."""
         pipeline = self.bound.pipeline
         checked = pipeline.check("ray")
         assert pipeline.source is not None  # the check asks for it, and on Ray for a sink
         self._events = events
         self._lock = threading.Lock()
         self._unflushed = False
+        self._slot = slot
         self._policies = {step.stage.name: step.on_error for step in checked.with_sinks}
         self._stages = FusedSteps(checked.steps, retries=pipeline.retries)
-        self._sinks = OpenSinks(checked.sinks, pipeline.source, pipeline.retries)
+        self._sinks = OpenSinks(checked.sinks, pipeline.source, pipeline.retries, partial(opened, slot=slot))
         self._dead: DeadLetters | None = None
         if pipeline.dead_letter_topic is not None:
             config = producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
-            self._dead = DeadLetters(config, pipeline.dead_letter_topic, self.bound.group_id)
+            self._dead = DeadLetters(config, pipeline.dead_letter_topic, self.bound.group_id, slot)
 
-    def __call__(self, batch: pa.RecordBatch) -> None:
+    def __call__(self, batch: pa.RecordBatch) -> DeferredWrites | None:
         """Processes one batch. Raises `StageError`, and what keeps a dead letter from being sent."""
-        self._put_out(batch, *self._stages.run(batch))
+        return self._results(batch, *self._stages.run(batch))
 
-    async def call_async(self, batch: pa.RecordBatch) -> None:
+    async def call_async(self, batch: pa.RecordBatch) -> DeferredWrites | None:
         """Processes one batch, in whose async stages batches of other partitions may go on. Raises as `__call__`."""
-        self._put_out(batch, *await carried_out_async(self._stages.calls(batch)))
+        return self._results(batch, *await carried_out_async(self._stages.calls(batch)))
+
+    def _results(
+        self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]
+    ) -> DeferredWrites | None:
+        """Writes now, or leaves it to the worker."""
+        if self._slot is not None:
+            return DeferredWrites(lambda: self._put_out(batch, rows, failures))
+        self._put_out(batch, rows, failures)
+        return None
 
     def _put_out(self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]) -> None:
         """Writes the rows of a batch to the sinks, and takes out the records that failed. Nothing in it is awaited: it holds
@@ -118,11 +145,15 @@ class AsyncPipelineFunction:
 
     bound: ClassVar[type[PipelineFunction]]
 
-    def __init__(self, events: EventSink = log_event) -> None:
-        self._function = self.bound(events)
+    @classmethod
+    def transactional_sinks(cls) -> list[tuple[str, object]]:
+        return cls.bound.transactional_sinks()
 
-    async def __call__(self, batch: pa.RecordBatch) -> None:
-        await self._function.call_async(batch)
+    def __init__(self, events: EventSink = log_event, slot: ProducerSlot | None = None) -> None:
+        self._function = self.bound(events, slot)
+
+    async def __call__(self, batch: pa.RecordBatch) -> DeferredWrites | None:
+        return await self._function.call_async(batch)
 
     def flush(self) -> None:
         self._function.flush()

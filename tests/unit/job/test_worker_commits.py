@@ -32,7 +32,7 @@ def pipeline():
 class Letters:
     """In place of `DeadLetters`, with brokers that keep an acknowledgement back until the test lets them send it."""
 
-    def __init__(self, scene, config, topic, group):
+    def __init__(self, scene, config, topic, group, slot=None):
         self.scene, self.topic = scene, topic
 
     def write(self, rows, stages, reasons):

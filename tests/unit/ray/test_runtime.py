@@ -1,8 +1,26 @@
+from types import SimpleNamespace
+
 import pytest
 
+from kafka_actors.job.supervisor.machines.supervision import ActorKey
+from kafka_actors.ray import runtime
 from kafka_actors.ray.runtime import CLASSES, class_of
 
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_the_class_of_each_kind_of_actor_is_there(kind: str) -> None:
     assert class_of(kind).__name__ == CLASSES[kind][1]
+
+
+@pytest.mark.parametrize(("free", "starting"), [(0.5, False), (3.8, True)])
+def test_a_worker_without_a_place_though_there_is_room_waits_for_its_process(free, starting, monkeypatch):
+    cluster = SimpleNamespace(
+        nodes=list,
+        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "here"),
+        cluster_resources=lambda: {"CPU": 4.0, "object_store_memory": 1e9},
+        available_resources=lambda: {"CPU": free},
+    )
+    monkeypatch.setattr(runtime, "ray", cluster)
+    said = runtime.RayRuntime({"num_cpus": 1}).why_not_placed(ActorKey("worker", 2))
+    assert said.startswith(f"worker-2 needs num_cpus=1; the Ray cluster has CPU {free} of 4 free")
+    assert ("its process is still starting, or no single node has all of that free" in said) == starting

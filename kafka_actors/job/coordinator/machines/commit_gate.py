@@ -8,6 +8,12 @@ unless something newer is, though nobody may wait for it any more: the progress 
 That is why the gate gathers although the member's `CommitQueue` does, too: whether an entry is the furthest shows only in these
 three values, while the queue sends the latest that was asked for and drops what nobody waits for. One commit of a job is with the queue at a
 time, so what is merged here is not merged there again.
+
+Theory of operation. Arrives: what workers offer, what the broker answered for the commit in flight
+(`finished`), and which partitions the member got, gave away or lost (`baseline`, `give_up`, `forget`).
+Decided: whose offer is refused, what the next commit has (`take`), and where the next holder of a partition
+begins (`start_of`): at what the broker has acknowledged, never at what was only offered. A declared reset is
+the one thing that lowers an offset; until it is acknowledged, no entry counts as committed.
 """
 
 from __future__ import annotations
@@ -95,6 +101,13 @@ class CommitGate:
             else:
                 self._offered.setdefault(partition, entry)
         self._in_flight, self.busy = {}, False
+
+    def committed_elsewhere(self, entries: Iterable[CommitEntry]) -> None:
+        """Takes offsets that a worker has committed by itself, in a transaction. Late news of an older one changes nothing."""
+        for entry in entries:
+            known = self.committed.get(entry.partition)
+            if known is None or entry.rewind or entry.offset >= known.offset:
+                self.committed[entry.partition] = _to_commit(entry)
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         """The member gave these away. What the broker has not acknowledged by then is not sent again: when they are back,

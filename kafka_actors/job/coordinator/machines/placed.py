@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from assignors import Assignor, Member
 from kafka_actors.job.machines.timeline import EntryText, named_partitions
 from kafka_actors.job.messages import GrantEpoch, Version
 from kafka_actors.types import TopicPartition
@@ -31,6 +32,7 @@ __all__ = [
     "Recovery",
     "Withdrawal",
     "entries_of_facts",
+    "wanted_holders",
 ]
 
 GATHER_S = 3.0
@@ -180,6 +182,27 @@ class Recovery:
     def wakes(self, now: float) -> list[float]:
         """Returns when no worker is waited for any longer; empty where that is so already."""
         return [until] if (until := max(self._waits_for.values(), default=now)) > now else []
+
+
+def wanted_holders(
+    assignor: Assignor, placed: Iterable[PlacedPartition], live: Mapping[str, PlacedWorker]
+) -> dict[TopicPartition, str]:
+    """Has the worker assignor spread the partitions that stay with the job over the workers."""
+    staying = [s for s in placed if s.state is not PlacementState.LEAVING]
+    if not live or not staying:
+        return {}
+    topics: dict[str, list[int]] = {}
+    owned: dict[str, list[tuple[str, int]]] = {w: [] for w in live}
+    for s in staying:
+        topics.setdefault(s.partition.topic, []).append(s.partition.partition)
+        if s.worker in owned and s.state is PlacementState.GRANTED:
+            owned[s.worker].append(s.partition)
+    members = {
+        worker: Member(topics=frozenset(topics), owned=tuple(owned[worker]), capacity=known.capacity)
+        for worker, known in live.items()
+    }
+    assigned = assignor.assign(topics, members)
+    return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
 
 
 # ---------------------------------------------------------------- entries in the timeline

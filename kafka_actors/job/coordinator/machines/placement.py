@@ -13,6 +13,8 @@ change, so a lost, repeated or late message does no harm.
   dead after a silence) they stay until its lease has ended: it may still call the user's function.
 - **Start.** Workers come up one after the other. For `GATHER_S` after the first one, nothing that has a holder moves to
   newcomers, so that the first isn't granted what is taken from it a moment later.
+- **Exactly once.** With a `Settlement`, a free partition is granted once that has settled it, and to a worker with a session. A worker
+  from which one partition is taken by force loses all of them: the fence aborts its whole transaction.
 - **Recovery.** A new incarnation grants nothing until the group has assigned partitions, and every worker of the older one has
   reported under this incarnation, is dead, or can have no lease any more. What a worker reports stays with it, under a new
   epoch that continues the old one (`adopt`), so its calls in hand go on.
@@ -20,15 +22,25 @@ change, so a lost, repeated or late message does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Never
 
-from assignors import Assignor, Member
+from assignors import Assignor
 from kafka_actors.base.machine import Ready
 from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
-from .placed import DrainEnd, Gathering, PlacedPartition, PlacedWorker, PlacementState, Recovery, Withdrawal
+from .placed import (
+    DrainEnd,
+    Gathering,
+    PlacedPartition,
+    PlacedWorker,
+    PlacementState,
+    Recovery,
+    Withdrawal,
+    wanted_holders,
+)
+from .settlement import NoSettlement, Settlement
 
 __all__ = ["DrainEnd", "PlacedPartition", "Placement", "PlacementEvent", "PlacementState", "Withdrawal"]
 
@@ -38,8 +50,15 @@ PlacementEvent = Withdrawal | DrainEnd
 class Placement:
     """Decides which worker holds which partition; its events say why one leaves a worker, and how drains end."""
 
-    def __init__(self, incarnation: int, assignor: Assignor, drain_timeout_s: float) -> None:
+    def __init__(
+        self,
+        incarnation: int,
+        assignor: Assignor,
+        drain_timeout_s: float,
+        settlement: Settlement | NoSettlement | None = None,
+    ) -> None:
         self.incarnation = incarnation
+        self.settlement = settlement or NoSettlement()
         self.assignor = assignor
         self.drain_timeout_s = drain_timeout_s
         self.partitions: dict[TopicPartition, PlacedPartition] = {}
@@ -85,7 +104,8 @@ class Placement:
                 and placed.continues < holding.epoch
             ):
                 self._leaves(placed, "conflict")
-                self._free(placed)
+                self._free(placed, by_force=True)
+                self._take_from_the_fenced()
             if placed.state is PlacementState.FREE:
                 self._grant(placed, worker, continues=holding.epoch)
         self.recovery.settled(worker)
@@ -96,7 +116,9 @@ class Placement:
         """Takes partitions that the group assigned, in addition to earlier ones."""
         self._assignor_due = self.recovery.assigned = True
         for partition in partitions:
-            self.partitions.setdefault(partition, PlacedPartition(partition))
+            if partition not in self.partitions:
+                self.partitions[partition] = PlacedPartition(partition)
+                self.settlement.assigned(partition)
 
     def revoke(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
         """Takes that the group revokes partitions: they are drained by the deadline and then forgotten."""
@@ -106,7 +128,7 @@ class Placement:
             if placed is None:
                 continue
             if placed.state is PlacementState.FREE:
-                del self.partitions[partition]
+                self._forget(partition)
             elif placed.state is not PlacementState.LEAVING:
                 self._leaves(placed, "group_revoked")
                 self._drain(placed, PlacementState.LEAVING, deadline)
@@ -114,11 +136,17 @@ class Placement:
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """Takes that the group has assigned partitions to another member already: drops them at once, without a drain."""
         self._assignor_due = True
-        for partition in partitions:
-            placed = self.partitions.pop(partition, None)
-            if placed is not None and placed.worker is not None:
+        for placed in [self.partitions[p] for p in partitions if p in self.partitions]:
+            if placed.worker is not None:
                 self._leaves(placed, "group_lost")
                 self._touch(placed.worker)
+                self.settlement.freed(placed.partition, placed.worker)
+            self._forget(placed.partition)
+        self._take_from_the_fenced()
+
+    def _forget(self, partition: TopicPartition) -> None:
+        del self.partitions[partition]
+        self.settlement.gone(partition)
 
     def regrant(self, partition: TopicPartition, now: float) -> None:
         """Drains a stalled partition, to be granted again under another epoch."""
@@ -145,6 +173,7 @@ class Placement:
     ) -> None:
         """Takes what the supervisor knows of a worker: as in `PlacedWorker`. A new one takes part once it is ready."""
         known = self.workers.setdefault(worker, PlacedWorker())
+        self.settlement.worker_comes(worker)
         if known.connected != connected:
             known.connected = connected
             self._assignor_due = True
@@ -176,12 +205,25 @@ class Placement:
         else:
             self.recovery.settled(worker)
             self._take_from(worker, "worker_died")
+        self.settlement.worker_goes(worker)
+
+    def transaction_failed(self, worker: str) -> None:
+        """Takes that a worker has lost all that it had in its open transaction, and all of its partitions with that."""
+        self.settlement.fence(worker)
+        self._take_from(worker, "transaction_aborted")
 
     def _take_from(self, worker: str, cause: str) -> None:
         """Frees all that a worker has, without a drain: it is gone, or may do nothing any more."""
         for placed in [s for s in self.partitions.values() if s.worker == worker]:
             self._leaves(placed, cause)
-            self._free(placed)
+            self._free(placed, by_force=True)
+
+    def _take_from_the_fenced(self) -> None:
+        """Frees all partitions of workers that have lost their session with one of them."""
+        holders = {placed.worker for placed in self.partitions.values() if placed.worker is not None}
+        for worker in holders:
+            if worker in self.workers and self.settlement.session_of(worker) is None:
+                self._take_from(worker, "fenced")
 
     def _silent(self) -> dict[str, float]:
         """Silent workers, and when their leases end."""
@@ -190,12 +232,8 @@ class Placement:
 
     def retired(self, worker: str) -> bool:
         """Whether a retiring worker holds no partitions any more."""
-        known = self.workers.get(worker)
-        return (
-            known is not None
-            and known.retiring
-            and not any(s.worker == worker for s in self.partitions.values())
-        )
+        known, holders = self.workers.get(worker), {s.worker for s in self.partitions.values()}
+        return known is not None and known.retiring and worker not in holders
 
     # ------------------------------------------------------------ steps
 
@@ -225,9 +263,15 @@ class Placement:
         for placed in list(self.partitions.values()):
             if placed.state in (PlacementState.DRAINING, PlacementState.LEAVING) and now >= placed.deadline:
                 self._events.append(DrainEnd(placed.partition, placed.worker or "", "forced"))
-                self._free(placed)
+                self._free(placed, by_force=True)
+        self._take_from_the_fenced()
         if not self.recovery.over(now):
             return min([*self.recovery.wakes(now), *self._deadlines()], default=None)
+        self.settlement.begin()
+        other_sessions, settled = self.settlement.take_changes()
+        for worker in other_sessions:
+            self._touch(worker)
+        self._assignor_due |= settled
         silent = self._silent()
         for worker in [w for w, until in silent.items() if now >= until]:
             self._take_from(worker, "worker_silent")
@@ -245,19 +289,24 @@ class Placement:
 
     def _place(self, now: float) -> None:
         live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
-        wanted, silent, first = self._wanted(live), self._silent(), self._epochs == 0
+        wanted, silent, first = (
+            wanted_holders(self.assignor, self.partitions.values(), live),
+            self._silent(),
+            self._epochs == 0,
+        )
         gathering = self.gathering.open
         for placed in self.partitions.values():
             target = wanted.get(placed.partition)
             if placed.worker in silent:
                 continue  # no order to drain could reach it
             if placed.state is PlacementState.FREE and target is not None:
-                if not (gathering and first):
+                if not (gathering and first) and self._grantable(placed, target):
                     self._grant(placed, target)
             elif (
                 placed.state is PlacementState.GRANTED
                 and target != placed.worker
-                and self._must_move(placed, target)
+                # With nobody to take it over, a partition stays, unless its own worker is to retire.
+                and (target is not None or self._retires(placed))
             ):
                 if gathering and not self.workers[placed.worker or ""].retiring:
                     continue
@@ -265,9 +314,9 @@ class Placement:
                 self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
                 self.moves += 1
 
-    def _must_move(self, placed: PlacedPartition, target: str | None) -> bool:
-        # With nobody to take it over, a partition stays, unless its own worker is to retire.
-        return target is not None or self._retires(placed)
+    def _grantable(self, placed: PlacedPartition, worker: str) -> bool:
+        """Whether nobody else can write for a partition any more, and this worker can."""
+        return self.settlement.settled(placed.partition) and self.settlement.session_of(worker) is not None
 
     def _retires(self, placed: PlacedPartition) -> bool:
         holder = self.workers.get(placed.worker or "")
@@ -278,27 +327,11 @@ class Placement:
         if placed.state is PlacementState.GRANTED:
             self._events.append(Withdrawal(placed.partition, placed.worker or "", cause))
 
-    def _wanted(self, live: Mapping[str, PlacedWorker]) -> dict[TopicPartition, str]:
-        """Has the worker assignor spread the partitions that stay with the job."""
-        staying = [s for s in self.partitions.values() if s.state is not PlacementState.LEAVING]
-        if not live or not staying:
-            return {}
-        topics: dict[str, list[int]] = {}
-        owned: dict[str, list[tuple[str, int]]] = {w: [] for w in live}
-        for placed in staying:
-            topics.setdefault(placed.partition.topic, []).append(placed.partition.partition)
-            if placed.worker in owned and placed.state is PlacementState.GRANTED:
-                owned[placed.worker].append(placed.partition)
-        members = {
-            worker: Member(topics=frozenset(topics), owned=tuple(owned[worker]), capacity=known.capacity)
-            for worker, known in live.items()
-        }
-        assigned = self.assignor.assign(topics, members)
-        return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
-
     def _grant(self, placed: PlacedPartition, worker: str, continues: GrantEpoch | None = None) -> None:
         """Gives a free partition to a worker under a new epoch. `continues`: the older incarnation's, whose calls go on."""
         placed.become(PlacementState.GRANTED)
+        if continues is not None:
+            self.settlement.held(placed.partition)
         self._epochs += 1
         placed.worker, placed.epoch, placed.continues = worker, (self.incarnation, self._epochs), continues
         self._touch(worker)
@@ -312,13 +345,14 @@ class Placement:
         placed.ordered_at = self._version(placed.worker)
         placed.deadline = min(placed.deadline, deadline)
 
-    def _free(self, placed: PlacedPartition) -> None:
-        """Takes a partition from its worker, whose commits are refused from now on."""
+    def _free(self, placed: PlacedPartition, *, by_force: bool = False) -> None:
+        """Takes a partition from its worker, whose commits are refused from now on. `by_force`: the worker has not released it."""
         self._assignor_due = True
         if placed.worker is not None:
             self._touch(placed.worker)
+            self.settlement.freed(placed.partition, placed.worker if by_force else None)
         if placed.state is PlacementState.LEAVING:
-            del self.partitions[placed.partition]
+            self._forget(placed.partition)
             return
         placed.become(PlacementState.FREE)
         placed.worker = placed.epoch = placed.continues = None
@@ -341,7 +375,11 @@ class Placement:
         """Returns the partitions that a worker has; all, while no worker can take them or it is too early."""
         able = any(known.ready and not known.retiring for known in self.workers.values())
         waits = self.recovery.active or self.held_back or not able
-        return frozenset(p for p, placed in self.partitions.items() if waits or placed.worker is not None)
+        return frozenset(
+            p
+            for p, placed in self.partitions.items()
+            if waits or placed.worker is not None or not self.settlement.settled(p)
+        )
 
     def version(self, worker: str) -> Version:
         """Returns the version of the worker's orders, which rises with each change of what it may hold."""
@@ -357,7 +395,4 @@ class Placement:
         return [s for s in self.partitions.values() if s.worker == worker and s.state in states]
 
     def __repr__(self) -> str:
-        counts = {state.value: 0 for state in PlacementState}
-        for placed in self.partitions.values():
-            counts[placed.state.value] += 1
-        return f"<Placement {counts} workers={sorted(self.workers)} moves={self.moves}>"
+        return f"<Placement of {len(self.partitions)} partitions, workers={sorted(self.workers)} moves={self.moves}>"

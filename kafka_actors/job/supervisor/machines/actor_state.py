@@ -13,6 +13,10 @@ Nodes are judged by the job's actors there (`NodeHealth`). A supervisor sees the
 nodes it asks the actors there: while one answers, it can tell whether any process of its node runs. Where all are silent, the
 node may be gone, frozen, cut off or overloaded; its workers may go on until their leases end (`job/machines/lease.py`), and only
 Ray finds out more, later.
+
+Theory of operation. Arrives: pongs and the passing of time, as `Supervision` notes them in a record. Decided:
+whether an actor is overdue, and which nodes are silent or answer again. Times in which the supervisor itself
+slept are taken out of all deadlines (`sleep`), or it would find everybody silent when it wakes.
 """
 
 from __future__ import annotations

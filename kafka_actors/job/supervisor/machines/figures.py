@@ -9,6 +9,10 @@ A process that is replaced counts from 0. A worker's counters go by its name wit
 none of its records is missed. A new coordinator's counters are less than the old one's: then a rate is 0, never negative, at most
 until the window has left the old ones behind. Where the coordinator has long been silent the caller has no rates (None): old ones
 would look like work.
+
+Sums keep to what is known: a lag that no worker or broker has told yet counts as nothing, and a sum of which
+nothing is known is None, not 0. A partition is blocked if it has a reason not to be read that isn't simply
+its end.
 """
 
 from __future__ import annotations

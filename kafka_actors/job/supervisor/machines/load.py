@@ -9,6 +9,13 @@ had ended. Arrivals are averaged over the whole window (`target_lag_seconds`), p
 A partition needs `arriving / (pace · utilization)` workers to keep up and `lag / (pace · window)` to catch up in time, but
 never more than one, because its records can't be shared out; the sums over all partitions are the workers needed. Partitions of
 which nothing can be read need none.
+
+- A worker's pace is taken between moments in which calls had ended, over several calls if there were as many,
+  so that a call that is longer than the window is not cut in two, and a single slow one doesn't decide.
+- Samples are thinned to `SAMPLES` of a window: with thousands of partitions each is big, and the ends of the
+  window decide.
+- A partition that gains records while its worker has full buffers has an end that is asked for, not one that
+  was fetched: see "How many workers" in ARCHITECTURE.md.
 """
 
 from __future__ import annotations

@@ -1,18 +1,30 @@
 """Number of workers of a job: fixed by a user, or decided by the autoscaling policy from the load.
 
-Theory of operation. Once a second the policy gets an observation, and `LoadMeter` computes the load. It wants as many workers
-as keep up with arrivals while they are busy for `target_utilization` of their time, and as work off the backlog within
-`target_lag_seconds`. Hysteresis keeps it from moving up and down:
+Theory of operation. Arrives: a number or a policy from the user (`set_workers`), and once a second an
+observation of the job, of which `LoadMeter` computes the load. Decided: how many workers there should be, and
+why, in words. The policy wants as many workers as keep up with arrivals while they are busy for
+`target_utilization` of their time, and as work off the backlog within `target_lag_seconds`. Hysteresis keeps
+it from moving up and down:
 
     more    the backlog takes longer than the target, or the rate needs 1.1 times the present workers, for as long as
             recent rates are measured over; not before all workers are up for `upscale_delay_seconds`; at most four times as
             many in one step
     fewer   the highest need of the last `downscale_delay_seconds` is less than the present number
 
-It does not ask for more where that would not help: the records of one partition can't be shared out; workers wait for records
-(the busiest is at work for less than half of its time); or the last step brought less than a fifth of what it should have,
-because something else is the limit. Then no step follows for `downscale_delay_seconds`. `holding` says in words why a number
-that seems wrong stays.
+It does not ask for more where that would not help: the records of one partition can't be shared out; workers
+wait for records (the busiest is at work for less than half of its time); or the last step brought less than a
+fifth of what it should have, because something else is the limit. Then no step follows for
+`downscale_delay_seconds`. `holding` says in words why a number that seems wrong stays.
+
+- The delays differ because the two mistakes do: with too few workers the lag grows, with too many nothing is
+  lost but their cost. Each step moves partitions, whose calls are drained first.
+- After a step the highest need counts anew (`RollingMaximum.forget`), and all workers have to be up before
+  the next one: what they can do isn't known until they have done it.
+- While the pace isn't known (no call has ended) the present number is the need. Blocked partitions keep their
+  share of the workers: their records will come when the broker is back.
+- Partitions bound the number from above, and the policy's `min` and `max` bound it whatever the load.
+- `WorkerCount` keeps the last decisions for the status. `revert` is the supervisor's, when more workers find
+  no place.
 """
 
 from __future__ import annotations

@@ -15,6 +15,10 @@ own node, elsewhere by an actor of that node that answers.
   user's function, or its silence, lasts for `max_poll_interval_ms`.
 - All actors of its node are silent: nobody is judged (see `NodeHealth`). Only Ray may call it dead.
 
+A role that isn't wanted any more is dismissed: its actor ends by itself, and its return is no restart. A
+spare takes over a dead connection actor's role (`took_over`), and is itself replaced a little later
+(`spare_after`).
+
 Before the job has started, an actor that isn't placed or ready within `start_timeout` fails the job. Afterwards a worker waits
 for a place for as long as it takes, and library actors are replaced. A worker whose process dies in the constructor of the
 user's class for the fifth time in a row fails the job. Time in which the supervisor itself was stopped counts for no deadline.
@@ -180,7 +184,8 @@ class Supervision:
     def ponged(
         self, key: ActorKey, incarnation: int, now: float, *, ready: bool = True, busy_s: float | None = None
     ) -> None:
-        """Takes a pong. `busy_s`: how long the current call of the user's function has lasted, None without one."""
+        """Takes a pong. `busy_s`: how long the current call of the user's function has lasted, None without one. A pong that is not
+        `ready` may be late: who was ready once stays so."""
         if not self.is_current(key, incarnation):
             return
         actual = self.actual[key]
@@ -191,7 +196,7 @@ class Supervision:
             actual.placed_at = now
         if ready and actual.ready_at is None:
             actual.ready_at = now
-        actual.become(ActorState.READY if ready else ActorState.PLACED)
+        actual.become(ActorState.READY if actual.ready_at is not None else ActorState.PLACED)
 
     def ping_failed(self, key: ActorKey, incarnation: int, now: float) -> None:
         """Takes that a ping got lost, though the actor isn't known to be dead: it is pinged again."""

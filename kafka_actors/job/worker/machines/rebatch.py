@@ -4,6 +4,11 @@ Theory of operation. Chunks come in the order of their offsets. Without `batch_r
 joined to batches of exactly that many rows; what is left over waits for more records for up to `batch_linger_ms`, or is passed
 on at once without a linger. Records from before and after a reset, or under different leader epochs, never share a batch: their
 offsets are of different logs, or are committed with different epochs.
+
+A batch moves the position as far as its last piece does. A cut piece moves it to behind its own last record,
+and only the end of a chunk moves it over offsets without records (transactions' ends, compacted records), so
+that none of these is committed before the records in front of it are processed. The linger begins with the
+first row that is held, and holds for the batch as a whole: no record waits longer than that.
 """
 
 from __future__ import annotations

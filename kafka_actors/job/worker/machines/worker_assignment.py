@@ -11,12 +11,25 @@ A call of the user's function is opened with `begin` and closed with `done` (or 
 partition is in hand. Only `done` moves the offset to commit, so nothing is committed before the function has returned for it and
 for all records before it. A partition keeps two epochs: `begun_under`, which fetched bytes carry, and `epoch`, with which to
 report and commit. A new coordinator incarnation renews the second, so its predecessor's death disturbs no call in hand.
+
+Inputs come from two threads, under the worker's lock: orders and the coordinator's answers from the event
+loop, calls from the processing thread. What ties them together are epochs and counts instead of locks held
+for long:
+
+- bytes under another epoch than `begun_under` are void, and a call that was opened under one closes nothing
+  of the next grant;
+- `resets` tells records from before a reset from those after it, so a call that was under way doesn't move
+  the new position;
+- an answer to a commit counts for the epoch that it was made under.
+
+A released partition's epoch is remembered: late orders that still grant it would otherwise begin it a second
+time.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -38,7 +51,9 @@ class HeldPartition(msgspec.Struct):
 
     `begun_under`: the epoch under which fetching began. `epoch`: the one to report and commit with. `resets` counts resets of
     the position: bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the
-    offset. `topic_id`: of the offsets' topic, None if unknown.
+    offset. `topic_id`: of the offsets' topic, None if unknown; an offset of another topic does not count as committed.
+    `open_results`: results of its records may be in a transaction that is not ended; `closed_at`: the offset up to which they are in
+    one that is.
     """
 
     partition: TopicPartition
@@ -53,6 +68,15 @@ class HeldPartition(msgspec.Struct):
     rewind: bool = False
     resets: int = 0
     topic_id: bytes | None = None
+    open_results: bool = False
+    closed_at: int | None = None
+
+    @property
+    def repeated(self) -> int:
+        """Records, by their offsets, that are processed again if the transaction is aborted."""
+        if self.processed is None or self.closed_at is None:
+            return 0
+        return max(0, self.processed - self.closed_at)
 
     @property
     def uncommitted(self) -> bool:
@@ -68,11 +92,14 @@ class HeldPartition(msgspec.Struct):
 
 
 class AssignmentChanges(msgspec.Struct, frozen=True):
-    """Changes by new orders: partitions to begin, to drain, to drop."""
+    """Changes by new orders: partitions to begin, to drain, to drop. `lost`: partitions that are held no more, or anew, with results in
+    an open transaction, and how many records these are of. `applied`: the orders are the newest, and say something."""
 
     begin: list[Grant] = []
     drain: list[TopicPartition] = []
     drop: list[TopicPartition] = []
+    lost: dict[TopicPartition, int] = {}
+    applied: bool = False
 
 
 class WorkerAssignment:
@@ -94,11 +121,14 @@ class WorkerAssignment:
         if orders.hold:
             return AssignmentChanges()
         begin = []
+        before = {partition: held for partition, held in self.held.items() if held.open_results}
         for grant in orders.grants:
             held = self.held.get(grant.partition)
             if held is not None and held.epoch in (grant.epoch, grant.continues):
                 # A drain that an older coordinator ordered goes on: it ends with a report that lacks the partition.
                 held.epoch = grant.epoch
+            elif grant.continues is not None and orders.producer is not None:
+                continue  # where to begin is known once it is settled: a report without it says that it is released
             elif grant.epoch != self._released.get(grant.partition):  # else from before it was released
                 self.held[grant.partition] = HeldPartition(
                     grant.partition,
@@ -107,9 +137,20 @@ class WorkerAssignment:
                     grant.end_offset,
                     committed=grant.offset,
                     topic_id=grant.topic_id,
+                    closed_at=grant.offset,
                 )
                 begin.append(grant)
-        return AssignmentChanges(begin, self._drain(orders), self._drop(orders))
+        drain, drop = self._drain(orders), self._drop(orders)
+        lost = {p: held.repeated for p, held in before.items() if self.held.get(p) is not held}
+        return AssignmentChanges(begin, drain, drop, lost, applied=True)
+
+    def drop_all(self, but: Collection[TopicPartition] = ()) -> list[TopicPartition]:
+        """Drops all partitions, whose results were lost with a transaction, `but` some that have just begun. Only grants under other
+        epochs give them back."""
+        dropped = [partition for partition in self.held if partition not in but]
+        for partition in dropped:
+            self._released[partition] = self.held.pop(partition).epoch
+        return dropped
 
     def _drain(self, orders: Orders) -> list[TopicPartition]:
         """Begins the drains that are ordered. Returns those that are new; one under way only gets the present epoch."""
@@ -144,6 +185,24 @@ class WorkerAssignment:
         """Whether records of this partition, fetched under this epoch, may be worked on."""
         held = self._under(partition, epoch)
         return held is not None and held.state is HeldState.ACTIVE
+
+    def opens_results(self, partition: TopicPartition, epoch: GrantEpoch, resets: int) -> bool:
+        """Whether a call's results count: the partition is held since this epoch, and was not reset since. If so they are about to
+        be written in the open transaction: from now on that can't be committed without the partition."""
+        held = self._under(partition, epoch)
+        if held is None or held.resets != resets:
+            return False
+        held.open_results = True
+        return True
+
+    def results_are_closed(self) -> None:
+        """Takes that the transaction was ended, with all offsets that `commits` returned."""
+        for held in self.held.values():
+            held.open_results, held.closed_at = False, held.committed
+
+    def repeated(self) -> dict[TopicPartition, int]:
+        """Returns how many records of each partition are processed again if the open transaction is aborted."""
+        return {partition: held.repeated for partition, held in self.held.items()}
 
     def begin(self, partition: TopicPartition, epoch: GrantEpoch) -> bool:
         """Opens a call, unless the partition is not to be worked on (any more)."""
@@ -193,8 +252,11 @@ class WorkerAssignment:
         knows it."""
         held = self.held.get(partition)
         if held is not None and (held.processed is None or rewind):
+            if held.processed is None:
+                held.closed_at = offset
             held.processed, held.rewind = offset, rewind
-            held.topic_id = topic_id or held.topic_id
+            if topic_id is not None and topic_id != held.topic_id:
+                held.topic_id, held.committed = topic_id, None
             held.resets += rewind
 
     # ------------------------------------------------------------ commits and reports
@@ -226,10 +288,10 @@ class WorkerAssignment:
         )
 
     def committed(self, reply: CommitReply) -> None:
-        """Takes the coordinator's answer. Entries of an earlier grant, or refused ones, change nothing."""
+        """Takes the coordinator's answer. Entries of an earlier grant or topic, or refused ones, change nothing."""
         for entry in reply.committed:
             held = self.held.get(entry.partition)
-            if held is not None and held.epoch == entry.epoch:
+            if held is not None and held.epoch == entry.epoch and held.topic_id == entry.topic_id:
                 held.committed = entry.offset
                 held.rewind = held.rewind and held.processed != entry.offset
 
@@ -256,9 +318,13 @@ class WorkerAssignment:
         return f"<WorkerAssignment {len(self.held)} partitions, seen {self.seen}, in hand {len(list(self.in_hand()))}>"
 
 
-def report_of(held: HeldPartition, progress: FetchProgress, blocked: str = "") -> HeldReport:
-    """Makes the report of one partition. `blocked`: why nothing of it is processed, empty if it only lacks records."""
+def report_of(
+    held: HeldPartition, progress: FetchProgress, blocked: str = "", *, commits: bool = False
+) -> HeldReport:
+    """Makes the report of one partition. `blocked`: why nothing of it is processed, empty if it only lacks records; `commits`: the
+    worker commits by itself."""
     return HeldReport(
         held.partition, held.epoch, held.processed, held.leader_epoch,
         progress.position, progress.end, held.finished, blocked or progress.blocked,
+        held.committed if commits else None,
     )  # fmt: skip

@@ -15,8 +15,9 @@ from kafka_actors.job.coordinator import coordinator as coordinator_module
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
 from kafka_actors.job.coordinator.machines.placement import DrainEnd
 from kafka_actors.job.messages import CommitEntry, CommitRequest, HeldReport, Report, WorkerPlan
+from kafka_actors.job.transactions import ProducerGrant, TransactionalIds, TransactionReport
 from kafka_actors.telemetry.tally import Tally
-from kafka_actors.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -78,6 +79,7 @@ async def made(
     recovering=False,
     plan=None,
     clock=lambda: 1.0,
+    transactions=None,
     **options,
 ):
     member = Member()
@@ -93,11 +95,55 @@ async def made(
         events=events,
         leader=leader,
         recorder=recorder,
+        transactions=transactions,
         clock=clock,
         wall=lambda: 1_000.0,
     )
     await coordinator.start(plan or WorkerPlan(1, {"w": 1.0}, [], paused=False, complete=True), recovering)
     return coordinator, member
+
+
+class Fences:
+    """Brokers that are asked for producer ids, and answer at once."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def fence(self, transactional_id, timeout_ms):
+        self.asked.append(transactional_id)
+        return ProducerIdentity(transactional_id, 7, len(self.asked))
+
+    async def transactional_ids(self):
+        return {"g-n-worker-0", "g-n-worker-1"}, True
+
+
+def test_a_new_coordinator_fences_no_worker_that_goes_on_with_its_session():
+    """Its transaction would be aborted for nothing."""
+
+    async def scenario():
+        fences = Fences()
+        plan = WorkerPlan(
+            1, {"worker-0.1": 1.0}, [], paused=False, complete=True, ready=["worker-0.1"], roles=2
+        )
+        ids = TransactionalIds("g-n", 60_000, named=True)
+        coordinator, member = await made(
+            None, recovering=True, plan=plan, transactions=(ids, fences), delivery="exactly_once"
+        )
+        member.answer.set()
+        member.assignment = frozenset([P0])
+        await coordinator.on_partitions_assigned(frozenset([P0]))
+        await turns(20)
+        assert fences.asked == []
+        own = TransactionReport(session=(0, 5))
+        held = [HeldReport(P0, (0, 3))]
+        report = Report("worker-0.1", (1, 0), ready=True, holdings=held, wait_s=0, transactions=own)
+        orders = await coordinator.poll(report)
+        await turns(20)
+        assert orders.producer == ProducerGrant((0, 5))
+        assert [(g.partition, g.continues) for g in orders.grants] == [(P0, (0, 3))]
+        assert fences.asked == ["g-n-worker-1"]  # nobody has that one
+
+    asyncio.run(scenario())
 
 
 def test_a_worker_that_was_given_up_goes_on_with_nothing_while_a_new_coordinator_recovers():

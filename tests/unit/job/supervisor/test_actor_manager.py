@@ -323,3 +323,18 @@ def test_the_call_for_which_a_worker_is_ended_counts_as_one_in_which_it_died(cal
 
 def call_of(call):
     return call.partition, call.first, call.last
+
+
+@pytest.mark.parametrize("kind", ["worker", "coordinator", "metadata", "connection"])
+def test_how_ray_says_that_a_process_ended_is_told_though_nobody_has_its_call_record(kind):
+    """Ray's memory monitor may end several processes at once, also those that have the worker's record."""
+    place = FakeRuntime()
+
+    async def of(stage):
+        died = place.last(kind)
+        died.ended.set_result(runtime.Death("its process is gone", how="ended by Ray"))
+        notes = lambda: [e.text for e in stage.job.report._timeline.after() if e.kind == "restart"]  # noqa: E731
+        await stage.until(notes)
+        assert notes() == [f"{died.name} died (its process is gone: ended by Ray); a replacement starts"]
+
+    scenario(lambda: Stage(place), of)

@@ -58,6 +58,14 @@ def test_what_is_wanted_is_started_and_pinged_at_once():
     assert polled(machine, 0.0) == []
 
 
+def test_an_answer_from_before_an_actor_was_ready_may_come_behind_that_it_is():
+    """Two answers of one actor may overtake each other: its `begin` has returned, and then comes an older pong."""
+    machine = running(METADATA, W0)
+    machine.ponged(W0, 1, 1.0, ready=False)
+    assert machine.actual[W0].state is ActorState.READY
+    assert machine.actual[W0].last_pong == 1.0
+
+
 def test_a_death_is_answered_by_the_next_incarnation_at_once():
     machine = running(W0, now=0.0)
     assert machine.died(W0, 1, 20.0)

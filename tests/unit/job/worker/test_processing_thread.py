@@ -640,6 +640,26 @@ def test_the_position_moves_with_each_call_also_within_the_bytes_at_hand():
     assert positions == [0, 2, 4]
 
 
+def test_what_waits_behind_a_call_of_records_that_a_linger_held_back_says_so_too():
+    """And what a linger held back for long enough waits, as what was fetched does."""
+    stage, blocked = Stage(rows=5, linger=1.0), []
+
+    def look(rows):
+        stage.source.waiting_items = []
+        stage.processing.note_waiting()
+        stage.now += 1.0
+        stage.processing.note_waiting()
+        blocked.append((stage.processing.blocked(P0), stage.processing.blocked(P1)))
+
+    stage.processing._function._made = look
+    stage.processing.work(fetched(P0, 0, 3))
+    stage.now += 0.1
+    stage.processing.work(fetched(P1, 0, 3))
+    stage.now += 2.0
+    stage.processing.work(None)
+    assert blocked[0] == ("", "waits for its turn: behind t-0")
+
+
 def test_what_waits_for_long_says_behind_whom():
     stage = Stage(rows=2)
     blocked = []

@@ -148,6 +148,18 @@ def test_commits_name_the_topic_that_their_offsets_are_of():
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 0, rewind=True, topic_id=new)]
 
 
+def test_an_offset_committed_for_the_topic_before_is_committed_again_for_the_one_of_now():
+    old, new = b"o" * 16, b"n" * 16
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5, topic_id=old)]))
+    holdings.positioned(P0, 0, rewind=True, topic_id=new)
+    holdings.done(P0, (1, 1), 5, resets=1)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 5, rewind=True, topic_id=new)]
+
+    holdings.committed(CommitReply(1, [CommitEntry(P0, (1, 1), 5, topic_id=old)], [], []))
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 5, rewind=True, topic_id=new)], "asked for before"
+
+
 def test_a_new_coordinator_that_does_not_know_yet_changes_nothing():
     holdings = WorkerAssignment()
     holdings.apply(orders(3, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 7)], []))

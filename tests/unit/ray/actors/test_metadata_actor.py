@@ -19,7 +19,8 @@ from kafka_actors.cluster.snapshot import (
     TopicMetadata,
 )
 from kafka_actors.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
-from kafka_actors.job.messages import ConnectionWanted, JobStart, Topology, pack, unpack
+from kafka_actors.job.messages import JobStart, pack, unpack
+from kafka_actors.job.topology import ConnectionWanted, Topology
 from kafka_actors.net import KafkaClient
 from kafka_actors.ray import Job
 from kafka_actors.ray.actors import metadata_actor
@@ -75,18 +76,47 @@ async def test_each_node_with_workers_has_a_connection_actor_for_each_broker(
 ) -> None:
     made = actor(cluster(1, {1: 9092, 2: 9093}))
     assert await wanted(made) == set()
-    await made.set_nodes(["a"])
+    await made.set_nodes(1, ["a"])
     assert await wanted(made) == {("a", 1, 9092), ("a", 2, 9093)}
-    await made.set_nodes(["a", "b"])
+    await made.set_nodes(2, ["a", "b"])
     assert await wanted(made) == {(node, *broker) for node in "ab" for broker in ((1, 9092), (2, 9093))}
-    await made.set_nodes(["b"])
+    await made.set_nodes(3, ["b"])
     assert await wanted(made) == {("b", 1, 9092), ("b", 2, 9093)}
+
+
+@in_loop
+async def test_nodes_that_come_late_change_nothing(actor: Callable[..., Any]) -> None:
+    """A call may overtake another one: taken for the newest, the older one would leave a node without connection actors for good."""
+    made = actor(cluster(1, {1: 9092}))
+    await made.set_nodes(2, ["a", "b"])
+    await made.set_nodes(1, ["a"])
+    assert await wanted(made) == {("a", 1, 9092), ("b", 1, 9092)}
+    await made.set_nodes(3, ["b"])
+    assert await wanted(made) == {("b", 1, 9092)}
+
+
+@in_loop
+async def test_nodes_may_change_while_connections_are_looked_after(
+    actor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that was repeated, or came late, ended the job with a RuntimeError about a dictionary."""
+    made, heal = actor(cluster(1, {1: 9092})), metadata_actor.Cluster.heal
+
+    async def while_nodes_change(self: Any, *response: Any) -> None:
+        await heal(self, *response)
+        await made.set_nodes(2, ["b", "c"])
+
+    await made.set_nodes(1, ["a", "b"])
+    monkeypatch.setattr(metadata_actor.Cluster, "heal", while_nodes_change)
+    await wanted(made)
+
+    assert await wanted(made) == {("b", 1, 9092), ("c", 1, 9092)}
 
 
 @in_loop
 async def test_a_broker_that_has_moved_or_gone_is_wanted_where_it_is_now(actor: Callable[..., Any]) -> None:
     made = actor(cluster(1, {1: 9092, 2: 9093}))
-    await made.set_nodes(["a"])
+    await made.set_nodes(4, ["a"])
     await wanted(made)
     made._client.cluster.restore(cluster(2, {1: 9092, 2: 9999}))
     assert await wanted(made) == {("a", 1, 9092), ("a", 2, 9999)}
@@ -98,10 +128,10 @@ async def test_a_broker_that_has_moved_or_gone_is_wanted_where_it_is_now(actor: 
 async def test_metadata_without_brokers_takes_no_connection_actor_away(actor: Callable[..., Any]) -> None:
     """Before the first answer, or in one of a broker that has just started."""
     early = actor(None)
-    await early.set_nodes(["a"])
+    await early.set_nodes(5, ["a"])
     assert await wanted(early) == set()
     made = actor(cluster(1, {1: 9092}))
-    await made.set_nodes(["a"])
+    await made.set_nodes(6, ["a"])
     await wanted(made)
     made._client.cluster.restore(ClusterSnapshot(2))
     assert await wanted(made) == {("a", 1, 9092)}

@@ -31,7 +31,7 @@ class Letters:
 
     made = None
 
-    def __init__(self, config, topic, group):
+    def __init__(self, config, topic, group, slot=None):
         self.topic = topic
         self.group = group
         self.config = config

@@ -1,0 +1,97 @@
+"""A job that delivers exactly once, on real Kafka and real Ray, while its processes and brokers are killed and stopped."""
+
+import os
+import signal
+import time
+from contextlib import closing
+
+import pytest
+from jobs.ledger import CrashLedger
+from waiting import until
+
+import kafka_actors as ka
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+
+PARTITIONS = 8
+RECORDS = 50_000
+FAULTS = int(os.environ.get("KAFKA_ACTORS_TEST_FAULTS", "12"))
+CRASHES = int(os.environ.get("KAFKA_ACTORS_TEST_CRASHES", "200"))
+"""Numbers of faults of the short ledger and of the long one."""
+PAUSES_S = (0.3, 3.0)
+
+
+@pytest.fixture
+def ledger(ray_local, kafka_cluster_3, kafka_topic, group_id, tmp_path):
+    """Makes ledgers of crashes between two topics of three brokers."""
+    source, target = (
+        kafka_topic(PARTITIONS, cluster=kafka_cluster_3, replication_factor=3) for _ in range(2)
+    )
+    seed = int(os.environ.get("KAFKA_ACTORS_TEST_SEED", "19"))
+    with closing(
+        CrashLedger(kafka_cluster_3, source, target, PARTITIONS, group_id, tmp_path / "traps", seed)
+    ) as made:
+        yield made
+
+
+def crashes(ledger, count):
+    """Records come for as long as there are faults, and all of them have to be there once and in order."""
+    ledger.start()
+    ledger.produce(RECORDS, rate=RECORDS / (count * sum(PAUSES_S) / 2))
+    for _ in range(count):
+        ledger.fault()
+        print(f"{time.monotonic():.1f} {ledger.told[-1]}", flush=True)
+        time.sleep(ledger.random.uniform(*PAUSES_S))
+    ledger.settle(180)
+    ledger.check()
+    print(ledger.last)
+
+
+def test_each_record_is_delivered_once_whatever_dies(ledger):
+    crashes(ledger, FAULTS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 + 20 * CRASHES)
+def test_each_record_is_delivered_once_whatever_dies_many_times(ledger):
+    crashes(ledger, CRASHES)
+
+
+def test_a_job_that_was_killed_whole_ends_what_it_left_open_when_it_is_started_again(ledger):
+    """Its transactions time out after ten minutes: the next start doesn't wait for that, with fewer workers."""
+    sink = {"transaction_timeout_ms": 600_000}
+    killed = ledger.start_apart(sink, config={"auto_commit_interval_ms": 500_000})
+    ledger.produce(800, rate=4_000)
+    until(lambda: written(ledger) >= 800, 60, "all results to be written")
+    assert sum(map(len, ledger.results().values())) == 0  # in transactions that nobody ends from now on
+    killed.send(signal.SIGKILL)
+    until(lambda: not killed.left(), 60, "the actors to end")
+    ledger.start(sink=ka.KafkaSink(ledger.target, **sink), workers=2)
+    ledger.settle(60)
+    ledger.check()
+    assert written(ledger) > 1_600  # twice, and markers
+
+
+def test_without_a_name_a_start_waits_for_the_timeout_and_says_so(ledger):
+    sink = {"transaction_timeout_ms": 25_000}
+    options = {"name": None, "workers": 2, "config": {"group_instance_id": None}}
+    ledger.traps.set("after offsets", signal.SIGSTOP)  # they are pending from here on
+    killed = ledger.start_apart(sink, **options)
+    ledger.produce(400, rate=4_000)
+    until(ledger.traps.stopped, 60, "a worker to stop")
+    killed.send(signal.SIGKILL)
+    for pid in killed.left():
+        os.kill(pid, signal.SIGKILL)
+    ledger.start(sink=ka.KafkaSink(ledger.target, **sink), **options)
+    until(
+        lambda: any(p.reason == "waits for stable offsets" for p in ledger.status().partitions),
+        60,
+        "a partition to wait for stable offsets",
+    )
+    ledger.settle(120)
+    ledger.check()
+
+
+def written(ledger):
+    """Results that are in the log, committed or not, and markers."""
+    return sum(ledger.cluster.end_offsets(ledger.target).values())

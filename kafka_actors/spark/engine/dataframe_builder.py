@@ -41,6 +41,7 @@ from .stage_groups import (
     steps_with_dead_letters,
     with_failed,
 )
+from .transactional_sink import checked_splits
 
 _THIS = re.compile(r"(\{this(?:\[[^\]{}]*\])?\})")
 
@@ -124,8 +125,9 @@ class DataFrameBuilder:
             raise ConfigError("kafka", f"is true, and a DataFrame stage dropped the column {KAFKA!r}")
         return df if kafka or not frame.kafka else df.drop(KAFKA)
 
-    def to_write(self) -> tuple[Any, str]:
-        """The DataFrame, and the format that writes it to all sinks. Raises `ConfigError`."""
+    def to_write(self, checkpoint: str | None = None) -> tuple[Any, str]:
+        """The DataFrame, and the format that writes it to all sinks; errors name the query's `checkpoint`. Raises `ConfigError`, also for a
+        plan from which a sink can't deliver exactly once."""
         sinks = self._checked.sinks
         if not sinks:
             raise ConfigError(
@@ -145,9 +147,16 @@ class DataFrameBuilder:
             df, frame = with_failed(df, frame, self._failed)
         if frame.kafka and not need.kafka:
             df, frame = df.drop(KAFKA), msgspec.structs.replace(frame, kafka=False)
-        return df, self._to_sinks(frame, sinks)
+        splits = checked_splits(df, sinks, self._options, streaming=self._streaming)
+        return df, self._to_sinks(frame, sinks, splits, checkpoint)
 
-    def _to_sinks(self, frame: PipelineFrame, sinks: tuple[CheckedSink, ...]) -> str:
+    def _to_sinks(
+        self,
+        frame: PipelineFrame,
+        sinks: tuple[CheckedSink, ...],
+        splits: str = "",
+        checkpoint: str | None = None,
+    ) -> str:
         assert self._pipeline.source is not None  # the pipeline's check requires one
         columns = frame.user_schema
         written, files = [], []
@@ -166,6 +175,8 @@ class DataFrameBuilder:
             self._pipeline.retries,
             frame,
             self._dead_letters(),
+            splits,
+            checkpoint,
         )
         self._spark.dataSource.register(sink_of(plan))
         return plan.name

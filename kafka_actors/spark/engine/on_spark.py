@@ -54,8 +54,8 @@ class OnSpark(BoundPipeline[SparkRun]):
     "latest", or from "committed": the offsets of the pipeline's group. `options` are those of the data source
     `kafka_actors`, under their names there: `maxOffsetsPerTrigger=100_000`, `commitOffsets=True`.
 
-    Kafka sinks get records at least once, each partition in order; `ordered=False` allows options that split
-    partitions over tasks. Parquet files of a stream have each record once. `output_mode` is Spark's: "complete" for
+    Kafka sinks get records at least once, or exactly once where they say `delivery="exactly_once"`, each partition in order;
+    `ordered=False` allows options that split partitions over tasks. Parquet files of a stream have each record once. `output_mode` is Spark's: "complete" for
     aggregations without a watermark.
 
     `begin` and `ends` are a backfill's: its stream reads exactly from there to there (see `Pipeline.backfill`).
@@ -218,7 +218,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         enter(self._spark)
         if self._checkpoint is not None and self._output_mode != "append" and self._to_files:
             raise ConfigError("output_mode", f"is {self._output_mode!r}: files are only added to")
-        df, name = builder.to_write()
+        df, name = builder.to_write(self._checkpoint)
         if self._checkpoint is None:
             return BatchRun(self._spark, df.write.mode("append").format(name).save, builder.persisted, names)
         writer = df.writeStream.outputMode(self._output_mode).trigger(**self._trigger)

@@ -26,22 +26,26 @@ from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import log_event
 from kafka_actors.pipeline.engines import CheckedSink
 from kafka_actors.pipeline.fused import FailedRecord, events_of, of_policy
-from kafka_actors.pipeline.source import ReadKafka, producer_config
+from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteKafka, WriteParquet
-from kafka_actors.sinks.kafka import SINK_TOPIC, check_target, is_final
+from kafka_actors.sinks.kafka import is_final
 from kafka_actors.sinks.stage import OpenSinks
 from kafka_actors.spark.python_worker import WorkerCache, freeze_imports
+from kafka_actors.spark.source.machines.task_markers import WriteName
 from kafka_actors.spark.source.task_tracing import traced_task
+from kafka_actors.spark.source.task_transaction import ends_the_write
+from kafka_actors.spark.source.writers import micro_batch_of_task
 
 from .dead_letters import DeadLetterPlan, TaskDeadLetters
 from .frames import PipelineFrame
 from .parquet_sink import HiddenFiles, TaskFile, WriteUnit, batch_unit, discard, reveal, run_unit
+from .transactional_sink import ProcessSinks, check_topics_of, exactly_once
 
 
 class SinkPlan(msgspec.Struct, frozen=True, eq=False):
     """Write of a pipeline, pickled to the tasks and never part of a Spark plan. `name` is the data source's, `run` names this
     run; `files` are the Parquet sinks, with absolute paths, and `sinks` the others, which are cached in Python workers by
-    `key`; `before`: the frame that is written."""
+    `key`; `before`: the frame that is written; `splits`: the digest of the plan's split options, where a sink delivers exactly once."""
 
     name: str
     run: str
@@ -52,6 +56,8 @@ class SinkPlan(msgspec.Struct, frozen=True, eq=False):
     retries: int
     before: PipelineFrame
     dead_letters: DeadLetterPlan | None
+    splits: str = ""
+    checkpoint: str | None = None
 
     @property
     def has_dead_letters(self) -> bool:
@@ -104,7 +110,7 @@ def checked_plan(plan: SinkPlan) -> SinkPlan:
     freeze_imports()
     for stage in (sink.step.stage for sink in plan.sinks):
         if isinstance(stage, WriteKafka):
-            check_target(producer_config(stage.name, plan.source, stage.options), stage.topic, SINK_TOPIC)
+            check_topics_of(stage, plan.source)
     if plan.dead_letters is not None:
         plan.dead_letters.check()
     return plan
@@ -118,7 +124,8 @@ class PipelineBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Writes the rows of a task. Raises `StageError`, `SinkError`."""
-        return _write(self._plan, run_unit(self._plan.run), iterator)
+        name = WriteName(self._plan.run, 0, streaming=False)
+        return _write(self._plan, name, run_unit(self._plan.run), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Ends a write of which all tasks have returned. Raises `StageError`, `SinkError`."""
@@ -131,19 +138,16 @@ class PipelineBatchWriter(DataSourceArrowWriter):
 
 class PipelineStreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of a stream, as `PipelineBatchWriter` does for a batch. A micro-batch that Spark runs again after a crash is
-    written again; its files replace those of the first try."""
+    written again, but not to sinks that deliver exactly once; its files replace those of the first try."""
 
     def __init__(self, plan: SinkPlan) -> None:
         self._plan = checked_plan(plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Writes the rows of a task. Raises `StageError`, `SinkError`."""
-        context = TaskContext.get()
-        assert context is not None  # a task runs it
-        query, batch_id = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
-        assert query is not None  # Spark sets both for a stream's tasks
-        assert batch_id is not None
-        return _write(self._plan, batch_unit(query, int(batch_id)), iterator)
+        query, batch = micro_batch_of_task()
+        name = WriteName(query, batch, self._plan.checkpoint)
+        return _write(self._plan, name, batch_unit(query, batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Ends a write of which all tasks have returned. Raises `StageError`, `SinkError`."""
@@ -180,10 +184,10 @@ def _done(messages: list[WriterCommitMessage | None]) -> list[SinkCommit]:
 # ---------------------------------------------------------------- in a task
 
 
-_cache: WorkerCache[OpenSinks] = WorkerCache(OpenSinks.close)
+_cache: WorkerCache[ProcessSinks] = WorkerCache(ProcessSinks.close)
 
 
-def _write(plan: SinkPlan, unit: WriteUnit, batches: Iterator[pa.RecordBatch]) -> SinkCommit:
+def _write(plan: SinkPlan, name: WriteName, unit: WriteUnit, batches: Iterator[pa.RecordBatch]) -> SinkCommit:
     freeze_imports()
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()
@@ -195,18 +199,26 @@ def _write(plan: SinkPlan, unit: WriteUnit, batches: Iterator[pa.RecordBatch]) -
                 dead = stack.enter_context(plan.dead_letters.task())
             try:
                 files += (TaskFile(stage, unit, number) for stage in plan.files)
-                sinks = _cache.get(plan.key, lambda: OpenSinks(plan.sinks, plan.source, plan.retries))
-                task = SinkTask(plan, sinks, files, dead)
-                for batch in batches:
-                    task.write(batch)
-                return SinkCommit(None, unit, task.finish())
+                sinks = _cache.get(plan.key, lambda: ProcessSinks(plan.sinks, plan.source, plan.retries))
+                with ExitStack() as begun:
+                    transactions = sinks.transactions(name, number, plan.splits)
+                    for transaction in transactions:
+                        begun.enter_context(transaction)
+                    task = SinkTask(plan, sinks.all, files, dead)
+                    for batch in batches:
+                        task.write(batch)
+                    hidden = task.finish()
+                    for transaction in transactions:
+                        transaction.commit(task.rows)
+                return SinkCommit(None, unit, hidden)
             except BaseException:
                 for file in files:
                     file.discard()
                 _cache.drop(plan.key)
                 raise
     except KafkaActorsError as error:
-        if not is_final(error):
+        final = ends_the_write if exactly_once(plan.sinks) else is_final
+        if not final(error):
             raise
         return SinkCommit(error)  # Spark would retry a task that raises three times
 
@@ -226,6 +238,8 @@ class SinkTask:
         self._sinks = sinks
         self._files = files
         self._dead = dead
+        self.rows = 0
+        """Rows that were given to the sinks."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Writes a batch. Raises `StageError`, `SinkError`."""
@@ -233,6 +247,7 @@ class SinkTask:
         for file in self._files:
             file.write(self._before.for_user(good, kafka=file.stage.kafka))
         for part in self._before.parts(good) if self._policies else ():
+            self.rows += part.rows.batch.num_rows
             failures: list[FailedRecord] = []
             self._sinks.write(part.rows, part.source, failures)
             self._handle_failures(failures, part.source)

@@ -22,6 +22,9 @@ from kafka_actors.options import MIB
 KAFKA = "kafka."
 """Prefix of the options of the Kafka client."""
 
+TRANSACTION_TIMEOUT_MS = 900_000
+"""Longest transaction of a task, unless `kafka.transaction.timeout.ms` says otherwise: the brokers' default of `transaction.max.timeout.ms`."""
+
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
@@ -142,7 +145,7 @@ _FORBIDDEN: dict[Kind, dict[str, str]] = {
         "value.serializer": "is not supported: values are strings or binary; encode the column",
         "interceptor.classes": _NO_JVM,
         "partitioner.class": _NO_JVM + "; the column partition says where a row goes",
-        "transactional.id": "is not supported so far: rows are written at least once, each try of a task exactly once",
+        "transactional.id": "is not supported: .options(**kafka_actors.spark.transactional(df)) gives each task one of its own",
     },
 }
 
@@ -175,9 +178,12 @@ class ClientOptions(Struct, frozen=True):
         # This source handles lost positions itself, so the fetch code only reports them.
         return self._build(ConsumerConfig, effective, auto_offset_reset="earliest", on_data_loss="fail")
 
-    def producer(self) -> ProducerConfig:
-        """The config of a producer. Raises `ConfigError`, which names the option as it was given."""
+    def producer(self, transactional_id: str | None = None) -> ProducerConfig:
+        """The config of a producer, with transactions where there is an id. Raises `ConfigError`, which names the option as it was given."""
         effective = self._effective()
+        if transactional_id is not None:
+            effective.setdefault("transaction_timeout_ms", str(TRANSACTION_TIMEOUT_MS))
+            return self._build(ProducerConfig, effective, transactional_id=transactional_id)
         if effective.get("acks", "all").strip().lower() not in ("all", "-1"):
             effective.setdefault("enable_idempotence", "false")  # as in Java
         return self._build(ProducerConfig, effective)

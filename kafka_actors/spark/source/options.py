@@ -6,6 +6,7 @@ passes them in lower case, and errors have them as they are documented.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from kafka_actors.types import LATEST
 from .data_source_options import INT_MAX, LONG_MAX, CaseInsensitiveOptions, ClientOptions
 from .machines.offset_ranges import Bound, CommittedBound, FixedBound, LogEnd, SpecificOffsets, at
 from .machines.stream_offsets import StreamOffsets
+from .machines.task_markers import PREFIX
 from .schema import HEADERS
 from .selection import SELECTIONS, Selection, end_of, selection_of, start_of
 
@@ -230,7 +232,8 @@ def _check_stream(options: StreamOptions) -> None:
         raise ConfigError("startingOffsets", f"is 'committed': {_GROUP_ID} has to say by which group")
 
 
-_WRITE_NAMES = ("topic", "includeHeaders")
+_TRANSACTIONAL, _PLAN, _MARKER_TOPIC = "transactional", "transactional.plan", "transactional.marker.topic"
+_WRITE_NAMES = ("topic", "includeHeaders", _TRANSACTIONAL, _PLAN, _MARKER_TOPIC)
 _STREAM_WRITE_NAMES = (
     "asyncProgressTrackingEnabled",
     "asyncProgressTrackingCheckpointIntervalMs",
@@ -245,18 +248,33 @@ _TYPES = {
 }
 
 
+class TransactionalOptions(Struct, frozen=True):
+    """Options of a transactional write: the topic whose partition 0 has the markers, the digest of the plan's split options, and the
+    checkpoint, where it is known."""
+
+    marker_topic: str
+    splits: str
+    checkpoint: str | None = None
+
+
 class SinkOptions(Struct, frozen=True, kw_only=True):
     """Checked options of a write. `notes` are for the log: options without effect."""
 
     client: ClientOptions
     topic: str | None = None
     columns: tuple[str, ...] = ()
+    transactional: TransactionalOptions | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def producer(self) -> ProducerConfig:
         """The client's config, made now: references to secrets are resolved. Raises `ConfigError`."""
         return self.client.producer()
+
+    @property
+    def transactional_producer(self) -> ProducerConfig:
+        """The client's config with transactions, each under a transactional id that its task gives. Raises `ConfigError`."""
+        return self.client.producer(PREFIX)
 
 
 def parse_sink(raw: Mapping[str, str], schema: StructType) -> SinkOptions:
@@ -269,14 +287,66 @@ def parse_sink(raw: Mapping[str, str], schema: StructType) -> SinkOptions:
     topic = options.text("topic")
     if topic is not None:
         check_topic(topic, "topic")
+    columns = _columns(schema, topic)
+    transactional = _transactional(options, raw, schema, topic)
+    unused = [] if transactional is not None else options.present((_PLAN, _MARKER_TOPIC))
     parsed = SinkOptions(
         client=client,
         topic=topic,
-        columns=_columns(schema, topic),
-        notes=tuple(f"{name} has no effect here" for name in client.without_effect()),
+        columns=columns,
+        transactional=transactional,
+        notes=tuple(f"{name} has no effect here" for name in [*client.without_effect(), *unused]),
     )
-    parsed.producer  # noqa: B018  # raises for wrong client options
+    _ = parsed.producer if transactional is None else parsed.transactional_producer
     return parsed
+
+
+def _transactional(
+    options: CaseInsensitiveOptions, raw: Mapping[str, str], schema: StructType, topic: str | None
+) -> TransactionalOptions | None:
+    if not options.boolean(_TRANSACTIONAL, False):
+        return None
+    plan = options.text(_PLAN)
+    if plan is None:
+        raise ConfigError(
+            _TRANSACTIONAL,
+            "is true without the check of the plan, which can't be seen where rows are written: give "
+            ".options(**kafka_actors.spark.transactional(df)), df being what is written",
+        )
+    form, _, rest = plan.partition(":")
+    splits, _, columns = rest.partition(":")
+    if form != PLAN_FORM or not splits:
+        raise ConfigError(
+            _PLAN, f"is {plan!r}: it has to be what kafka_actors.spark.transactional(df) returns"
+        )
+    if columns != schema_digest(schema):
+        raise ConfigError(
+            _PLAN, "is of a DataFrame with other columns: call transactional() with the one that is written"
+        )
+    marker_topic = options.text(_MARKER_TOPIC) or topic
+    if marker_topic is None:
+        raise ConfigError(
+            _MARKER_TOPIC,
+            "is missing: rows name their topics, so say under which topic the markers of tasks are committed",
+        )
+    check_topic(marker_topic, _MARKER_TOPIC)
+    lower = {name.lower(): value for name, value in raw.items()}
+    return TransactionalOptions(marker_topic, splits, lower.get("checkpointlocation"))
+
+
+PLAN_FORM = "1"
+"""Form of the option `transactional.plan`: form, digest of the split options, digest of the columns."""
+
+
+def transactional_options(splits: str, schema: StructType) -> dict[str, str]:
+    """Options with which a sink writes the rows of a plan that was checked, in transactions."""
+    return {_TRANSACTIONAL: "true", _PLAN: f"{PLAN_FORM}:{splits}:{schema_digest(schema)}"}
+
+
+def schema_digest(schema: StructType) -> str:
+    """Digest of the names and types of columns."""
+    text = "\n".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _columns(schema: StructType, topic: str | None) -> tuple[str, ...]:

@@ -105,7 +105,8 @@ class StreamBrokers:
         if not isinstance(self._options.start, CommittedBound):
             return self._options.start
         ids = self._brokers.topic_ids(partitions)  # offsets of a deleted topic of the same name don't count
-        committed = await self._groups.committed(self._group_id, CallDeadline(self._brokers.client), ids)
+        deadline = CallDeadline(self._brokers.client)
+        committed = await self._groups.committed(self._group_id, deadline, ids, stable=partitions)
         offsets = {tp: committed[tp].offset if tp in committed else EARLIEST for tp in partitions}
         without = sum(offset == EARLIEST for offset in offsets.values())
         if without:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -19,7 +21,10 @@ from kafka_actors.producer import BatchFuture, Producer
 from kafka_actors.sinks.kafka import check_target, is_final, producer_of
 from kafka_actors.spark.python_worker import IdlePool, OneLineErrors, freeze_imports
 
-from .options import SinkOptions
+from .machines.task_markers import WriteName
+from .options import SinkOptions, TransactionalOptions
+from .task_transaction import TaskTransaction, ends_the_write, task_producer
+from .task_transaction import producers as task_producers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +49,52 @@ def write_batches(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> in
         for future in futures:
             future.result()
     return rows
+
+
+def write_transaction(
+    options: SinkOptions,
+    transactional: TransactionalOptions,
+    name: WriteName,
+    batches: Iterator[pa.RecordBatch],
+) -> int:
+    """Sends all rows of a task in one transaction, unless an earlier try has committed them. Returns their number.
+
+    Raises as `write_batches` and as `TaskTransaction`.
+    """
+    freeze_imports()
+    config = options.transactional_producer
+    topic = transactional.marker_topic
+    task = name.task(topic, topic, partition_of_task())
+    rows = 0
+    with (
+        task_producers.lend(options.client.key, lambda: task_producer(config)) as producer,
+        TaskTransaction(
+            producer, task, transactional.splits, config.transaction_timeout_ms / 1000
+        ) as transaction,
+    ):
+        for batch in batches:
+            rows += batch.num_rows
+            if transaction.writes:
+                producer.send_batch(_columns_of(options, batch), topic=options.topic)
+        transaction.commit(rows)
+    return rows
+
+
+def partition_of_task() -> int:
+    """Number of the partition of the plan that this task writes."""
+    context = TaskContext.get()
+    assert context is not None  # a task runs it
+    return context.partitionId()
+
+
+def micro_batch_of_task() -> tuple[str, int]:
+    """Id of the query and number of the micro-batch that this task writes."""
+    context = TaskContext.get()
+    assert context is not None  # a task runs it
+    query, batch_id = map(context.getLocalProperty, ("sql.streaming.queryId", "streaming.sql.batchId"))
+    assert query is not None  # Spark sets both for a stream's tasks
+    assert batch_id is not None
+    return query, int(batch_id)
 
 
 def _close(producer: Producer) -> None:
@@ -78,26 +129,38 @@ class WriteCommit(WriterCommitMessage):
 
 
 class _TaskWrites:
-    """Base of the writers. Delivery is at least once: rows of a finished task stay in the log even if other tasks fail."""
+    """Base of the writers. Delivery is at least once, unless the options are transactional: rows of a finished task stay in the log even if
+    other tasks fail."""
 
     def __init__(self, options: SinkOptions) -> None:
         freeze_imports()
         self._options = options
         with OneLineErrors():
             check_target(options.producer, options.topic, "the option topic's topic")
+            if options.transactional is not None and options.transactional.marker_topic != options.topic:
+                check_target(options.producer, options.transactional.marker_topic, "the markers' topic")
         for note in options.notes:
             logger.warning("%s", note)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> WriteCommit:
         from .task_tracing import traced_task
 
+        transactional = self._options.transactional
+        final = is_final if transactional is None else ends_the_write
         try:
             with OneLineErrors(), traced_task():
-                return WriteCommit(write_batches(self._options, batches))
+                if transactional is None:
+                    return WriteCommit(write_batches(self._options, batches))
+                name = self._name(transactional)
+                return WriteCommit(write_transaction(self._options, transactional, name, batches))
         except KafkaActorsError as error:
-            if not is_final(error):
+            if not final(error):
                 raise
             return WriteCommit(0, error)  # Spark would retry a task that raises three times
+
+    def _name(self, transactional: TransactionalOptions) -> WriteName:
+        """The name of the write that this task belongs to."""
+        raise NotImplementedError
 
     def _commit(self, messages: Messages) -> None:
         freeze_imports()
@@ -112,7 +175,15 @@ class _TaskWrites:
 
 
 class KafkaBatchWriter(_TaskWrites, DataSourceArrowWriter):
-    """Writes the rows of a batch."""
+    """Writes the rows of a batch. The writer is made when a write is planned, and travels to its tasks: so a transactional write has an identity
+    of its own, by which a task that is retried finds what it has committed, and a write that is started again is another one."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options)
+        self._id = str(uuid.uuid4())
+
+    def _name(self, transactional: TransactionalOptions) -> WriteName:
+        return WriteName(self._id, 0, streaming=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteCommit:
         """Writes the rows of a task, and returns when they are acknowledged. Raises as `write_batches`."""
@@ -128,7 +199,11 @@ class KafkaBatchWriter(_TaskWrites, DataSourceArrowWriter):
 
 
 class KafkaStreamWriter(_TaskWrites, DataSourceStreamArrowWriter):
-    """Writes the rows of a stream. A micro-batch that Spark runs again after a crash is written again."""
+    """Writes the rows of a stream. A micro-batch that Spark runs again after a crash is written again, unless the write is transactional."""
+
+    def _name(self, transactional: TransactionalOptions) -> WriteName:
+        query, batch = micro_batch_of_task()
+        return WriteName(query, batch, transactional.checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteCommit:
         """Writes the rows of a task, and returns when they are acknowledged. Raises as `write_batches`."""

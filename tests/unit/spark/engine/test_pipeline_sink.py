@@ -21,7 +21,7 @@ from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.sinks import Origin
 from kafka_actors.sinks import stage as stage_module
 from kafka_actors.sinks.stage import OpenSinks
-from kafka_actors.spark.engine import pipeline_sink
+from kafka_actors.spark.engine import pipeline_sink, transactional_sink
 from kafka_actors.spark.engine.frames import PipelineFrame
 from kafka_actors.spark.engine.parquet_sink import TaskFile, batch_unit
 from kafka_actors.spark.engine.pipeline_sink import (
@@ -105,7 +105,8 @@ def opens(monkeypatch):
             opens.count += 1
             return left.pop(0)
 
-        monkeypatch.setattr(stage_module, "opened", opened)
+        for module in (stage_module, transactional_sink):
+            monkeypatch.setattr(module, "opened", opened)
 
     opens.count = 0
     return opens
@@ -319,7 +320,7 @@ def test_failed_records_are_in_no_file(task, files):
 def test_topics_are_looked_up_where_the_write_is_planned(monkeypatch):
     checked = []
     monkeypatch.setattr(
-        pipeline_sink, "check_target", lambda config, topic, what: checked.append((topic, what))
+        transactional_sink, "check_target", lambda config, topic, what: checked.append((topic, what))
     )
     PipelineBatchWriter(plan_of(READ.raw().write_kafka("scored").write_parquet("x").write_kafka("other")))
     assert checked == [("scored", "the sink's topic"), ("other", "the sink's topic")]

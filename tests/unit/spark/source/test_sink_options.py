@@ -16,7 +16,12 @@ from pyspark.sql.types import (
 )
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.spark.source.options import SinkOptions, parse_sink
+from kafka_actors.spark.source.options import (
+    SinkOptions,
+    TransactionalOptions,
+    parse_sink,
+    transactional_options,
+)
 
 
 def _headers(value: DataType, nullable: bool = True) -> ArrayType:
@@ -170,3 +175,63 @@ def test_options_travel_to_the_executors_and_show_no_password() -> None:
     )
     assert pickle.loads(pickle.dumps(parsed)) == parsed
     assert "hush" not in repr(parsed)
+
+
+# ---------------------------------------------------------------- in transactions
+
+
+def plan(columns: str = "value:string") -> dict[str, str]:
+    return transactional_options("ab12", table(columns))
+
+
+def test_a_transactional_write_has_the_check_of_its_plan_and_a_topic_for_its_markers() -> None:
+    parsed = parse(topic="t", checkpointLocation="/data/c", **plan())
+    assert parsed.transactional == TransactionalOptions("t", "ab12", "/data/c")
+    config = parsed.transactional_producer
+    assert (config.transactional_id, config.transaction_timeout_ms, config.acks) == (
+        "kafka_actors-",
+        900_000,
+        "all",
+    )
+    assert (
+        parse(
+            topic="t", kafka__transaction__timeout__ms="5000", **plan()
+        ).transactional_producer.transaction_timeout_ms
+        == 5_000
+    )
+    named = parse(
+        "value:string, topic:string", transactional__marker__topic="m", **plan("value:string, topic:string")
+    )
+    assert named.transactional == TransactionalOptions("m", "ab12", None)
+    assert parse(topic="t", transactional="false").transactional is None
+
+
+def test_it_is_refused_without_what_transactional_returns() -> None:
+    error = refusal(topic="t", transactional="true")
+    assert error.option == "transactional"
+    assert ".options(**kafka_actors.spark.transactional(df))" in str(error)
+    for text in ("true", "2:ab:cd", "1:"):
+        assert (
+            refusal(topic="t", transactional="true", transactional__plan=text).option == "transactional.plan"
+        )
+    assert "other columns" in str(refusal(topic="t", **plan("value:binary")))
+
+
+@pytest.mark.parametrize(
+    ("option", "more"),
+    [
+        ("transactional.marker.topic", {}),
+        ("transactional.marker.topic", {"transactional__marker__topic": "a b"}),
+        ("kafka.acks", {"topic": "t", "kafka__acks": "1"}),
+        ("kafka.enable.idempotence", {"topic": "t", "kafka__enable__idempotence": "false"}),
+        ("kafka.transactional.id", {"topic": "t", "kafka__transactional__id": "mine"}),
+    ],
+)
+def test_what_does_not_go_with_transactions_is_refused_by_name(option: str, more: dict[str, str]) -> None:
+    columns = "value:string" if "topic" in more else "value:string, topic:string"
+    assert refusal(columns, **plan(columns), **more).option == option
+
+
+def test_options_of_transactions_have_no_effect_without_them() -> None:
+    notes = parse(topic="t", transactional__marker__topic="m").notes
+    assert notes == ("transactional.marker.topic has no effect here",)

@@ -75,11 +75,13 @@ class Groups:
         self.offsets: dict[TopicPartition, int] = {}
         self.members = ""
         self.asked_for: list[tuple[str, Mapping[str, bytes]]] = []
+        self.stable: list[TopicPartition] = []
 
     async def committed(
-        self, group: str, deadline: Any, ids: Mapping[str, bytes]
+        self, group: str, deadline: Any, ids: Mapping[str, bytes], *, stable: list[TopicPartition]
     ) -> dict[TopicPartition, Any]:
         self.asked_for.append((group, ids))
+        self.stable = stable
         return {tp: OffsetAndMetadata(offset, "", -1) for tp, offset in self.offsets.items()}
 
     async def members_of(self, group: str, deadline: Any) -> str:
@@ -138,6 +140,7 @@ def test_committed_offsets_count_for_the_topic_of_this_id_and_others_start_at_th
     with caplog.at_level(logging.WARNING):
         assert starts(scene) == {T0: 2, T1: 42}
     assert scene.groups.asked_for == [("g", {"t": ID})]
+    assert scene.groups.stable == [T0, T1]
     assert "group g has committed nothing for 1 of 2 partitions" in caplog.text
 
 

@@ -12,13 +12,15 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kafka_actors.errors import (
+    ConfigError,
     DisconnectedError,
     MessageTooLargeError,
     UnknownTopicOrPartitionError,
     UsageError,
 )
 from kafka_actors.spark.source import task_tracing, writers
-from kafka_actors.spark.source.options import SinkOptions, parse_sink
+from kafka_actors.spark.source.machines.task_markers import TaskMarker, is_marker_group
+from kafka_actors.spark.source.options import SinkOptions, parse_sink, transactional_options
 from kafka_actors.spark.source.writers import KafkaBatchWriter, KafkaStreamWriter, WriteCommit
 
 
@@ -58,7 +60,7 @@ class Producer:
 class Scene:
     """Writers whose producer is a fake; `given_back` says whether the producer went back to the pool."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, producer: Producer) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, producer: Any) -> None:
         self.producer = producer
         self.given_back = False
         self.checked: list[tuple[str | None, str]] = []
@@ -175,3 +177,117 @@ def test_options_without_effect_are_logged(
     with caplog.at_level(logging.WARNING):
         Scene(monkeypatch, Producer()).writer(**{"kafka.group.id": "g"})
     assert "kafka.group.id has no effect here" in caplog.text
+
+
+# ---------------------------------------------------------------- in transactions
+
+
+class Transacting(Producer):
+    """A producer of tasks' transactions; `offsets` are those of all groups."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        super().__init__(*errors)
+        self.offsets: dict[str, Any] = {}
+        self.said: list[str] = []
+
+    def send_batch(self, batch: pa.RecordBatch, *, topic: str | None) -> Sent:
+        sent = super().send_batch(batch, topic=topic)
+        sent.result()
+        return sent
+
+    def take_over(self, transactional_id: str) -> None:
+        self.said.append(f"fence {transactional_id}")
+
+    def stable_offsets(self, group_id: str, partitions: Any) -> Any:
+        return self.offsets.get(group_id, {})
+
+    def noted_splits(self, group_id: str, partition: Any) -> Any:
+        return self.offsets.get(group_id, {}).get(partition)
+
+    def note_splits(self, group_id: str, partition: Any, splits: Any) -> None:
+        self.offsets[group_id] = {partition: splits}
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def send_offsets_to_transaction(self, offsets: Any, group: Any) -> None:
+        self.offsets[group.group_id] = offsets
+
+    def commit_transaction(self) -> None:
+        self.said.append("commit")
+
+    def abort_transaction(self) -> None:
+        self.said.append("abort")
+
+
+class Context:
+    """A `TaskContext` of partition 2 in micro-batch 7."""
+
+    @staticmethod
+    def partitionId() -> int:
+        return 2
+
+    @staticmethod
+    def getLocalProperty(name: str) -> str:
+        return {"sql.streaming.queryId": "the-query", "streaming.sql.batchId": "7"}[name]
+
+
+def transactional_scene(
+    monkeypatch: pytest.MonkeyPatch, *errors: Exception | None
+) -> tuple[Scene, dict[str, str]]:
+    scene = Scene(monkeypatch, Transacting(*errors))
+    monkeypatch.setattr(writers.task_producers, "lend", writers.producers.lend)
+    monkeypatch.setattr(writers.TaskContext, "get", lambda: Context)
+    schema = StructType().add("more", StringType()).add("value", BinaryType())
+    return scene, transactional_options("s", schema)
+
+
+def test_a_streams_task_writes_under_the_query_and_its_number_and_commits_the_micro_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, options = transactional_scene(monkeypatch)
+    writer = scene.writer(KafkaStreamWriter, checkpointLocation="/data/c", **options)
+    commit = writer.write(iter([rows(b"a"), rows(b"b", b"c")]))
+    assert (commit.rows, commit.refused, scene.given_back) == (3, None, True)
+    group = "kafka_actors-the-query-scored-2"
+    assert scene.producer.said == [f"fence {group}", "commit"]
+    assert scene.producer.offsets[group] == {("scored", 0): TaskMarker(3, "s").committed(7)}
+    assert writer.write(iter([rows(b"a", b"b", b"c")])).rows == 3
+    assert len(scene.producer.sent) == 2
+    assert isinstance(writer.write(iter([rows(b"a")])).refused, UsageError)
+    scene.producer.offsets[group] = {("scored", 0): TaskMarker(3, "s").committed(9)}
+    refused = writer.write(iter([rows(b"a")])).refused
+    with pytest.raises(ConfigError, match=r"/data/c is at micro-batch 7, .* up to micro-batch 9 already"):
+        writer.commit([WriteCommit(0, refused)], 7)
+
+
+def test_each_batch_that_is_planned_has_an_identity_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, options = transactional_scene(monkeypatch)
+    first, second = (scene.writer(**options) for _ in range(2))
+    first.write(iter([rows(b"a")]))
+    first.write(iter([rows(b"a")]))
+    assert len(scene.producer.sent) == 1
+    second.write(iter([rows(b"a")]))
+    assert len(scene.producer.sent) == 2
+    assert len(scene.producer.offsets) == 2
+    assert all(is_marker_group(group) for group in scene.producer.offsets)
+
+
+def test_a_task_that_fails_aborts_and_its_producer_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, options = transactional_scene(monkeypatch, DisconnectedError("gone"))
+    with pytest.raises(DisconnectedError):
+        scene.writer(**options).write(iter([rows(b"a")]))
+    assert scene.producer.said[-1] == "abort"
+    assert not scene.given_back
+
+
+def test_the_markers_topic_is_looked_up_where_the_write_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, _ = transactional_scene(monkeypatch)
+    schema = StructType().add("value", BinaryType()).add("topic", StringType())
+    raw = {
+        "kafka.bootstrap.servers": "a:1",
+        "transactional.marker.topic": "m",
+        **transactional_options("s", schema),
+    }
+    KafkaStreamWriter(parse_sink(raw, schema))
+    assert scene.checked[-1] == ("m", "the markers' topic")

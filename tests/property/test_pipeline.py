@@ -64,8 +64,8 @@ def expected(row):
 
 
 @given(st.lists(good() | bad, min_size=1, max_size=30))
-def test_json_gives_each_record_one_row_or_one_error(given_rows):
-    source = records([value for value, _ in given_rows])
+def test_json_gives_each_record_one_row_or_one_error(rows_in):
+    source = records([value for value, _ in rows_in])
     outcome = FusedSteps(READ.decode_json(SCHEMA, on_error="skip").check().steps).run(source)
     found = {
         o: row
@@ -74,9 +74,9 @@ def test_json_gives_each_record_one_row_or_one_error(given_rows):
             made.with_kafka(source)["_kafka"].field("offset").to_pylist(), made.batch.to_pylist(), strict=True
         )
     }
-    assert found == {100 + n: expected(row) for n, (_, row) in enumerate(given_rows) if row is not None}
+    assert found == {100 + n: expected(row) for n, (_, row) in enumerate(rows_in) if row is not None}
     assert list(found) == sorted(found)
-    assert [f.record for f in outcome.failures] == [n for n, (_, row) in enumerate(given_rows) if row is None]
+    assert [f.record for f in outcome.failures] == [n for n, (_, row) in enumerate(rows_in) if row is None]
 
 
 @given(st.lists(st.binary(max_size=12) | st.none(), min_size=1, max_size=30))
@@ -122,9 +122,9 @@ def test_failing_calls_take_out_exactly_the_records_at_fault(count, first, secon
 
 
 @given(st.lists(good(), min_size=1, max_size=20))
-def test_what_the_kafka_sink_writes_as_json_is_read_back(given_rows):
+def test_what_the_kafka_sink_writes_as_json_is_read_back(rows_in):
     decode = FusedSteps(READ.decode_json(SCHEMA).check().steps)
-    (once,) = decode.run(records([value for value, _ in given_rows])).rows
+    (once,) = decode.run(records([value for value, _ in rows_in])).rows
     (twice,) = decode.run(records(json_values(once.batch).to_pylist())).rows
     assert twice.batch.equals(once.batch)
 

@@ -28,7 +28,7 @@ names = st.text(
 moments = st.datetimes(datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30))  # noqa: DTZ001
 
 
-def whole(unit, moments=moments):
+def integers_of(unit, moments=moments):
     """As fine as the unit, so that no digit is lost."""
     step = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[unit]
     return moments.map(lambda at: at.replace(microsecond=at.microsecond // step * step))
@@ -41,7 +41,7 @@ IN_NANOSECONDS = st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2
 def times(draw):
     unit = draw(st.sampled_from(["s", "ms", "us", "ns"]))
     zone = draw(st.sampled_from([None, "UTC", "Europe/Berlin"]))
-    values = whole(unit, IN_NANOSECONDS if unit == "ns" else moments)
+    values = integers_of(unit, IN_NANOSECONDS if unit == "ns" else moments)
     return pa.timestamp(unit, tz=zone), values.map(
         lambda at: at if zone is None else at.replace(tzinfo=datetime.UTC)
     )
@@ -153,10 +153,10 @@ def spark_gives_back(frame, rows, source):
 
 @given(tables())
 def test_what_is_decoded_is_what_was_written_and_crosses_the_jvm_unchanged(table):
-    schema, given_rows = table
-    source = records([as_json(row) for row in given_rows])
+    schema, rows_in = table
+    source = records([as_json(row) for row in rows_in])
     (rows,) = FusedSteps(READ.decode_json(schema).check().steps).run(source).rows
-    assert rows.batch.to_pylist(maps_as_pydicts="strict") == given_rows
+    assert rows.batch.to_pylist(maps_as_pydicts="strict") == rows_in
     frame = PipelineFrame(schema, kafka=True)
     back = spark_gives_back(frame, rows, source)
     assert back.origin.tolist() == rows.origin.tolist()
@@ -172,11 +172,11 @@ def test_what_is_decoded_is_what_was_written_and_crosses_the_jvm_unchanged(table
 
 @given(tables())
 def test_rows_of_a_users_function_are_what_it_gave(table):
-    schema, given_rows = table
+    schema, rows_in = table
     source = records([b"x"])
-    pipeline = READ.flat_map(lambda row: given_rows, schema=schema)
+    pipeline = READ.flat_map(lambda row: rows_in, schema=schema)
     (rows,) = FusedSteps(pipeline.check().steps).run(source).rows
-    assert rows.batch.to_pylist(maps_as_pydicts="strict") == given_rows
+    assert rows.batch.to_pylist(maps_as_pydicts="strict") == rows_in
     again = READ.map_batches(lambda batch: pa.Table.from_batches([rows.batch, rows.batch[:0]]), schema=schema)
     (back,) = FusedSteps(again.check().steps).run(source).rows
     assert back.batch.equals(rows.batch)

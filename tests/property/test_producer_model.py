@@ -1,9 +1,8 @@
-"""The producer's machines against a model of brokers that lose requests and answers, move leaders and make errors.
+"""The producer's machines against partitions of `FakeKafka` whose brokers lose requests and answers, move leaders and make errors.
 
-The model does what Kafka's ProducerStateManager and ProducerAppendInfo do: it compares epochs partition by partition,
-knows the last five batches of a producer, takes only the sequence that follows them, 0 under a new epoch, and any
-sequence of a producer that it doesn't know, or has forgotten (`producer.id.expiration.ms`). That a broker really does
-so is tried in tests/integration/test_producer_faults.py.
+The partitions compare epochs, know the last five batches of a producer, take only the sequence that follows them, 0 under a new
+epoch, and any sequence of a producer that they don't know, or have forgotten (`producer.id.expiration.ms`). That a broker really
+does so is tried in tests/integration/test_fake_kafka_differential.py and test_producer_faults.py.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ import random
 from collections import defaultdict, deque
 
 import pytest
+from fakes.fake_wire import record_batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.errors import DeliveryTimeoutError, DisconnectedError, NodeNotReadyError
 from kafka_actors.producer.machines.batch import ProducerBatch
-from kafka_actors.producer.machines.sender import (
-    ProduceAnswer,
-    ProduceOrder,
-    Sender,
-    SenderOptions,
-    SettledBatch,
-)
+from kafka_actors.producer.machines.produce_requests import ProduceAnswer, ProduceOrder
+from kafka_actors.producer.machines.sender import Sender, SenderOptions, SettledBatch
+from kafka_actors.testing.fake_kafka.machines.error_answers import Refused
+from kafka_actors.testing.fake_kafka.machines.partition_log import LogLimits, PartitionLog
+from kafka_actors.testing.fake_kafka.machines.producer_state import ProducerStates
+from kafka_actors.testing.fake_kafka.machines.record_batches import parse
 from kafka_actors.types import TopicPartition
 
 NODES = 2
@@ -67,35 +66,32 @@ def halves(batch):
 
 
 class Log:
-    """One partition as all its replicas have it."""
+    """One partition of `FakeKafka`, without its brokers: batches of numbers as records."""
 
     def __init__(self):
-        self.records = []
-        self.producers = {}  # id: (epoch, last five batches as (sequence, count, offset), time of the last)
+        # A check at each millisecond: what is over is forgotten at once.
+        self._log = PartitionLog(ProducerStates(expiration_ms=int(EXPIRATION * 1000), check_ms=1))
+
+    @property
+    def records(self):
+        return [int(record.value) for record in self._log.records()]
 
     def append(self, producer, epoch, sequence, ids, now=0.0):
         """(error code, base offset)."""
-        known, cache, _ = self.producers.get(producer, (epoch, deque(maxlen=5), now))
-        if epoch < known:
-            return 47, -1
-        if epoch > known:
-            if sequence != 0:
-                return 45, -1
-            cache = deque(maxlen=5)
-        for first, count, offset in cache:
-            if (first, count) == (sequence, len(ids)):
-                return 0, offset
-        if cache and sequence != cache[-1][0] + cache[-1][1]:
-            return 45, -1
-        offset = len(self.records)
-        self.records += ids
-        cache.append((sequence, len(ids), offset))
-        self.producers[producer] = epoch, cache, now
-        return 0, offset
+        now_ms = int(now * 1000)
+        data = record_batch(
+            *(b"%d" % number for number in ids),
+            producer=(producer, epoch, sequence),
+            timestamps=[now_ms] * len(ids),
+        )
+        try:
+            return 0, self._log.append(parse(data), 0, LogLimits(), now_ms).base_offset
+        except Refused as refused:
+            return refused.code, -1
 
     def forget(self, now):
         """Forgets the producers that have written nothing for long."""
-        self.producers = {i: state for i, state in self.producers.items() if now - state[2] < EXPIRATION}
+        self._log.producers.expire(int(now * 1000))
 
 
 class World:
@@ -252,16 +248,17 @@ class World:
     def check(self):
         assert sorted(self.outcomes) == list(range(next(self.numbers)))
         for tp, log in self.logs.items():
-            assert len(set(log.records)) == len(log.records), "nothing is there twice"
+            records = log.records
+            assert len(set(records)) == len(records), "nothing is there twice"
             acked = [n for n in self.sent[tp] if self.outcomes[n][1] is None]
             there = set(acked)
-            assert [n for n in log.records if n in there] == acked, "all acknowledged, in order"
+            assert [n for n in records if n in there] == acked, "all acknowledged, in order"
             for number in self.sent[tp]:
                 offset, error = self.outcomes[number]
                 if offset >= 0:
-                    assert log.records[offset] == number
+                    assert records[offset] == number
                 if isinstance(error, DeliveryTimeoutError) and not error.maybe_written:
-                    assert number not in log.records
+                    assert number not in records
 
 
 NODE = st.integers(0, NODES - 1)

@@ -1,11 +1,11 @@
 """Checks a history against what Kafka and this library promise, in the manner of Jepsen's workload for Kafka. Without IO.
 
-Topics are neither truncated, compacted nor made anew, and nobody deletes commits: the events of a history can't say so yet.
+A history says which records went by an unclean election, by deletion, and with a topic that was made anew (`Gone`): these may be lost, and their
+readers go on where the logs part (`lives`), and nothing else is excused. Topics are not compacted, and nobody deletes commits.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from .history import (
     Assigned,
     Committed,
     Event,
+    Gone,
     Line,
     Log,
     Polled,
@@ -24,6 +25,7 @@ from .history import (
     Sent,
     Sought,
 )
+from .lives import Life, Lives
 
 LOST_WRITE = "lost write"
 WRONG_OFFSET = "acknowledged at another offset"
@@ -119,7 +121,7 @@ class _Partition:
         if len(logs) != 1:
             raise ValueError(f"{topic}-{partition} has {len(logs)} final logs in this history, not one")
         self._log = logs[0]
-        self._at = dict(zip(self._log.offsets, self._log.values, strict=True))
+        self._lives = Lives(self._log, [e for e in events if isinstance(e, Gone)])
 
     def anomalies(self) -> Iterator[Anomaly]:
         yield from self._writes()
@@ -128,9 +130,11 @@ class _Partition:
             if isinstance(event, Assigned | Revoked | Sought | Polled | Processed | Committed):
                 readers[event.reader].append(event)
         for name, events in sorted(readers.items()):
+            done = self._done(events)
             yield from self._polls(name, events)
-            yield from self._commits(name, events)
-            yield from self._unseen(name, events)
+            yield from self._commits_past(name, events, done)
+            yield from self._commits_back(name, [e for e in events if isinstance(e, Committed)])
+            yield from self._unseen(name, done)
 
     def _anomaly(
         self,
@@ -141,39 +145,50 @@ class _Partition:
         why: str = "",
         values: Sequence[str] = (),
     ) -> Anomaly:
-        known = values or [self._at[o] for o in offsets if o in self._at]
+        own = self._lives.last.values
+        known = values or [own[o] for o in offsets if o in own]
         return Anomaly(name, self._topic, self._number, tuple(offsets), tuple(known), who, at, why)
 
     # ------------------------------------------------------------ producers
 
     def _writes(self) -> Iterator[Anomaly]:
-        places: dict[str, list[int]] = defaultdict(list)
-        for offset, value in self._at.items():
-            places[value].append(offset)
+        places: dict[str, set[int]] = defaultdict(set)
         sent = {e.value: e for e in self._events if isinstance(e, Sent)}
+        for life in self._lives.all:
+            for offset, value in life.values.items():
+                places[value].add(offset)
+            yield from self._life(life, sent)
         refused = {e.value: e for e in self._events if isinstance(e, Refused)}
         for event in self._events:
             if isinstance(event, Acknowledged):
-                yield from self._acknowledged(event, places.get(event.value, []))
+                yield from self._acknowledged(event, sorted(places.get(event.value, ())))
         for value, offsets in places.items():
             if value not in sent:
-                yield self._anomaly(NOBODY_SENT, offsets, "nobody", self._log.at)
-                continue
-            who, at = sent[value].producer, sent[value].at
-            if value in refused:
-                why = f"its send failed: {refused[value].error}"
-                yield self._anomaly(NOBODY_SENT, offsets, who, refused[value].at, why)
-            if len(offsets) > 1 and sent[value].once:
-                yield self._anomaly(DUPLICATE_WRITE, offsets, who, at)
+                yield self._anomaly(NOBODY_SENT, sorted(offsets), "nobody", self._log.at, values=[value])
+            elif value in refused:
+                who, why = sent[value].producer, f"its send failed: {refused[value].error}"
+                yield self._anomaly(NOBODY_SENT, sorted(offsets), who, refused[value].at, why, [value])
+
+    def _life(self, life: Life, sent: dict[str, Sent]) -> Iterator[Anomaly]:
+        """The checks of one log: a value may be in it once, and those of a producer come in their order. Of what it shares with the log before
+        nothing is said again."""
+        places: dict[str, list[int]] = defaultdict(list)
+        for offset, value in life.values.items():
+            places[value].append(offset)
         last: dict[str, tuple[int, int]] = {}
-        for value, (first, *_) in places.items():
-            if value in sent:
-                record = sent[value]
-                number, before = last.get(record.producer, (-1, -1))
-                if record.number < number:
-                    why = f"its number {record.number} is behind number {number}"
-                    yield self._anomaly(WRITE_ORDER, [before, first], record.producer, record.at, why)
-                last[record.producer] = (record.number, first)
+        for value, offsets in places.items():
+            if value not in sent:
+                continue
+            record, first = sent[value], offsets[0]
+            if len(offsets) > 1 and record.once and offsets[-1] >= life.parts:
+                values = [value] * len(offsets)
+                yield self._anomaly(DUPLICATE_WRITE, offsets, record.producer, record.at, values=values)
+            number, before = last.get(record.producer, (-1, -1))
+            if record.number < number and first >= life.parts:
+                why = f"its number {record.number} is behind number {number}"
+                values = [life.values[before], value]
+                yield self._anomaly(WRITE_ORDER, [before, first], record.producer, record.at, why, values)
+            last[record.producer] = (record.number, first)
 
     def _acknowledged(self, event: Acknowledged, offsets: list[int]) -> Iterator[Anomaly]:
         if not offsets:
@@ -185,7 +200,7 @@ class _Partition:
     # ------------------------------------------------------------ polls
 
     def _polls(self, reader: str, events: Sequence[Event]) -> Iterator[Anomaly]:
-        commits = [(e.at, e.offset) for e in events if isinstance(e, Committed)]
+        commits = [e for e in events if isinstance(e, Committed)]
         assignments: dict[tuple[str, int], _Assignment] = {}
         guessed: _Assignment | None = None
         last_poll: float | None = None
@@ -194,7 +209,8 @@ class _Partition:
                 made = _Assignment(reader, event.member, event.at, event.since, event.start)
                 assignments[event.member, event.epoch] = made
                 if event.start is not None:
-                    yield from self._started(made, event.start, commits)
+                    every = range(len(self._lives.all))
+                    yield from self._started(made, event.start, every, event.at, commits)
             elif isinstance(event, Revoked):
                 assignments.pop((event.member, event.epoch), None)
             elif isinstance(event, Sought) and (event.member, event.epoch) in assignments:
@@ -213,83 +229,141 @@ class _Partition:
 
     def _goes_on(self, assignment: _Assignment, event: Polled) -> bool:
         assert assignment.next is not None
-        return event.member == assignment.member and not self._between(assignment.next, event.offsets[0])
+        lives = self._lives.holding(event.offsets[0], event.values[0], event.at)
+        return event.member == assignment.member and any(
+            not self._lives.all[n].between(self._next(assignment, n), event.offsets[0], event.at)
+            for n in lives
+            if n >= assignment.life
+        )
 
-    def _polled(
-        self, assignment: _Assignment, event: Polled, commits: list[tuple[float, int]]
-    ) -> Iterator[Anomaly]:
-        if assignment.next is None:
-            assignment.next = event.offsets[0]
-            yield from self._started(assignment, event.offsets[0], commits)
+    def _next(self, assignment: _Assignment, life: int) -> int:
+        """The offset that comes next if the assignment goes on in this log."""
+        assert assignment.next is not None
+        return self._lives.land(assignment.next, assignment.life, life)
+
+    def _polled(self, assignment: _Assignment, event: Polled, commits: list[Committed]) -> Iterator[Anomaly]:
         for offset, value in zip(event.offsets, event.values, strict=True):
-            if self._at.get(offset) != value:
-                why = f"the log has {self._at.get(offset)!r} there"
+            lives = self._lives.holding(offset, value, event.at)
+            if assignment.next is None:
+                assignment.next, assignment.life = offset, lives[0] if lives else 0
+                yield from self._started(assignment, offset, lives, event.at, commits)
+            later = [n for n in lives if n >= assignment.life]
+            if not later:
+                has = self._lives.all[assignment.life].values.get(offset)
+                why = f"the log has {has!r} there"
                 yield self._anomaly(
                     INCONSISTENT_READ, [offset], assignment.who, event.at, why, values=[value]
                 )
-            if offset < assignment.next:
-                why = f"{assignment.next} was next"
-                yield self._anomaly(POLL_BACK, [offset], assignment.who, event.at, why)
-            elif jumped := self._between(assignment.next, offset):
-                why = f"{assignment.next} was next, {offset} came"
-                yield self._anomaly(SKIPPED_POLL, jumped, assignment.who, event.at, why)
+            life = later[0] if later else assignment.life
+            following, assignment.life = self._next(assignment, life), life
+            if offset < following:
+                why = f"{following} was next"
+                yield self._anomaly(POLL_BACK, [offset], assignment.who, event.at, why, [value])
+            elif jumped := self._lives.all[life].between(following, offset, event.at):
+                values = [self._lives.all[life].values[o] for o in jumped]
+                why = f"{following} was next, {offset} came"
+                yield self._anomaly(SKIPPED_POLL, jumped, assignment.who, event.at, why, values)
             assignment.next = offset + 1
 
-    def _between(self, first: int, end: int) -> list[int]:
-        """The offsets of records that a poll at `end` jumps over, or returns to, where `first` was next."""
-        offsets = self._log.offsets
-        low, high = sorted((first, end))
-        return list(offsets[bisect_left(offsets, low) : bisect_left(offsets, high)])
-
     def _started(
-        self, assignment: _Assignment, start: int, commits: list[tuple[float, int]]
+        self,
+        assignment: _Assignment,
+        start: int,
+        lives: Sequence[int],
+        at: float,
+        commits: list[Committed],
     ) -> Iterator[Anomaly]:
         """An assignment begins at an offset that was the committed one at some time since it may have been asked for; where there was
-        none, at the beginning of the log."""
+        none, at the beginning of the log; and in a later log where the one of the commit parts from it. The start is in one of `lives`."""
         since = assignment.at if assignment.since is None else min(assignment.since, assignment.at)
-        before = [offset for at, offset in commits if at <= since]
-        begin = self._log.offsets[0] if self._log.offsets else self._log.end
-        allowed = [before[-1] if before else begin]
-        allowed += [offset for at, offset in commits if since < at <= assignment.at + MILLISECOND]
-        if all(self._between(offset, start) for offset in allowed):
-            told = f"begins at {start}, committed were {sorted(set(allowed))}"
+        allowed = [e for e in commits if e.at <= since][-1:]
+        found_none = not allowed
+        allowed += [e for e in commits if since < e.at <= assignment.at + MILLISECOND]
+        begins: set[int] = set()
+        for life in [self._lives.all[n] for n in lives if found_none]:
+            begins.add(begin := max(life.offsets[0] if life.offsets else life.end, life.deleted(at)))
+            if not life.between(begin, start, at):
+                return
+        for commit in allowed:
+            begun = self._lives.begun(commit.at + MILLISECOND, commit.topic_id)
+            for before in begun:
+                for after in [n for n in lives if n >= before]:
+                    begins.add(begin := self._lives.land(commit.offset, before, after))
+                    if not self._lives.all[after].between(begin, start, at):
+                        return
+        if lives:
+            told = f"begins at {start}, committed were {sorted(begins)}"
             yield self._anomaly(UNCOMMITTED_START, [start], assignment.who, assignment.at, told)
 
     # ------------------------------------------------------------ commits and the end
 
-    def _commits(self, reader: str, events: Sequence[Event]) -> Iterator[Anomaly]:
-        offsets = self._log.offsets
-        done: set[int] = set()
-        whole = 0  # so many of the log's first records are processed
-        highest = -1
-        moments = [
-            (e.at + MILLISECOND if isinstance(e, Committed) else e.at, e)
-            for e in events
-            if isinstance(e, Committed | Processed)
-        ]
-        for _, event in sorted(moments, key=lambda moment: moment[0]):
-            if isinstance(event, Processed):
-                done.update(event.offsets)
+    def _done(self, events: Sequence[Event]) -> list[tuple[float, int, int]]:
+        """The moments at which records were processed: time, number of the log, offset."""
+        polled: dict[tuple[str, int], str] = {}
+        done: list[tuple[float, int, int]] = []
+        for event in events:
+            if isinstance(event, Polled):
+                polled |= {(event.member, o): v for o, v in zip(event.offsets, event.values, strict=True)}
+            elif isinstance(event, Processed):
+                for offset in event.offsets:
+                    value = polled.get((event.member, offset), "")
+                    done += [(event.at, n, offset) for n in self._lives.holding(offset, value)]
+        return done
+
+    def _commits_past(
+        self, reader: str, events: Sequence[Event], done: list[tuple[float, int, int]]
+    ) -> Iterator[Anomaly]:
+        lives = self._lives.all
+        processed: list[set[int]] = [set() for _ in lives]
+        whole = [0] * len(lives)  # so many of each log's first records are processed, or gone
+        ahead = iter(sorted(done))
+        following = next(ahead, None)
+        for event in events:
+            if not isinstance(event, Committed):
                 continue
-            while whole < len(offsets) and offsets[whole] in done:
-                whole += 1
-            limit = offsets[whole] if whole < len(offsets) else self._log.end
+            at = event.at + MILLISECOND
+            while following is not None and following[0] <= at:
+                processed[following[1]].add(following[2])
+                following = next(ahead, None)
+            limits = []
+            for n in self._lives.begun(at, event.topic_id):
+                offsets, deleted = lives[n].offsets, lives[n].deleted(at)
+                while whole[n] < len(offsets) and (
+                    offsets[whole[n]] in processed[n] or offsets[whole[n]] < deleted
+                ):
+                    whole[n] += 1
+                limits.append(offsets[whole[n]] if whole[n] < len(offsets) else lives[n].end)
+            limit = max(limits, default=0)
             if event.offset > limit:
                 why = f"{event.offset} was committed, {limit} was not processed"
                 yield self._anomaly(COMMIT_PAST, [limit, event.offset], reader, event.at, why)
-        # Kafka carries out a commit that was kept somewhere behind later ones. Within a generation nothing fences it: it has to be put right.
-        commits = [event for event in events if isinstance(event, Committed)]
-        last = commits[-1].offset if commits else 0
-        for event in commits:
-            if event.offset < highest and last < highest:
-                why = f"{highest} was committed before, and not again"
-                yield self._anomaly(COMMIT_BACK, [event.offset], reader, event.at, why)
-            highest = max(highest, event.offset)
 
-    def _unseen(self, reader: str, events: Sequence[Event]) -> Iterator[Anomaly]:
-        done = {offset for e in events if isinstance(e, Processed) for offset in e.offsets}
+    def _commits_back(self, reader: str, commits: Sequence[Committed]) -> Iterator[Anomaly]:
+        """Kafka carries out a commit that was kept somewhere behind later ones. Within a generation nothing fences it: it has to be put right."""
+        topics = [life.topic_id for life in self._lives.all]
+
+        def place(commit: Committed) -> tuple[int, int]:
+            known = commit.topic_id in topics
+            return topics.index(commit.topic_id) if known else len(topics), commit.offset
+
+        highest = (0, -1)
+        last = place(commits[-1]) if commits else highest
+        for event in commits:
+            own = place(event)
+            if own < highest and last < highest:
+                at, topic_id = event.at + MILLISECOND, event.topic_id
+                if own[0] == highest[0] and self._lives.undone(highest[1], own[1], at, topic_id):
+                    highest = own
+                    continue
+                why = f"{highest[1]} was committed before, and not again"
+                yield self._anomaly(COMMIT_BACK, [event.offset], reader, event.at, why)
+            highest = max(highest, own)
+
+    def _unseen(self, reader: str, done: list[tuple[float, int, int]]) -> Iterator[Anomaly]:
+        last = len(self._lives.all) - 1
+        seen = {offset for _, n, offset in done if n == last}
         for offset in self._log.offsets:
-            if offset not in done:
+            if offset not in seen:
                 yield self._anomaly(UNSEEN, [offset], reader, self._log.at)
 
 
@@ -302,3 +376,5 @@ class _Assignment:
         self.at = at
         self.since = since
         self.next = start
+        self.life = 0
+        """The number of the log in which that is."""

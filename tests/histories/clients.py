@@ -15,7 +15,8 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,9 @@ class Told:
         self.name: str = told["name"]
         self.reader: str = told.get("reader", "")
         self.servers: str = told["servers"]
-        self.topic: str = told["topic"]
+        self.topics: dict[str, int] = told["topics"]
+        """Topics with their numbers of partitions."""
         self.group: str = told.get("group", "")
-        self.partitions: int = told["partitions"]
         self.each: int = told.get("each", 1)
         self.pause_s: float = told.get("pause_s", 0.1)
         self.directory = Path(told["directory"])
@@ -49,43 +50,75 @@ class Told:
 
 # ---------------------------------------------------------------- producers
 
+SENDING: dict[str, Any] = {"request_timeout_ms": 4_000, "linger_ms": 5}
+"""Options of our producers."""
 
-def ours(told: Told) -> None:
+
+def _settled(told: Told, topic: str, partition: int, value: str, future: Any) -> None:
+    from kafka_actors.errors import KafkaActorsError
+
+    try:
+        offset = future.result().offset
+    except KafkaActorsError:
+        traceback.print_exc()  # whether it is written is unknown
+    else:
+        told.writer.write(Acknowledged(now(), topic, partition, told.name, value, offset))
+
+
+def producer(told: Told) -> None:
     """`Producer`, idempotent as it is by default."""
     import kafka_actors as ka
     from kafka_actors.errors import KafkaActorsError, UndeliveredError
 
-    def settled(value: str, partition: int, future: Any) -> None:
+    sending = ka.Producer(bootstrap_servers=told.servers, **SENDING)
+    for event in _records(told):
+        topic, partition, value = event.topic, event.partition, event.value
         try:
-            offset = future.result().offset
-        except KafkaActorsError:
-            traceback.print_exc()  # whether it is written is unknown
-        else:
-            told.writer.write(Acknowledged(now(), told.topic, partition, told.name, value, offset))
-
-    producer = ka.Producer(bootstrap_servers=told.servers, request_timeout_ms=4_000, linger_ms=5)
-
-    def send(value: str, partition: int) -> None:
-        try:
-            future = producer.send(told.topic, value, partition=partition)
+            future = sending.send(topic, value, partition=partition)
         except KafkaActorsError as error:
-            told.writer.write(Refused(now(), told.topic, partition, told.name, value, repr(error)))
+            told.writer.write(Refused(now(), topic, partition, told.name, value, repr(error)))
         else:
-            future.add_done_callback(lambda f: settled(value, partition, f))
-
-    _rounds(told, send)
+            future.add_done_callback(partial(_settled, told, topic, partition, value))
     try:
-        producer.close()
+        sending.close()
     except UndeliveredError:
         traceback.print_exc()
+
+
+def async_producer(told: Told) -> None:
+    """`AsyncProducer`, idempotent as it is by default."""
+    import kafka_actors as ka
+    from kafka_actors.errors import KafkaActorsError, UndeliveredError
+
+    async def send(sending: Any, event: Sent) -> None:
+        topic, partition, value = event.topic, event.partition, event.value
+        try:
+            future = await sending.send(topic, value, partition=partition)
+        except KafkaActorsError as error:
+            told.writer.write(Refused(now(), topic, partition, told.name, value, repr(error)))
+        else:
+            future.add_done_callback(partial(_settled, told, topic, partition, value))
+
+    async def run() -> None:
+        sending = ka.AsyncProducer(bootstrap_servers=told.servers, **SENDING)
+        records = _records(told)
+        # Waiting for the next round blocks, and the producer's loop has to go on.
+        while (event := await asyncio.to_thread(next, records, None)) is not None:
+            await send(sending, event)
+        try:
+            await sending.close()
+        except UndeliveredError:
+            traceback.print_exc()
+
+    asyncio.run(run())
 
 
 def confluent(told: Told) -> None:
     """confluent-kafka's producer with `enable.idempotence`. It may write a record twice nevertheless, when a leader moves: with an error of
     one partition it begins a new epoch for all of them (librdkafka, issue 4953)."""
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException, Producer
 
-    producer = Producer(
+    sending = Producer(
         {
             "bootstrap.servers": told.servers,
             "enable.idempotence": True,
@@ -97,33 +130,36 @@ def confluent(told: Told) -> None:
         }
     )
 
-    def settled(value: str, partition: int, error: Any, message: Any) -> None:
+    def settled(event: Sent, error: Any, message: Any) -> None:
         if error is not None:
-            print(value, error, file=sys.stderr)
+            print(event.value, error, file=sys.stderr)
         else:
             # None where the broker had the record already and no longer knew its offset.
             offset = -1 if message.offset() is None else message.offset()
-            told.writer.write(Acknowledged(now(), told.topic, partition, told.name, value, offset))
+            acknowledged = Acknowledged(now(), event.topic, event.partition, told.name, event.value, offset)
+            told.writer.write(acknowledged)
 
-    def send(value: str, partition: int) -> None:
-        producer.produce(
-            told.topic, value, partition=partition, on_delivery=lambda e, m: settled(value, partition, e, m)
-        )
-        producer.poll(0)
+    for event in _records(told, once=False):
+        topic, partition, value = event.topic, event.partition, event.value
+        try:
+            sending.produce(topic, value, partition=partition, on_delivery=partial(settled, event))
+        except (BufferError, KafkaException) as error:
+            told.writer.write(Refused(now(), topic, partition, told.name, value, repr(error)))
+        sending.poll(0)
+    sending.flush(150)
 
-    _rounds(told, send, once=False)
-    producer.flush(150)
 
-
-def _rounds(told: Told, send: Callable[[str, int], None], *, once: bool = True) -> None:
-    """Sends `each` unique values to every partition, again and again, until the end."""
+def _records(told: Told, *, once: bool = True) -> Iterator[Sent]:
+    """Yields `each` unique values for every partition, again and again, until the end: each is in the history when it comes."""
     numbers = itertools.count()
     while not told.end.wait(told.pause_s):
         for number in itertools.islice(numbers, told.each):
-            for partition in range(told.partitions):
-                value = f"{told.name}/{partition}/{number}"
-                told.writer.write(Sent(now(), told.topic, partition, told.name, number, value, once))
-                send(value, partition)
+            for topic, partitions in told.topics.items():
+                for partition in range(partitions):
+                    value = f"{told.name}/{topic}/{partition}/{number}"
+                    event = Sent(now(), topic, partition, told.name, number, value, once)
+                    told.writer.write(event)
+                    yield event
 
 
 # ---------------------------------------------------------------- members of groups
@@ -134,7 +170,7 @@ class Member:
 
     def __init__(self, told: Told) -> None:
         self._told = told
-        self._epochs: dict[int, int] = {}
+        self._epochs: dict[tuple[str, int], int] = {}
         self._numbers = itertools.count(1)
         self._asked = deque([now()] * 3, maxlen=3)
         self.errors = 0
@@ -143,29 +179,25 @@ class Member:
         """Before each poll. An assignment that the next one tells of was asked for after the last poll but one had begun."""
         self._asked.append(now())
 
-    def assigned(self, partitions: list[Any]) -> None:
+    def assigned(self, partitions: Iterable[tuple[str, int]], since: float | None = None) -> None:
         told = self._told
-        for tp in partitions:
-            self._epochs[tp.partition] = epoch = next(self._numbers)
-            event = Assigned(
-                now(), tp.topic, tp.partition, told.reader, told.name, epoch, since=self._asked[0]
-            )
-            told.writer.write(event)
+        since = self._asked[0] if since is None else since
+        for topic, partition in partitions:
+            self._epochs[topic, partition] = epoch = next(self._numbers)
+            told.writer.write(Assigned(now(), topic, partition, told.reader, told.name, epoch, since=since))
 
-    def revoked(self, partitions: list[Any]) -> None:
+    def revoked(self, partitions: Iterable[tuple[str, int]]) -> None:
         told = self._told
-        for tp in partitions:
-            epoch = self._epochs.pop(tp.partition, 0)
-            told.writer.write(Revoked(now(), tp.topic, tp.partition, told.reader, told.name, epoch))
+        for topic, partition in partitions:
+            epoch = self._epochs.pop((topic, partition), 0)
+            told.writer.write(Revoked(now(), topic, partition, told.reader, told.name, epoch))
 
     def took(self, batch: Any) -> None:
         """A poll returned this."""
         self.errors = 0
         if batch is not None:
-            partition = batch["partition"][0].as_py()
-            record(
-                self._told.writer, self._told.reader, self._told.name, batch, self._epochs.get(partition, 0)
-            )
+            place = batch["topic"][0].as_py(), batch["partition"][0].as_py()
+            record(self._told.writer, self._told.reader, self._told.name, batch, self._epochs.get(place, 0))
 
     def failed(self) -> None:
         """A poll raised an error: raises it again where too many did."""
@@ -181,10 +213,10 @@ class Member:
 
         class Listener(ConsumerRebalanceListener):
             def on_partitions_assigned(self, partitions: list[Any]) -> None:
-                member.assigned(partitions)
+                member.assigned((tp.topic, tp.partition) for tp in partitions)
 
             def on_partitions_revoked(self, partitions: list[Any]) -> None:
-                member.revoked(partitions)
+                member.revoked((tp.topic, tp.partition) for tp in partitions)
 
         return Listener()
 
@@ -200,10 +232,12 @@ def record(writer: Writer, reader: str, member: str, batch: Any, epoch: int | No
 
 def _options(told: Told) -> dict[str, Any]:
     return {
-        "topics": [told.topic],
+        "topics": list(told.topics),
         "group_id": told.group,
         "bootstrap_servers": told.servers,
         "auto_offset_reset": "earliest",
+        "on_data_loss": "reset",
+        "metadata_max_age_ms": 10_000,
         "session_timeout_ms": 6_000,
         "heartbeat_interval_ms": 1_000,
         "auto_commit_interval_ms": 500,
@@ -265,37 +299,43 @@ def recording(directory: Path, reader: str) -> type:
 
 def spark(told: Told) -> None:
     """The source for Spark, in one query after the other over one checkpoint: a query that fails is started again, as its user would.
-    A batch that a query ended in comes again; the end of one that was processed counts as committed."""
+    A batch that a query ended in comes again; the end of one that was processed counts as committed. Whether Spark knows that of the last
+    one, only Spark does."""
     from fakes.spark import spark_session
 
-    from kafka_actors.types import TopicPartition
-
     member = Member(told)
+    checkpoint = told.directory / "checkpoint"
 
     def take(frame: Any, _number: int) -> None:
         table = frame.select("topic", "partition", "offset", "value").toArrow()
-        rows = table.sort_by([("partition", "ascending"), ("offset", "ascending")])
+        rows = table.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
         at = 0
-        for partition, count in Counter(rows["partition"].to_pylist()).items():
+        places = zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True)
+        for (topic, partition), count in Counter(places).items():
             batch = rows.slice(at, count)
             at += count
             member.took(batch)
             end = batch["offset"][count - 1].as_py() + 1
-            told.writer.write(Committed(now(), told.topic, partition, told.reader, end))
+            told.writer.write(Committed(now(), topic, partition, told.reader, end))
 
-    partitions = [TopicPartition(told.topic, p) for p in range(told.partitions)]
+    def planned() -> float:
+        """The moment at which the last batch was planned: what was committed before, Spark knows."""
+        files = [file for file in (checkpoint / "offsets").glob("*") if file.name.isdigit()]
+        return max((file.stat().st_mtime for file in files), default=now())
+
+    partitions = [(topic, p) for topic, count in told.topics.items() for p in range(count)]
     with spark_session(told.directory / "warehouse") as session:
         given = {
             "kafka.bootstrap.servers": told.servers,
-            "subscribe": told.topic,
+            "subscribe": ",".join(told.topics),
             "startingOffsets": "earliest",
+            "failOnDataLoss": "false",
             "kafka.request.timeout.ms": "4000",
         }
         while not told.end.is_set():
-            member.polls()
-            member.assigned(partitions)
+            member.assigned(partitions, planned())
             frame = session.readStream.format("kafka_actors").options(**given).load()
-            writer = frame.writeStream.option("checkpointLocation", str(told.directory / "checkpoint"))
+            writer = frame.writeStream.option("checkpointLocation", str(checkpoint))
             query = writer.trigger(processingTime="1 second").foreachBatch(take).start()
             while query.isActive and not told.end.wait(0.2):
                 pass
@@ -308,10 +348,11 @@ def spark(told: Told) -> None:
 # ---------------------------------------------------------------- the process, inside and outside
 
 KINDS: dict[str, Callable[[Told], None]] = {
-    "ours": ours,
+    "producer": producer,
+    "async_producer": async_producer,
     "confluent": confluent,
     "consumer": consumer,
-    "async": async_consumer,
+    "async_consumer": async_consumer,
     "spark": spark,
 }
 

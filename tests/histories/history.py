@@ -99,6 +99,8 @@ class Committed(Event, frozen=True):
 
     reader: str
     offset: int
+    topic_id: str = ""
+    """The topic's, where the commit names it."""
 
 
 class Log(Event, frozen=True):
@@ -107,6 +109,22 @@ class Log(Event, frozen=True):
     offsets: list[int]
     values: list[str]
     end: int
+    topic_id: str = ""
+
+
+TRUNCATED, DELETED, RECREATED = "truncated", "deleted", "recreated"
+
+
+class Gone(Event, frozen=True):
+    """Records that were in the log, as the brokers' files show it, went between `since` and `at`. How: an unclean election truncated the log at
+    `offset`; all before `offset` was deleted; or the topic, of this id, was deleted and made anew."""
+
+    how: str
+    since: float
+    offset: int
+    offsets: list[int]
+    values: list[str]
+    topic_id: str = ""
 
 
 class Fault(msgspec.Struct, frozen=True, tag=True):
@@ -116,9 +134,20 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
 
 
 Line = (
-    Sent | Acknowledged | Refused | Assigned | Revoked | Sought | Polled | Processed | Committed | Log | Fault
+    Sent
+    | Acknowledged
+    | Refused
+    | Assigned
+    | Revoked
+    | Sought
+    | Polled
+    | Processed
+    | Committed
+    | Log
+    | Gone
+    | Fault
 )
-_DECODER = msgspec.json.Decoder(Line)
+_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class Writer:
@@ -141,10 +170,14 @@ def now() -> float:
 def read(paths: Iterable[Path]) -> list[Line]:
     """The events of several files in the order of their times; those of one file keep their order. A last line that its writer did not
     finish is left out."""
-    found = [
-        _DECODER.decode(line)
-        for path in paths
-        for line in path.read_bytes().splitlines(keepends=True)
-        if line.endswith(b"\n")
-    ]
+    found = [event for path in paths for event in read_on(path, 0)[0]]
     return sorted(found, key=lambda event: event.at)
+
+
+def read_on(path: Path, begin: int) -> tuple[list[Line], int]:
+    """The events of one file from the byte `begin` on, and the byte where the first one begins that is not there whole."""
+    with path.open("rb") as file:
+        file.seek(begin)
+        text = file.read()
+    whole = text[: text.rfind(b"\n") + 1]
+    return _DECODER.decode_lines(whole), begin + len(whole)

@@ -19,7 +19,7 @@ from kafka_actors.lazy import lazily
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kafka_actors import errors, ray
+    from kafka_actors import errors, ray, spark
     from kafka_actors.admin import Admin, AsyncAdmin, NewTopic
     from kafka_actors.consumer import AsyncConsumer, Consumer, ConsumerRebalanceListener, Message
     from kafka_actors.errors import JobFailed, KafkaActorsError, KafkaError, ProcessError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kafka_actors.producer import AsyncProducer, Producer, RecordMetadata
     from kafka_actors.ray import Job, RunningJob
     from kafka_actors.sinks import KafkaSink, ParquetSink
-    from kafka_actors.types import OffsetAndMetadata, TopicPartition
+    from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 # Imported at their first use: `import kafka_actors` stays cheap, and Ray is imported only where a job is started.
 _HOMES = {
@@ -38,6 +38,7 @@ _HOMES = {
     "AsyncProducer": "producer",
     "Autoscale": "job",
     "Consumer": "consumer",
+    "ConsumerGroupMetadata": "types",
     "ConsumerRebalanceListener": "consumer",
     "Job": "ray",
     "JobFailed": "errors",
@@ -57,6 +58,7 @@ _HOMES = {
     "TopicPartition": "types",
     "errors": "errors",
     "ray": "ray",
+    "spark": "spark",
 }
 
 __all__ = [
@@ -66,6 +68,7 @@ __all__ = [
     "AsyncProducer",
     "Autoscale",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "Job",
     "JobFailed",
@@ -86,6 +89,7 @@ __all__ = [
     "__version__",
     "errors",
     "ray",
+    "spark",
 ]
 
 

@@ -1,7 +1,8 @@
 """The exception tree of kafka-actors.
 
-Only `retriable` on each class says whether an error may be retried. Details (topic, partition, offset, …) are attributes,
-and every error keeps them when it is pickled, because Ray sends errors between processes.
+Only `retriable` on each class says whether an error may be retried, and only `fatal` on each error whether a loop of transactions
+has to end with it. Details (topic, partition, offset, …) are attributes, and every error keeps them when it is pickled, because Ray
+sends errors between processes.
 
     KafkaActorsError
       ConfigError, UsageError
@@ -25,6 +26,9 @@ class KafkaActorsError(Exception):
     """Base of all errors of this library."""
 
     retriable: ClassVar[bool] = False
+    fatal: bool = False
+    """Whether a loop of transactions has to end with it: its producer can't be used any more, a right is missing, or the program is
+    wrong. After any other error the transaction is aborted, and the next one can be begun."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = (self.args, dict(self.__dict__), _pack_cause(self.__cause__))
@@ -80,6 +84,8 @@ def _restore(cls: type[KafkaActorsError], state: tuple[Any, ...]) -> KafkaActors
 class ConfigError(KafkaActorsError, ValueError):
     """A wrong option, detected before anything connects. `option` is its name."""
 
+    fatal = True
+
     def __init__(self, option: str, message: str) -> None:
         super().__init__(f"{option}: {message}")
         self.option = option
@@ -88,6 +94,8 @@ class ConfigError(KafkaActorsError, ValueError):
 
 class UsageError(KafkaActorsError):
     """A call with wrong arguments, or one that the object can't serve in its present state or mode."""
+
+    fatal = True
 
 
 def kind_of(value: object) -> str:
@@ -250,6 +258,7 @@ def raise_for_code(
 class AuthorizationError(KafkaError):
     """The principal is not authorized. `right` names the missing right, if it is known."""
 
+    fatal = True
     resource: ClassVar[str] = ""
     """Type of the resource, in the terms of `kafka-acls`."""
 
@@ -309,6 +318,8 @@ requests need. Source: the table "Operations and Resources on Protocols" of Kafk
 
 class AuthenticationError(KafkaActorsError):
     """Client or broker did not accept the other's identity. A retry would not help."""
+
+    fatal = True
 
 
 class SslAuthenticationError(AuthenticationError):
@@ -575,6 +586,16 @@ class UndeliveredError(KafkaActorsError):
         self.rows = rows
 
 
+class TransactionAbortedError(KafkaActorsError):
+    """The record is in no committed transaction: its own was aborted, or failed before the record was written."""
+
+
+class TransactionOutcomeUnknownError(KafkaActorsError):
+    """Whether a transaction was committed isn't known; `__cause__` is the error that keeps it from being asked again."""
+
+    fatal = True
+
+
 # ---------------------------------------------------------------- records and positions
 
 
@@ -693,11 +714,8 @@ class LogTruncationError(DataLossError):
         divergent_offset: int | None = None,
         divergent_epoch: int | None = None,
     ) -> None:
-        where = (
-            ""
-            if divergent_offset is None
-            else f": it diverges at {divergent_offset}, epoch {divergent_epoch}"
-        )
+        known = divergent_offset is not None
+        where = f": it diverges at {divergent_offset}, epoch {divergent_epoch}" if known else ""
         super().__init__(topic, partition, offset, f"the log was truncated{where}")
         self.divergent_offset = divergent_offset
         self.divergent_epoch = divergent_epoch
@@ -709,9 +727,8 @@ class TopicRecreatedError(DataLossError):
     def __init__(
         self, topic: str, partition: int, offset: int | None, old_topic_id: object, new_topic_id: object
     ) -> None:
-        super().__init__(
-            topic, partition, offset, f"the topic was recreated: id {old_topic_id} is now {new_topic_id}"
-        )
+        said = f"the topic was recreated: id {old_topic_id} is now {new_topic_id}"
+        super().__init__(topic, partition, offset, said)
         self.old_topic_id = old_topic_id
         self.new_topic_id = new_topic_id
 
@@ -722,9 +739,7 @@ class StartLostError(DataLossError):
     `offset` is the required start, `log_start_offset` the start of the log.
     """
 
-    def __init__(
-        self, topic: str, partition: int, offset: int, log_start_offset: int, message: str = ""
-    ) -> None:
+    def __init__(self, topic: str, partition: int, offset: int, log_start_offset: int, message: str = ""):
         lost = log_start_offset - offset
         said = f"the log starts at {log_start_offset}: {lost} record{'s' * (lost != 1)} lost to retention"
         super().__init__(topic, partition, offset, f"{said}; {message}" if message else said)
@@ -766,11 +781,8 @@ class ProcessError(JobError):
         attempts: int,
         message: str = "",
     ) -> None:
-        offsets = (
-            f"offset {first_offset}"
-            if first_offset == last_offset
-            else f"offsets {first_offset}-{last_offset}"
-        )
+        one = first_offset == last_offset
+        offsets = f"offset {first_offset}" if one else f"offsets {first_offset}-{last_offset}"
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         where = f"{topic}-{partition} {offsets}" if topic else "rows of no one record"
         line = f"process failed on {where} after {tries}"

@@ -32,6 +32,7 @@ __all__ = [
     "RecordsDeadLettered",
     "RecordsSkipped",
     "Rejoining",
+    "TransactionAborted",
     "WorkersChanged",
     "fields_of",
     "in_words",
@@ -188,6 +189,19 @@ class CoordinatorChanged(Event, frozen=True):
 
     group: str
     node_id: int
+
+
+class TransactionAborted(Event, frozen=True):
+    """A worker of a job that delivers exactly once lost what it had in its open transaction: `records` are processed again, by
+    whichever worker gets their partitions."""
+
+    worker: str
+    cause: str
+    records: int
+
+    @property
+    def level(self) -> int:
+        return logging.WARNING
 
 
 class PartitionStalled(Event, frozen=True):

@@ -243,6 +243,10 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     on_error: Literal["fail", "skip", "dead_letter"] = "fail"
     """If `process` has failed for good: `fail` ends the job, `skip` continues without the failed records, with an event, and
     `dead_letter` sends them to the dead letter topic."""
+    delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    """`exactly_once`: results and dead letters are written in transactions, together with the offsets of their records, and the job
+    reads with `read_committed`. Whoever reads them with `read_committed` sees each once. Only for sinks that are a `KafkaSink`,
+    in the cluster that the job reads."""
     retries: NonNegative = 3
     """The number of retries of `process` with a batch for which it failed. (Requests to brokers are retried independently.)"""
 
@@ -269,3 +273,9 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     """The longest time for which `send` blocks: for the first connection, for `buffer_memory`, and for a topic's metadata."""
     delivery_timeout_ms: Positive = 120_000
     """The longest time from the creation of a record's batch to its acknowledgement, retries included."""
+    transactional_id: str | None = None
+    """The name under which a producer has transactions (KIP-98). A producer that begins with it fences every other one that has
+    it, and ends the transaction that this one left open. Needs `acks="all"` and idempotence."""
+    transaction_timeout_ms: PositiveInt32 = 60_000
+    """The time after which the transactions' coordinator aborts a transaction that is not ended; at most the brokers'
+    `transaction.max.timeout.ms`, 15 minutes by default."""

@@ -21,3 +21,23 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer as a member of its group (KIP-447): offsets that a transaction commits for it are refused once it no longer is.
+
+    The generation is -1 and the member id empty where partitions are assigned by hand.
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class ProducerIdentity(NamedTuple):
+    """The producer id and epoch that hold for a transactional id (KIP-98)."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int

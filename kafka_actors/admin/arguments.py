@@ -47,11 +47,11 @@ def totals_of(partitions: Mapping[str, int | NewPartitions]) -> dict[str, NewPar
         raise TypeError(
             f"partitions is {partitions!r}, {kind_of(partitions)}: give a dict such as {{'orders': 12}}"
         )
-    return {text(name, "partitions"): _total(name, given) for name, given in partitions.items()}
+    return {text(name, "partitions"): _total(name, total) for name, total in partitions.items()}
 
 
-def _total(name: str, given: int | NewPartitions) -> NewPartitions:
-    found = given if isinstance(given, NewPartitions) else NewPartitions(given)
+def _total(name: str, total: int | NewPartitions) -> NewPartitions:
+    found = total if isinstance(total, NewPartitions) else NewPartitions(total)
     count: Any = found.total_count
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UsageError(

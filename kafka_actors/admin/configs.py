@@ -40,8 +40,8 @@ class ConfigRequests:
         async def ask(
             broker: int | None, resources: list[ConfigResource], limit_ms: float
         ) -> ByResource[Settings]:
-            asked = [DescribeConfigsResource(codes[each], each.name, None) for each in resources]
-            request = DescribeConfigsRequest(asked, include_synonyms=include_synonyms)
+            requested = [DescribeConfigsResource(codes[each], each.name, None) for each in resources]
+            request = DescribeConfigsRequest(requested, include_synonyms=include_synonyms)
             response = await self._send(broker, request, limit_ms)
             found = {(r.resource_type, r.resource_name): r for r in response.results}
             return {

@@ -117,9 +117,19 @@ class GroupRequests:
         return described
 
     async def committed(
-        self, group_id: str, deadline: CallDeadline, topic_ids: Mapping[str, bytes] | None = None
+        self,
+        group_id: str,
+        deadline: CallDeadline,
+        topic_ids: Mapping[str, bytes] | None = None,
+        *,
+        stable: Iterable[TopicPartition] | None = None,
     ) -> Committed:
-        """Offsets that a group has committed; with `topic_ids` without those of topics that had another id at the commit."""
+        """Offsets that a group has committed; with `topic_ids` without those of topics that had another id at the commit.
+
+        stable: partitions from whose offsets is read; only these are asked for. Where a transaction is about to move one, its end is
+        waited for (KIP-447), up to `deadline`: else its records were read twice.
+        """
+        asked = None if stable is None else list(stable)
 
         async def ask(
             node: BrokerMetadata, group_ids: list[str], limit_ms: float
@@ -127,7 +137,8 @@ class GroupRequests:
             async def send(request: OffsetFetchRequest) -> OffsetFetchResponse:
                 return await ask_node(self._client, node.node_id, request, limit_ms)
 
-            read = (await fetch_offsets_of_groups(send, {group_id: None}))[group_id]
+            found = await fetch_offsets_of_groups(send, {group_id: asked}, require_stable=asked is not None)
+            read = found[group_id]
             if read.error is not None:
                 # Version 9 of the request on answers so; before, a group that doesn't exist has no offsets.
                 return {group_id: {} if isinstance(read.error, GroupIdNotFoundError) else read.error}

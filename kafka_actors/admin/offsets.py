@@ -118,9 +118,9 @@ class OffsetRequests:
         tps = {*committed, *(tp for member in group.members for tp in member.assignment)}
         leaders = await self._leaders({tp.topic for tp in tps}, deadline)
         # A deleted topic or an offline partition leaves its end unknown, and the others are shown.
-        asked = {tp: LATEST for tp in tps if leaders.get(tp) is not None}
+        requested = {tp: LATEST for tp in tps if leaders.get(tp) is not None}
         ends = await self._lookups.list_offsets(
-            asked, isolation_level=isolation_level, timeout_ms=deadline.left_ms()
+            requested, isolation_level=isolation_level, timeout_ms=deadline.left_ms()
         )
         known = {tp: end.offset for tp, end in ends.items() if isinstance(end, ListedOffset)}
         return lag_rows(group, committed, known)

@@ -12,13 +12,14 @@ from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
 from kafka_actors.errors import (
     EncodeError,
     KafkaActorsError,
+    KafkaError,
     KafkaTimeoutError,
     NodeNotReadyError,
     NotControllerError,
     ProtocolError,
     UnknownTopicOrPartitionError,
-    error_for_code,
 )
+from kafka_actors.group.machines.coordinator_finder import coordinator_in
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import FindCoordinatorRequest, FindCoordinatorResponse
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
@@ -220,7 +221,5 @@ class Coordinators:
 def _coordinator(
     found: Coordinator | FindCoordinatorResponse, group_id: str
 ) -> BrokerMetadata | KafkaActorsError:
-    error = error_for_code(
-        found.error_code, found.error_message or None, request="FindCoordinator", group=group_id
-    )
-    return error or BrokerMetadata(found.node_id, found.host, found.port)
+    node = coordinator_in(found, group_id)
+    return node if isinstance(node, KafkaError) else BrokerMetadata(node.node_id, node.host, node.port)

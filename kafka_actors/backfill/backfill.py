@@ -86,8 +86,8 @@ class Backfill:
         overwrite_offsets: bool = False,
         **options: Any,
     ) -> None:
-        for name in ("spark", "ray"):
-            pipeline.check(name)
+        pipeline.check("spark")
+        pipeline.at_least_once().check("ray")
         if not isinstance(checkpoint, str) or not checkpoint:
             raise ConfigError("checkpoint", f"is {checkpoint!r}: accepts the name of a directory")
         for name in options:
@@ -153,7 +153,9 @@ class Backfill:
         `Pipeline.on_ray`. Raises as `run` and as `Job.start`."""
         if _RESET in options or _RESET in (options.get("config") or {}):
             raise ConfigError(_RESET, "is 'none' behind a backfill: the hand-over says where live starts")
-        live = engine("ray")(self.pipeline, workers=workers, auto_offset_reset="none", **options)
+        live = engine("ray")(
+            self.pipeline.at_least_once(), workers=workers, auto_offset_reset="none", **options
+        )
         self.run()
         return live.start()
 

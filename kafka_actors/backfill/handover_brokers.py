@@ -36,6 +36,7 @@ class HandoverBrokers:
         self._groups = GroupRequests(self._client)
         self._isolation_level = config.isolation_level
         self._topic_ids: dict[str, bytes] = {}
+        self._partitions: list[TopicPartition] = []
 
     async def __aenter__(self) -> HandoverBrokers:
         """Connects. Raises as `KafkaClient.bootstrap`."""
@@ -60,6 +61,7 @@ class HandoverBrokers:
         starts, ends = await asyncio.gather(
             self._log_ends(tps, EARLIEST, deadline), self._log_ends(tps, LATEST, deadline)
         )
+        self._partitions = tps
         ids = {topic: snapshot.topic_id(topic) for topic in topics}
         self._topic_ids = {topic: topic_id for topic, topic_id in ids.items() if topic_id is not None}
         return ObservedTopics(
@@ -95,8 +97,10 @@ class HandoverBrokers:
     # ------------------------------------------------------------ the group
 
     async def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed offsets of the topics that `cluster` has found."""
-        return await self._groups.committed(self._read.group_id, CallDeadline(self._client), self._topic_ids)
+        """The group's committed offsets of the topics that `cluster` has found, once no transaction moves them."""
+        return await self._groups.committed(
+            self._read.group_id, CallDeadline(self._client), self._topic_ids, stable=self._partitions
+        )
 
     async def check_empty(self) -> None:
         """Raises `NonEmptyGroupError` for a group that has members: they would commit over the hand-over."""

@@ -22,7 +22,7 @@ MOST_OFFSET = 2**63 - 1
 def partition_of(value: Any) -> TopicPartition:
     """Checks one partition: a `TopicPartition` or a (str, int) pair."""
     pair = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
-    if pair and (partition := _whole(value[1])) is not None:
+    if pair and (partition := _integer(value[1])) is not None:
         return TopicPartition(value[0], partition)
     raise UsageError(
         f"{value!r}, {kind_of(value)}, is no partition: give TopicPartition(topic, partition), "
@@ -45,7 +45,7 @@ def listed(topics: Any) -> Any:
 
 def offset_of(value: Any, tp: TopicPartition, what: str) -> int:
     """Checks an offset. `what` names the operation in error messages, such as `seek`."""
-    offset = _whole(value)
+    offset = _integer(value)
     if offset is None:
         raise UsageError(
             f"can't {what} {tp.topic}-{tp.partition} at {value!r}, {kind_of(value)}: offsets are ints"
@@ -68,7 +68,7 @@ def offsets_of(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
                 f"can't commit {tp.topic}-{tp.partition} at {value!r}: give an offset, or OffsetAndMetadata"
             )
         offset = OffsetAndMetadata(offset_of(parts[0], tp, "commit"), *parts[1:])
-        epoch = _whole(offset.leader_epoch)
+        epoch = _integer(offset.leader_epoch)
         if not isinstance(offset.metadata, str) or epoch is None:
             raise UsageError(
                 f"can't commit {tp.topic}-{tp.partition} with {offset!r}: metadata is a str, leader_epoch an int"
@@ -82,7 +82,7 @@ def times_of(values: Any) -> dict[TopicPartition, int]:
     found = {}
     for key, value in _items(values, "timestamps"):
         tp = partition_of(key)
-        at = _whole(value)
+        at = _integer(value)
         if at is None or not 0 <= at <= MOST_OFFSET:
             raise UsageError(
                 f"the time for {tp.topic}-{tp.partition} is {value!r}, {kind_of(value)}: "
@@ -110,7 +110,7 @@ def _items(values: Any, what: str) -> Iterable[tuple[Any, Any]]:
     return values.items()
 
 
-def _whole(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     """Converts any integer type, such as numpy's, to int; returns None for anything else."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None

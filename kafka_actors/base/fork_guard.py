@@ -1,8 +1,10 @@
-"""Guards of objects that hold sockets: they belong to the process, and the event loop, that created them."""
+"""Guards against forks: objects that hold sockets belong to the process, and the event loop, that created them; and a child that code of
+others forks does not go on in place of its parent."""
 
 from __future__ import annotations
 
 import os
+import traceback
 from typing import Any, NoReturn
 
 from kafka_actors.errors import UsageError
@@ -18,6 +20,27 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def forks() -> int:
+    """Number that is another one in each child that is forked after the call."""
+    return _forks
+
+
+def end_child(made_after: int, called: str, error: BaseException | None = None) -> None:
+    """Ends this process at once if it was forked since `forks` returned `made_after`; for where a call of others' code is left.
+
+    A child that came back would go on with its copy of its parent's work and sockets. Its exit code is that of `sys.exit`, 0
+    where it returned, or 1 for any other `error`. `called`: name of what was called, for the line on stderr.
+    """
+    if _forks == made_after:
+        return
+    code = getattr(error, "code", 1) if error is not None else 0
+    if not isinstance(error, SystemExit):
+        raised = "".join(traceback.format_exception(error)) if error is not None else ""
+        line = f"{raised}{called} forked process {os.getpid()}, which has left the call: it is ended, its parent goes on; end it with os._exit\n"
+        os.write(2, line.encode())
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 class ForkGuard:

@@ -11,10 +11,6 @@ from typing import Any, Never
 __all__ = ["ADMIN", "CONSUMER", "PRODUCER", "not_an_iterator", "says_ours"]
 
 _READING = "poll_batch() returns an Arrow batch, and a loop over the consumer gives single messages"
-_TRANSACTIONS = (
-    "transactions are not supported yet; enable_idempotence, the default, keeps retries of one producer from writing a record "
-    "twice or out of order, and a program that sends its records again writes them again"
-)
 _ADMIN = "Admin has it"
 
 CONSUMER: Mapping[str, str] = {
@@ -33,10 +29,6 @@ PRODUCER: Mapping[str, str] = {
     "start": "`with` or `async with` connects, or the first record",
     "stop": "close()",
     "list_topics": f"{_ADMIN}: list_topics()",
-    **dict.fromkeys(
-        ("init_transactions", "begin_transaction", "commit_transaction", "abort_transaction", "transaction"),
-        _TRANSACTIONS,
-    ),
 }
 ADMIN: Mapping[str, str] = {
     "list_consumer_groups": "list_groups()",

@@ -54,12 +54,12 @@ class AclChoice(Struct, frozen=True):
         """ACLs to be added: one for each resource, principal, operation and host. Raises `UsageError` where one is missing."""
         from kafka_actors.admin import AclBinding
 
-        for given, flags in (
+        for chosen, flags in (
             (self.resources(), "--topic, --group, --transactional-id or --cluster"),
             (self.principals(), "--allow-principal or --deny-principal"),
             (self.operations, "--operation"),
         ):
-            if not given:
+            if not chosen:
                 raise UsageError(f"give {flags}")
         pattern = (self.pattern_type or "literal").upper()
         hosts = self.hosts or ("*",)

@@ -77,8 +77,8 @@ def client_command(kind: type[ClientConfig], *declared: str) -> Callable[[Client
             pairs: tuple[str, ...],
             **options: Any,
         ) -> int:
-            given = {name: options.pop(name) for name in declared}
-            flags = from_flags(kind, pairs, bootstrap_servers=bootstrap_servers, **given)
+            declared_options = {name: options.pop(name) for name in declared}
+            flags = from_flags(kind, pairs, bootstrap_servers=bootstrap_servers, **declared_options)
             settings = layered(kind, flags, *_around(kind, command_config))
             return function(output, settings, **options)
 

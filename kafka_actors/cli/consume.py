@@ -126,7 +126,7 @@ def consume(
         consumer = Consumer(config={**msgspec.structs.asdict(config), "enable_auto_commit": automatic})
     extent = Extent(count)
     idle = partial(check_reader, output.console.file) if file == STDIO else lambda: None
-    whole = True
+    written_out = True
     with terminable(), closing(consumer):
         try:
             with slow_notice(note, f"waiting for an answer of {', '.join(config.bootstrap_servers)}"):
@@ -137,8 +137,8 @@ def consume(
         except KeyboardInterrupt:
             if extent.bounded:
                 raise
-            whole = False
-        if commits and whole:
+            written_out = False
+        if commits and written_out:
             consumer.commit()
         elif commits and not automatic:
             consumer.commit({tp: extent.written[tp] for tp in consumer.assignment() & extent.written.keys()})
@@ -354,8 +354,8 @@ def _renderer(form: str, template: str | None, delimiter: str | None, show_null:
     from .record_text import NULL, RecordFormat, json_lines, literal
 
     if form != "text":
-        given = {"--format": template, "--key-delimiter": delimiter, "--null": show_null or None}
-        if wrong := next((option for option, value in given.items() if value is not None), None):
+        flags = {"--format": template, "--key-delimiter": delimiter, "--null": show_null or None}
+        if wrong := next((option for option, value in flags.items() if value is not None), None):
             raise UsageError(f"{wrong}: goes with --output text, not with {form}")
         return json_lines if form == "json" else None
     if template is not None and delimiter is not None:

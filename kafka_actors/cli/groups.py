@@ -58,20 +58,21 @@ def groups() -> None:
 @click.option(
     "--type", "kind", metavar="[TYPE,…]", is_flag=False, flag_value="", help="Show types, or only these."
 )
+@click.option("--markers", is_flag=True, help="Also the groups of markers of Spark's transactional writes.")
 @admin_command
 async def list_groups(
-    output: Output, admin: AsyncAdmin, form: str, state: str | None, kind: str | None
+    output: Output, admin: AsyncAdmin, form: str, state: str | None, kind: str | None, markers: bool
 ) -> int:
     """List the consumer groups."""
     states, types = _some(state, "--state", STATES), _some(kind, "--type", TYPES)
-    consumers = await consumer_groups(admin, states, types)
+    consumers = await consumer_groups(admin, states, types, markers=markers)
     show(output, form, list_lines(consumers, state is not None, kind is not None), consumers)
     return EXIT_DONE
 
 
-def _some(given: str | None, option: str, known: tuple[str, ...]) -> list[str]:
+def _some(value: str | None, option: str, known: tuple[str, ...]) -> list[str]:
     """Values of an option that narrows the list. Raises `UsageError` for a name that isn't `known`, which would find no group."""
-    chosen = names([given], option) if given else []
+    chosen = names([value], option) if value else []
     for name in chosen:
         if name.lower() not in map(str.lower, known):
             raise UsageError(f"{option}: {name!r} is none of {', '.join(known)}")

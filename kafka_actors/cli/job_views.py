@@ -228,6 +228,7 @@ def _headline(status: JobStatus, elapsed_s: float, title: str, latency_label: st
         (f"{status.totals.records_per_s or 0:,.0f}", "bold"),
         "/s  " + "  ".join((*_behind(status, latency_label), f"restarts {status.totals.restarts}")),
         *_scaling(status),
+        *_transactions(status),
         *(f"\n{text}" for text in _waits(status)),
     )
 
@@ -256,6 +257,19 @@ def _scaling(status: JobStatus) -> list[str]:
     parts = [f"workers {scaling.workers} of {scaling.autoscale}", f"backlog {backlog} s"]
     parts += [] if busy is None else [f"busy {busy:.0%}"]
     parts += [scaling.holding] if scaling.holding else []
+    return ["\n", "  ".join(parts)]
+
+
+def _transactions(status: JobStatus) -> list[str]:
+    """Transactions of a job that delivers exactly once."""
+    found = status.transactions
+    if found is None:
+        return []
+    ago = "never" if found.committed_ago_s is None else f"{_time(found.committed_ago_s)} ago"
+    parts = [f"transactions {found.committed:,}", f"the last {ago}"]
+    parts += [] if found.open_s is None else [f"open for {_time(found.open_s)}"]
+    if found.aborted:
+        parts.append(f"aborted {found.aborted:,} ({found.repeated:,} records again): {found.cause}")
     return ["\n", "  ".join(parts)]
 
 

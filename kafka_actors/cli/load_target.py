@@ -66,14 +66,14 @@ def load_target(target: str, engine: Engine | None = None) -> LoadedTarget:
     return LoadedTarget(target, found, runs_on)  # type: ignore[arg-type]  # the engines' subclasses of BoundPipeline
 
 
-def _engine_of(found: Any, own: Engine | None, asked: Engine | None, target: str) -> Engine:
+def _engine_of(found: Any, own: Engine | None, wanted: Engine | None, target: str) -> Engine:
     """Engine that runs an object. `own`: the one that it is bound to; a `Pipeline` has none, and leaves the choice."""
-    if own is not None and asked not in (None, own):
+    if own is not None and wanted not in (None, own):
         raise ConfigError(
             "engine",
-            f"is {asked!r}, and {target} is {kind_of(found)}, which runs on {own.capitalize()}: give a Pipeline",
+            f"is {wanted!r}, and {target} is {kind_of(found)}, which runs on {own.capitalize()}: give a Pipeline",
         )
-    runs_on = own or asked or "ray"
+    runs_on = own or wanted or "ray"
     if runs_on == "ray":
         needs("ray", "ray", "a job runs on Ray, which is not installed")
     else:

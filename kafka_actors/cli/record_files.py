@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import select
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["STDIO", "Render", "Write", "arrow_batches", "check_reader", "opened_for_reading", "record_writer"]
 
+OF_DISKS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a disk that is full or broken, and of a file that is too large for it."""
 STDIO = "-"
 """Name of stdin and of stdout in the place of a file's."""
 ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -51,22 +54,37 @@ def check_reader(stream: IO[Any]) -> None:
     """Raises `BrokenPipeError` for a pipe that nobody reads any more. Writing would, too, but while there are no records nothing
     is written."""
     try:
-        asked = select.poll()
-        asked.register(stream.fileno(), 0)
+        poller = select.poll()
+        poller.register(stream.fileno(), 0)
     except (AttributeError, OSError):  # no such call here, or no file behind the stream
         return
-    if any(state & select.POLLERR for _, state in asked.poll(0)):
+    if any(state & select.POLLERR for _, state in poller.poll(0)):
         raise BrokenPipeError
+
+
+@contextmanager
+def _naming(output: Output, file: str) -> Iterator[None]:
+    """Context manager that lets errors of a full or broken disk through with the name of the file. What stdout could not take is not
+    tried again when the process ends."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in OF_DISKS and error.filename is None:
+            error.filename = file
+            if file == STDIO:
+                error.filename = "stdout"
+                output.discard()
+        raise
 
 
 @contextmanager
 def record_writer(output: Output, form: str, file: str, render: Render | None) -> Iterator[Write]:
     """Context manager that opens FILE or stdout, and yields a function that writes a batch in one of the forms of records.
 
-    Raises `UsageError` for a file that can't be opened, and for bytes to a terminal."""
+    Raises `UsageError` for a file that can't be opened, and for bytes to a terminal; `OSError` with the file's name for a full disk."""
     from kafka_actors.base.batches import SCHEMA
 
-    with _opened_for_writing(output, form, file) as stream:
+    with _naming(output, file), _opened_for_writing(output, form, file) as stream:
         if form == "parquet":
             groups = _RowGroups(stream, SCHEMA)
             try:

@@ -125,10 +125,10 @@ def _target(where: Mapping[str, Any], group_ids: tuple[str, ...]) -> OffsetTarge
     """Target that is given; with --from-file one for each group."""
     from kafka_actors.admin import OffsetTarget
 
-    given = [name for name, value in where.items() if value is not None and value is not False]
-    if len(given) != 1:
+    flags = [name for name, value in where.items() if value is not None and value is not False]
+    if len(flags) != 1:
         raise UsageError(f"give one of {', '.join(TARGETS)}")
-    [name] = given
+    [name] = flags
     value = where[name]
     if name == "from_file":
         offsets = offsets_of_file(value, list(dict.fromkeys(group_ids)))

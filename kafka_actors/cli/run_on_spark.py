@@ -87,23 +87,25 @@ def bound_to_spark(target: LoadedTarget, settings: OptionValues) -> OnSpark:
     from kafka_actors.pipeline import Pipeline
 
     found: Any = target.found
-    given = settings.options
-    for name in given:
+    from_settings = settings.options
+    for name in from_settings:
         if name in refused_on_spark():
             raise ConfigError(name, f"is for a job on Ray, and {target.name} runs on Spark")
     options = source_changes(settings)
-    where = {name: given[name] for name in ("topics", "pattern") if name in given}
-    arguments = {name: given[name] for name in ("checkpoint", "trigger") if name in given}
-    is_stream = "checkpoint" in given or (not isinstance(found, Pipeline) and found.is_stream)
-    if given.get("until") == "latest" and is_stream:
+    where = {name: from_settings[name] for name in ("topics", "pattern") if name in from_settings}
+    arguments = {name: from_settings[name] for name in ("checkpoint", "trigger") if name in from_settings}
+    is_stream = "checkpoint" in from_settings or (not isinstance(found, Pipeline) and found.is_stream)
+    if from_settings.get("until") == "latest" and is_stream:
         arguments.setdefault("trigger", "availableNow")
         if arguments["trigger"] not in ("availableNow", "once"):
-            raise ConfigError("trigger", f"is {given['trigger']!r}, which goes on, and until is 'latest'")
-    spark_options = given.get("spark_options") or {}
+            raise ConfigError(
+                "trigger", f"is {from_settings['trigger']!r}, which goes on, and until is 'latest'"
+            )
+    spark_options = from_settings.get("spark_options") or {}
     if not isinstance(found, Pipeline):
         bound: OnSpark = found.changed(options, **where, spark_options=spark_options, **arguments)
         return bound
-    if not is_stream and given.get("until") is None:
+    if not is_stream and from_settings.get("until") is None:
         raise ConfigError(
             "checkpoint",
             "is missing: the directory from which the query goes on; or say --until latest for one batch",

@@ -14,6 +14,7 @@ import click
 
 from kafka_actors.base.timeouts import parse_iso8601
 from kafka_actors.errors import ClusterAuthorizationFailedError, UnknownTopicOrPartitionError, UsageError
+from kafka_actors.spark.source.machines.task_markers import is_marker_group
 from kafka_actors.types import TopicPartition
 
 from .output import note
@@ -195,7 +196,9 @@ def offsets_of_file(path: str, groups: list[str]) -> Mapping[str, dict[TopicPart
 
 def group_options(function: Any) -> Any:
     """Adds `--group`, which may be repeated, and `--all-groups`."""
-    function = click.option("--all-groups", is_flag=True, help="All consumer groups.")(function)
+    function = click.option(
+        "--all-groups", is_flag=True, help="All consumer groups, without Spark's markers."
+    )(function)
     return click.option(
         "-g", "--group", "group_ids", metavar="GROUP", multiple=True, help="A group; may be repeated."
     )(function)
@@ -211,9 +214,10 @@ async def all_or_named(admin: AsyncAdmin, group_ids: tuple[str, ...], all_groups
 
 
 async def consumer_groups(
-    admin: AsyncAdmin, states: Collection[str] = (), types: Collection[str] = ()
+    admin: AsyncAdmin, states: Collection[str] = (), types: Collection[str] = (), *, markers: bool = False
 ) -> list[GroupListing]:
-    """Consumer groups that the principal may describe, of all or of some states and types.
+    """Consumer groups that the principal may describe, of all or of some states and types; those in which tasks of Spark's transactional
+    writes have their markers only with `markers`.
 
     Brokers leave out groups that it may not describe. So a warning is printed where there may be such groups, and
     `ClusterAuthorizationFailedError` is raised where the list would be empty for that reason.
@@ -228,7 +232,11 @@ async def consumer_groups(
         note(
             "Warning: groups that you may not describe are left out: to see all, you need the right Describe on the cluster."
         )
-    return [group for group in listed if group.protocol_type in CONSUMERS]
+    return [
+        group
+        for group in listed
+        if group.protocol_type in CONSUMERS and (markers or not is_marker_group(group.group_id))
+    ]
 
 
 async def all_lags(admin: AsyncAdmin, group_ids: list[str]) -> dict[str, list[PartitionLag]]:

@@ -79,12 +79,12 @@ def convert_checkpoint(output: Output, path: str, form: Any, state_location: str
 def _opened(path: str, state_location: str | None) -> QueryCheckpoint:
     from kafka_actors.spark.source.checkpoint import QueryCheckpoint
 
-    whole = [_whole(name, given) for name, given in (("PATH", path), ("--state-location", state_location))]
-    assert whole[0] is not None
-    return QueryCheckpoint(whole[0], whole[1])
+    full = [_full_path(name, text) for name, text in (("PATH", path), ("--state-location", state_location))]
+    assert full[0] is not None
+    return QueryCheckpoint(full[0], full[1])
 
 
-def _whole(name: str, path: str | None) -> str | None:
+def _full_path(name: str, path: str | None) -> str | None:
     if path is None:
         return None
     if wrong := wrong_path(path):

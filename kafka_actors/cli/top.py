@@ -139,14 +139,14 @@ class PageClient:
     """Client of a status page, by its address. Raises `UsageError` for a text that can't be an address."""
 
     def __init__(self, address: str) -> None:
-        whole = (
+        complete = (
             address
             if "://" in address
             else f"http://{'localhost' if address.startswith(':') else ''}{address}"
         )
-        if not whole.startswith(("http://", "https://")):
+        if not complete.startswith(("http://", "https://")):
             raise UsageError(f"{address!r} is not the address of a status page: give http://host:port")
-        self._url = urljoin(whole if whole.endswith("/") else whole + "/", "status.json")
+        self._url = urljoin(complete if complete.endswith("/") else complete + "/", "status.json")
         # Without the proxies of the environment, which are for addresses outside of the cluster.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

@@ -7,6 +7,7 @@ does not know before anything connects.
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -70,7 +71,8 @@ _REFUSED = {
     "group_remote_assignor": "is for group_protocol 'consumer' (KIP-848), which comes later",
     "group_protocol": "only 'classic' is supported; the consumer protocol (KIP-848) comes later",
     "enable_idempotence": "is a producer's option",
-    "transactional_id": "transactions are not supported yet: without it the producer is idempotent",
+    "transactional_id": "is a producer's option",
+    "transaction_timeout_ms": "is a producer's option",
     "retries": "is not used: a producer tries again until delivery_timeout_ms is over",
     "key_serializer": "is not used: keys are sent as the bytes that they are",
     "value_serializer": "is not used: values are sent as the bytes that they are",
@@ -128,8 +130,12 @@ def convert(
 def producer_over(connection: Mapping[str, Any], options: Mapping[str, Any]) -> ProducerConfig:
     """A producer's options over those of a connection, which are left out where the options name other servers.
 
-    Raises `ConfigError` for options that contradict each other.
+    Raises `ConfigError` for options that contradict each other, and for transactions: only who made a producer ends them.
     """
+    if options.get("transactional_id") is not None:
+        raise ConfigError(
+            "transactional_id", "is for a Producer of your own, whose transactions you begin and end"
+        )
     return build(ProducerConfig, {**({} if "bootstrap_servers" in options else connection), **options})
 
 
@@ -210,7 +216,7 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
         return _one_of(name, value)
     if name == "group_protocol" and value != "classic":
         raise ConfigError(name, f"is {value!r}: {_REFUSED[name]}")
-    wanted = next(f.type for f in msgspec.structs.fields(kind) if f.name == name)
+    wanted = _types_of(kind)[name]
     # A dict from a properties file or Spark's options holds strings; Kafka's own clients convert those too.
     # So do the keys of a table in TOML.
     lax = isinstance(value, (str, dict))
@@ -222,6 +228,12 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
         accepted = [repr(choice) for choice in _choices(wanted)]
         why = f"accepts {' or '.join(accepted)}" if accepted else f"{str(error)[0].lower()}{str(error)[1:]}"
         raise ConfigError(name, f"is {value!r}: {why}") from None
+
+
+@functools.cache
+def _types_of(kind: type[ClientConfig]) -> dict[str, Any]:
+    """The types of a config's options. msgspec evaluates all annotations anew at each question for them."""
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
 def _composed(name: str, wanted: Any, text: str) -> Any:
@@ -321,6 +333,12 @@ def _check_metrics(config: ClientConfig) -> None:
 
 
 def _check_producer(config: ProducerConfig) -> None:
+    if config.transactional_id is not None and not config.transactional_id.strip():
+        raise ConfigError("transactional_id", "is empty: None is for a producer without transactions")
+    if config.transactional_id is not None and config.acks != "all":
+        raise ConfigError("acks", f"is {config.acks}: must be 'all' with a transactional_id")
+    if config.transactional_id is not None and not config.enable_idempotence:
+        raise ConfigError("enable_idempotence", "is False: must be True with a transactional_id")
     if config.enable_idempotence and config.acks != "all":
         raise ConfigError("acks", f"is {config.acks}: must be 'all' unless enable_idempotence is False")
     if config.enable_idempotence and config.max_in_flight_requests_per_connection > 5:

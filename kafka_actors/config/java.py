@@ -256,7 +256,6 @@ _WITHOUT_EFFECT = frozenset(
         "sasl_oauthbearer_scope_claim_name",
         "sasl_oauthbearer_sub_claim_name",
         "share_acknowledgement_mode",
-        "transaction_timeout_ms",
         "transaction_two_phase_commit_enable",
     }
 )

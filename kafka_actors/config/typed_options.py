@@ -108,6 +108,7 @@ class JobOptions(ConsumerOptions, total=False):
     ping_timeout_ms: int
     batch_linger_ms: int
     on_error: Literal["fail", "skip", "dead_letter"]
+    delivery: Literal["at_least_once", "exactly_once"]
     retries: int
 
 
@@ -123,3 +124,5 @@ class ProducerOptions(ConnectionOptions, total=False):
     buffer_memory: int
     max_block_ms: int
     delivery_timeout_ms: int
+    transactional_id: str | None
+    transaction_timeout_ms: int

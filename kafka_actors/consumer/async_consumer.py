@@ -19,7 +19,7 @@ from kafka_actors.config.typed_options import ConsumerOptions
 from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.net import ListedOffset
-from kafka_actors.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from .consumer_session import ConsumerSession, Pattern, Topics
 from .delivery import Cursor
@@ -61,7 +61,7 @@ class AsyncConsumer(BaseConsumer):
         try:
             await self._run(self._session.connect())
         except BaseException:  # a cancellation, too: nobody would close it
-            await self._drive(self._session.give_up_beginning())
+            await self._drive(self._session.abandon_bootstrap())
             raise
         return self
 
@@ -186,11 +186,15 @@ class AsyncConsumer(BaseConsumer):
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Moves positions to the beginning of their logs: see `Consumer.seek_to_beginning`."""
-        await self._run(self._operations.seek_to_end_of_log(partitions, beginning=True))
+        await self._run(self._operations.seek_to_end_of_log(partitions, at_start=True))
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Moves positions to the end of their logs: see `Consumer.seek_to_end`."""
-        await self._run(self._operations.seek_to_end_of_log(partitions, beginning=False))
+        await self._run(self._operations.seek_to_end_of_log(partitions, at_start=False))
+
+    async def seek_to_committed(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> None:
+        """Moves positions back to the committed offsets: see `Consumer.seek_to_committed`."""
+        await self._run(self._operations.seek_to_committed(partitions, timeout_ms))
 
     async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """Returns the offset of the next record to be handed out: see `Consumer.position`."""
@@ -215,6 +219,10 @@ class AsyncConsumer(BaseConsumer):
         """Returns the committed offsets of the group: see `Consumer.committed`."""
         return await self._run(self._operations.committed(partitions, timeout_ms))
 
+    async def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the membership in the group: see `Consumer.group_metadata`."""
+        return await self._run(self._operations.group_metadata())
+
     # ------------------------------------------------------------ topics and logs
 
     async def offsets_for_times(
@@ -227,13 +235,13 @@ class AsyncConsumer(BaseConsumer):
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Returns the first offset in each log: see `Consumer.beginning_offsets`."""
-        return await self._run(self._operations.ends_of_logs(partitions, timeout_ms, beginning=True))
+        return await self._run(self._operations.ends_of_logs(partitions, timeout_ms, at_start=True))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Returns the offset behind the last record of each log: see `Consumer.end_offsets`."""
-        return await self._run(self._operations.ends_of_logs(partitions, timeout_ms, beginning=False))
+        return await self._run(self._operations.ends_of_logs(partitions, timeout_ms, at_start=False))
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
         """Returns the partition ids of a topic: see `Consumer.partitions_for_topic`."""

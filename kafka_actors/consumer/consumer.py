@@ -18,7 +18,7 @@ from kafka_actors.config.typed_options import ConsumerOptions
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.events import EventSink
 from kafka_actors.net import ListedOffset
-from kafka_actors.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from .consumer_session import ConsumerSession, Pattern, Topics
 from .delivery import Cursor
@@ -67,7 +67,7 @@ class Consumer(BaseConsumer):
         try:
             self._run(self._session.connect())
         except BaseException:  # an interrupt, too: nobody would close it
-            self._drive(self._session.give_up_beginning())
+            self._drive(self._session.abandon_bootstrap())
             raise
         return self
 
@@ -203,11 +203,16 @@ class Consumer(BaseConsumer):
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Moves positions to the beginning of the log (default: of all partitions)."""
-        self._run(self._operations.seek_to_end_of_log(partitions, beginning=True))
+        self._run(self._operations.seek_to_end_of_log(partitions, at_start=True))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Moves positions to the end of the log (default: of all partitions): the next record is one written from now on."""
-        self._run(self._operations.seek_to_end_of_log(partitions, beginning=False))
+        self._run(self._operations.seek_to_end_of_log(partitions, at_start=False))
+
+    def seek_to_committed(self, *partitions: TopicPartition, timeout_ms: float | None = None) -> None:
+        """Moves positions back to what the group has committed (default: of all partitions), as after an aborted transaction, whose
+        records are to be read again. A partition of which nothing is committed goes back to where this consumer began it."""
+        self._run(self._operations.seek_to_committed(partitions, timeout_ms))
 
     def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """Returns the offset of the next record to be handed out.
@@ -240,6 +245,14 @@ class Consumer(BaseConsumer):
         """Returns the offsets that the group has committed for these partitions; None where nothing."""
         return self._run(self._operations.committed(partitions, timeout_ms))
 
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns this consumer as a member of its group, for `Producer.send_offsets_to_transaction`: call it for each transaction.
+
+        Raises `UsageError` with `enable_auto_commit`; `IllegalGenerationError` where it isn't a member now, or a
+        partition was lost since the last poll.
+        """
+        return self._run(self._operations.group_metadata())
+
     # ------------------------------------------------------------ topics and logs
 
     def offsets_for_times(
@@ -252,13 +265,13 @@ class Consumer(BaseConsumer):
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Returns the first offset in the log of each partition."""
-        return self._run(self._operations.ends_of_logs(partitions, timeout_ms, beginning=True))
+        return self._run(self._operations.ends_of_logs(partitions, timeout_ms, at_start=True))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Returns the offset behind the last record of each partition; under read_committed the last stable offset."""
-        return self._run(self._operations.ends_of_logs(partitions, timeout_ms, beginning=False))
+        return self._run(self._operations.ends_of_logs(partitions, timeout_ms, at_start=False))
 
     def partitions_for_topic(self, topic: str, *, timeout_ms: float | None = None) -> set[int] | None:
         """Returns the partition ids of a topic; None if there is no such topic."""

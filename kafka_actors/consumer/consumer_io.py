@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping
 from kafka_actors.base.arguments import API_TIMEOUT_S
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.errors import ConfigError, KafkaActorsError, KafkaTimeoutError
+from kafka_actors.errors import ConfigError, IllegalGenerationError, KafkaActorsError, KafkaTimeoutError
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import Fetcher, LocalSources, PartitionStart
 from kafka_actors.group import CommittedStart, ConsumerCoordinator, default_offset_commit_callback
 from kafka_actors.net import FetchSocket, KafkaClient, ListedOffset, OffsetLookups
-from kafka_actors.types import OffsetAndMetadata, TopicPartition
+from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from .rebalance import Offsets, Partitions, RebalanceQueue
 from .subscribed_topics import ConsumerTopics
@@ -144,7 +144,7 @@ class ConsumerIO:
         self._clear_topic_error()
         await self.client.set_topics(self.subscription.metadata_topics())
         held = self._held
-        await self.give_up(held - partitions, offsets)
+        await self.commit_and_revoke(held - partitions, offsets)
         await self._begin(partitions - held)
 
     async def unsubscribed(self, offsets: Offsets) -> None:
@@ -186,8 +186,10 @@ class ConsumerIO:
         of its name."""
         snapshot = self.client.snapshot
         now = snapshot.topic_id(tp.topic)
-        known = frozenset(snapshot.partitions_for_topic(tp.topic) or {tp.partition})
-        topic_id, first = self._seen.setdefault(tp.topic, (now, known))
+        if tp.topic not in self._seen:  # once for a topic: there may be thousands of partitions
+            known = frozenset(snapshot.partitions_for_topic(tp.topic) or {tp.partition})
+            self._seen[tp.topic] = (now, known)
+        topic_id, first = self._seen[tp.topic]
         return tp.partition not in first or (None not in (topic_id, now) and topic_id != now)
 
     @property
@@ -234,7 +236,7 @@ class ConsumerIO:
         """Stops handing out partitions that will be revoked. Called by `RebalanceQueue`."""
         self.fetcher.drain(partitions)
 
-    async def give_up(self, partitions: Partitions, offsets: Offsets) -> None:
+    async def commit_and_revoke(self, partitions: Partitions, offsets: Offsets) -> None:
         """Commits the offsets of revoked partitions and removes them. Called by `RebalanceQueue`."""
         try:
             if self._coordinator is not None and (offsets := self.topics.existing(offsets)):
@@ -285,10 +287,22 @@ class ConsumerIO:
         return True
 
     async def committed(
-        self, partitions: Iterable[TopicPartition]
+        self, partitions: Iterable[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the offsets that the group has committed, None where nothing."""
-        return dict(await (await self._use_group()).fetch_committed_offsets(frozenset(partitions)))
+        """Returns the offsets that the group has committed, None where nothing. Raises `KafkaTimeoutError`, which says why."""
+        group = await self._use_group()
+        return dict(await group.fetch_committed_offsets(frozenset(partitions), timeout_ms=timeout_s * 1000))
+
+    def group_metadata(self, group_id: str) -> ConsumerGroupMetadata:
+        """Returns the membership in this group, for offsets that a transaction commits. For any thread. Raises
+        `IllegalGenerationError` for a subscriber that isn't a member now: its offsets would be taken without a check."""
+        coordinator = self._coordinator
+        found = ConsumerGroupMetadata(group_id) if coordinator is None else coordinator.group_metadata()
+        # After the generation: the next one is entered only when the loss of the one before stands there.
+        lost = coordinator is not None and coordinator.losing
+        if self.subscription.uses_group and (lost or found.generation_id < 0):
+            raise IllegalGenerationError("it is not a member of its group now: poll", group=group_id)
+        return found
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], timeout_s: float

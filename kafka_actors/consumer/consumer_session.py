@@ -99,7 +99,7 @@ class ConsumerSession(ForkGuard):
         self._io: IoThread | None = None
         self._core: ConsumerIO | None = None
         self._reader: Delivery | None = None
-        self._beginning: Bootstrap | None = None
+        self._bootstrap: Bootstrap | None = None
         if topics is not None or pattern is not None:
             self.check_group()
             self.change_subscription(topics, pattern)
@@ -138,8 +138,8 @@ class ConsumerSession(ForkGuard):
 
     def begin(self) -> Bootstrap:
         """Begins to connect and to read, in the IO thread, unless it has begun already."""
-        if self._beginning is not None:
-            return self._beginning
+        if self._bootstrap is not None:
+            return self._bootstrap
         io = IoThread(f"kafka-consumer-{self.config.group_id or 'no-group'}")
 
         async def make() -> ConsumerIO:
@@ -158,8 +158,8 @@ class ConsumerSession(ForkGuard):
             self.undo()
             raise
         self._reader = Delivery(self._core.fetcher, self._core.observer)
-        self._beginning = Bootstrap(self._core, io.submit(self._core.begin()))
-        return self._beginning
+        self._bootstrap = Bootstrap(self._core, io.submit(self._core.begin()))
+        return self._bootstrap
 
     def connect(self, limit: CallLimit | None = None) -> Steps[None]:
         """Waits until the consumer has begun. Raises the reason if it hasn't within the limit; then the next call waits on."""
@@ -168,21 +168,21 @@ class ConsumerSession(ForkGuard):
 
     def begun(self, timeout_s: float | None) -> Steps[bool]:
         """Waits up to `timeout_s` for the beginning, and returns whether it is done. A failed one is undone."""
-        beginning = self.begin().done
-        if not (yield Done(beginning, timeout_s)):
+        connecting = self.begin().done
+        if not (yield Done(connecting, timeout_s)):
             return False
         try:
-            beginning.result()
+            connecting.result()
         except CancelledError:
             self.check_open()  # another thread or task has closed it
             raise
         except Exception:
-            yield from self.give_up_beginning()
+            yield from self.abandon_bootstrap()
             raise
         self.ready = True
         return True
 
-    def give_up_beginning(self) -> Steps[None]:
+    def abandon_bootstrap(self) -> Steps[None]:
         """Undoes a beginning that isn't done: it failed, or was for a subscription that is to change."""
         if self.started and not self.ready and not self.closed:
             try:
@@ -193,7 +193,7 @@ class ConsumerSession(ForkGuard):
     def undo(self) -> None:
         """Ends the IO thread; the next call begins anew."""
         self._stop()
-        self._io = self._core = self._reader = self._beginning = None
+        self._io = self._core = self._reader = self._bootstrap = None
         self.ready = False
 
     def close(self, timeout_s: float) -> Steps[None]:
@@ -225,8 +225,8 @@ class ConsumerSession(ForkGuard):
 
     def leave(self, timeout_s: float) -> Future[None]:
         """Commits the offsets of finished records, leaves the group and closes the connections, in the IO thread."""
-        if self._beginning is not None:
-            self._beginning.done.cancel()  # if it isn't done
+        if self._bootstrap is not None:
+            self._bootstrap.done.cancel()  # if it isn't done
         return self.io.submit(self.core.close(self.tasks.last_offsets(self.assignment()), timeout_s))
 
     def end(self) -> None:

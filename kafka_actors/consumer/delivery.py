@@ -124,6 +124,8 @@ class Delivery:
         self._in_hand: Cursor | None = None
         self.handed: set[TopicPartition] = set()
         """Partitions with records handed out since the last commit of them all."""
+        self.begun: dict[TopicPartition, int] = {}
+        """Offsets at which handing out began, of partitions that were assigned or moved since."""
         self._handed_ids: dict[TopicPartition, bytes | None] = {}  # topic ids of the records handed out last
 
     def close(self) -> None:
@@ -161,6 +163,7 @@ class Delivery:
 
     def _hand(self, cursor: Cursor) -> None:
         self.handed.add(cursor.partition)
+        self.begun.setdefault(cursor.partition, cursor.item.fetch_offset)
         self._handed_ids[cursor.partition] = cursor.topic_id
 
     def put_back(self) -> None:
@@ -261,12 +264,15 @@ class Delivery:
         self.forget(partitions)
         for tp in partitions:
             self._handed_ids.pop(tp, None)
+            self.begun.pop(tp, None)
 
     def revoked(self, partitions: Iterable[TopicPartition]) -> None:
         """Drops the records of partitions that are not assigned any more, and their pause."""
         gone = frozenset(partitions)
         self.forget(gone)
         self._paused -= gone
+        for tp in gone:
+            self.begun.pop(tp, None)
 
     # ------------------------------------------------------------ offsets
 

@@ -14,10 +14,10 @@ from kafka_actors.base import other_clients
 from kafka_actors.base.arguments import listed, offset_of, offsets_of, partition_of, partitions_of, times_of
 from kafka_actors.errors import ConfigError, IllegalGenerationError, KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
-from kafka_actors.group.commit_metadata import pack
+from kafka_actors.group.commit_metadata import ReaderMetadata, ReadOffset, pack
 from kafka_actors.net import ListedOffset
 from kafka_actors.telemetry.spans import committing
-from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from kafka_actors.types import EARLIEST, LATEST, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 from .consumer_io import ConsumerIO
 from .consumer_session import GRACE_S, ConsumerSession, Pattern, Topics, check_listener
@@ -45,7 +45,7 @@ class ConsumerOperations:
         if pattern is None and (topics := listed(topics)) == []:
             yield from self.unsubscribe()
             return
-        yield from session.give_up_beginning()
+        yield from session.abandon_bootstrap()
         session.change_subscription(topics, pattern)
         session.listener = listener or session.listener
         if session.started:
@@ -58,7 +58,7 @@ class ConsumerOperations:
         if not chosen:
             yield from self.unsubscribe()
             return
-        yield from session.give_up_beginning()
+        yield from session.abandon_bootstrap()
         session.subscription.assign_from_user(chosen)
         if session.started:
             offsets = session.tasks.drop(session.assignment() - frozenset(chosen))
@@ -67,7 +67,7 @@ class ConsumerOperations:
     def unsubscribe(self) -> Steps[None]:
         """Stops reading, commits and leaves the group."""
         session = self._session
-        yield from session.give_up_beginning()
+        yield from session.abandon_bootstrap()
         if session.started:
             for callback in session.tasks.farewell():
                 yield Notify(callback)
@@ -109,12 +109,27 @@ class ConsumerOperations:
         session.reader.sought([tp])
         session.attention = True  # a loop over messages still has records of the old position
 
-    def seek_to_end_of_log(self, partitions: Iterable[TopicPartition], *, beginning: bool) -> Steps[None]:
+    def seek_to_committed(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None
+    ) -> Steps[None]:
+        """Moves positions back to the committed offsets, by default all; without one, to where the partition was begun."""
+        session = self._session
+        session.check_group()
+        yield from session.connect(CallLimit(timeout_ms))
+        chosen = session.some(partitions)
+        committed = yield from self.committed(chosen, timeout_ms)
+        for tp in chosen & session.assignment():  # others were lost meanwhile
+            at = committed[tp]
+            begun = session.reader.begun.get(tp) if at is None else at.offset
+            if begun is not None:
+                yield from self.seek(tp, begun)
+
+    def seek_to_end_of_log(self, partitions: Iterable[TopicPartition], *, at_start: bool) -> Steps[None]:
         """Moves positions to the beginning or the end of their logs, by default all."""
         session = self._session
         yield from session.connect()
         chosen = session.some(partitions)
-        move = session.fetcher.seek_to_beginning if beginning else session.fetcher.seek_to_end
+        move = session.fetcher.seek_to_beginning if at_start else session.fetcher.seek_to_end
         for tp in chosen:
             move(tp)
         session.reader.sought(chosen)
@@ -125,7 +140,11 @@ class ConsumerOperations:
         session, limit = self._session, CallLimit(timeout_ms)
         yield from session.connect(limit)
         tp = partition_of(partition)
-        known = session.reader.position(tp)
+        try:
+            known = session.reader.position(tp)
+        except UsageError:
+            self._check_lost([tp])  # that says more: it was assigned when its records were handed out
+            raise
         if known is None:
             yield Call(session.core.position(tp, limit.left()), limit, GRACE_S)
             known = session.reader.position(tp)
@@ -172,10 +191,39 @@ class ConsumerOperations:
             for tp, offset in offsets_of(offsets).items()
         }
 
-    def _check_lost(self) -> None:
-        """Raises `IllegalGenerationError` where a partition was lost with records handed out, and the user hasn't heard of it
-        yet: a commit of the other partitions would look like one of all."""
+    def group_metadata(self) -> Steps[ConsumerGroupMetadata]:
+        """Returns the membership, for offsets that a transaction commits."""
+        session = self._session
+        session.check_group()
+        if session.config.enable_auto_commit:
+            raise UsageError(
+                "group_metadata: enable_auto_commit is on, and would commit offsets beside the transaction: set it False"
+            )
+        yield from session.connect()
+        found = session.core.group_metadata(session.config.group_id or "")
+        self._check_lost()  # after that: with the next generation, offsets of what was lost in between would be taken
+        return ReaderMetadata.of(found, self._read())
+
+    def _read(self) -> dict[TopicPartition, ReadOffset]:
+        """Returns the positions, with the ids of topics as they were read and as they are now."""
+        reader, snapshot = self._session.reader, self._session.core.client.snapshot
+        return {
+            tp: ReadOffset(
+                at.offset,
+                at.leader_epoch,
+                reader.topic_id(tp),
+                snapshot.topic_id(tp.topic),
+                snapshot.cluster_id,
+            )
+            for tp, at in reader.positions(self._session.assignment()).items()
+        }
+
+    def _check_lost(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Raises `IllegalGenerationError` where one of these partitions, by default any, was lost with records handed out, and the
+        user hasn't heard of it yet: a commit of the other partitions would look like one of all."""
         lost = self._session.core.rebalances.lost & self._session.reader.handed
+        if partitions is not None:
+            lost &= frozenset(partitions)
         if lost:
             tp = min(lost)
             raise IllegalGenerationError(
@@ -192,7 +240,7 @@ class ConsumerOperations:
         self._session.check_group()
         wanted = partitions_of(partitions)
         found: dict[TopicPartition, OffsetAndMetadata | None]
-        found = yield from self._ask(timeout_ms, lambda core, _: core.committed(wanted))
+        found = yield from self._ask(timeout_ms, lambda core, left_s: core.committed(wanted, left_s), GRACE_S)
         return found
 
     # ------------------------------------------------------------ topics and logs
@@ -205,10 +253,10 @@ class ConsumerOperations:
         return {tp: listed if listed.offset >= 0 else None for tp, listed in found.items()}
 
     def ends_of_logs(
-        self, partitions: Iterable[TopicPartition], timeout_ms: float | None, *, beginning: bool
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None, *, at_start: bool
     ) -> Steps[dict[TopicPartition, int]]:
         """Returns the first offset of each log, or the one behind the last record."""
-        timestamp = EARLIEST if beginning else LATEST
+        timestamp = EARLIEST if at_start else LATEST
         found = yield from self._list(dict.fromkeys(partitions_of(partitions), timestamp), timeout_ms)
         return {tp: listed.offset for tp, listed in found.items()}
 

@@ -76,7 +76,7 @@ class PartitionOwner(Protocol):
 
     async def take_on(self, partitions: Partitions) -> None: ...
     def stop_delivery(self, partitions: Partitions) -> None: ...
-    async def give_up(self, partitions: Partitions, offsets: Offsets) -> None: ...
+    async def commit_and_revoke(self, partitions: Partitions, offsets: Offsets) -> None: ...
     def lose(self, partitions: Partitions) -> None: ...
 
 
@@ -113,7 +113,7 @@ class RebalanceQueue:
             if not self._withdraw(notice):  # the user's thread has begun with it
                 self._known -= partitions
             try:
-                await self._owner.give_up(partitions, notice.offsets)
+                await self._owner.commit_and_revoke(partitions, notice.offsets)
             finally:
                 self._notify_lost(partitions)  # if the deadline came first
 

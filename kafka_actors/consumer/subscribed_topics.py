@@ -103,5 +103,7 @@ class ConsumerTopics:
         )
 
     def _exists(self, tp: TopicPartition) -> bool:
-        known = self._client.snapshot.partitions_for_topic(tp.topic)
-        return known is None or tp.partition in known
+        topic = self._client.snapshot.topics.get(tp.topic)
+        if topic is None or (topic.error_code and not topic.partitions):
+            return True  # it is not known
+        return tp.partition in topic.partitions

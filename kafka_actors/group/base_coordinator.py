@@ -15,6 +15,7 @@ from kafka_actors.events import EventSink, log_event
 from kafka_actors.metrics import Metrics
 from kafka_actors.protocol import DescribeGroupsRequest
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
+from kafka_actors.types import ConsumerGroupMetadata
 
 from .coordinator_channels import GroupClient
 from .heartbeat import Heartbeat, HeartbeatTask
@@ -150,6 +151,13 @@ class BaseCoordinator(ABC):
     def group_instance_id(self) -> str | None:
         """The id of a static member (KIP-345)."""
         return self._member.config.group_instance_id
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Returns the membership as it is, for offsets that a transaction commits. For any thread."""
+        generation = self._member.generation
+        return ConsumerGroupMetadata(
+            self.group_id, generation.id, generation.member_id, self.group_instance_id
+        )
 
     @property
     def leader(self) -> bool:

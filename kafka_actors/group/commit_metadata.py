@@ -7,6 +7,8 @@ copy commits to other clusters, whose topics have other ids (MirrorMaker 2's `sy
 The envelope is one JSON object, as in `{"kafka-actors":1,"topicId":"3t1Ka2mBQ8uY0Rl6Vn7wDg","clusterId":
 "5L6g3nShT-eMCtK--X86sw","metadata":"my note"}`, with ids as Kafka's tools print them. Its
 number is that of its form: members that are added leave it as it is, and readers pass over those that they don't know.
+`transaction` names the transaction that committed the offset: its producer's id and epoch and the number of its transactions so
+far, by which that producer knows its own commit again.
 Any other text, such as other clients commit, is handed on as it is.
 """
 
@@ -14,13 +16,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from kafka_actors.base import decoders
+from kafka_actors.errors import TopicRecreatedError
+from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["CommitMetadata", "pack", "unpack"]
+__all__ = ["CommitMetadata", "ReaderMetadata", "offsets_read", "pack", "unpack"]
 
 FORM = 1
 MOST_BYTES = 4_096
@@ -40,6 +45,7 @@ class _Envelope(msgspec.Struct, omit_defaults=True):
     form: int = msgspec.field(name="kafka-actors")
     topic_id: str = msgspec.field(name="topicId", default="")
     cluster_id: str = msgspec.field(name="clusterId", default="")
+    transaction: str = ""
     text: str = msgspec.field(name="metadata", default="")
 
 
@@ -48,17 +54,19 @@ _encoder = msgspec.json.Encoder()
 _decoder = decoders.json(_Envelope)
 
 
-def pack(text: str, topic_id: bytes | None, cluster_id: str | None = None) -> str:
-    """Returns the metadata to commit for a user's `text` and an offset of this topic of that cluster; without the topic's id
-    the text alone."""
-    if topic_id is None and not text.startswith(_BEGIN):
+def pack(text: str, topic_id: bytes | None, cluster_id: str | None = None, *, transaction: str = "") -> str:
+    """Returns the metadata to commit for a user's `text` and an offset of this topic of that cluster, in this transaction; with
+    neither the text alone."""
+    if topic_id is None and not transaction and not text.startswith(_BEGIN):
         return text
-    envelope = _Envelope(FORM, text=text)
+    envelope = _Envelope(FORM, transaction=transaction, text=text)
     if topic_id is not None:
         envelope.topic_id = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
         envelope.cluster_id = cluster_id or ""
     packed = _encoder.encode(envelope)
-    return packed.decode() if len(packed) <= MOST_BYTES else text
+    if len(packed) <= MOST_BYTES:
+        return packed.decode()
+    return pack(text, topic_id, cluster_id) if transaction else text
 
 
 def unpack(metadata: str | None) -> CommitMetadata:
@@ -81,3 +89,49 @@ def unpack(metadata: str | None) -> CommitMetadata:
     if envelope.form != FORM or len(topic_id) not in (0, 16):
         return foreign
     return CommitMetadata(envelope.text, topic_id or None, envelope.cluster_id or None)
+
+
+class ReadOffset(NamedTuple):
+    """The position of a consumer in a partition: `topic_id` is that of the records it has handed out, `present_id` that of the topic
+    which has the name now; None where they aren't known."""
+
+    offset: int
+    leader_epoch: int
+    topic_id: bytes | None
+    present_id: bytes | None
+    cluster_id: str | None
+
+
+class ReaderMetadata(ConsumerGroupMetadata):
+    """A consumer's membership, with its positions: a transaction commits offsets of them as the consumer itself would."""
+
+    read: Mapping[TopicPartition, ReadOffset] = {}
+
+    @classmethod
+    def of(
+        cls, membership: ConsumerGroupMetadata, read: Mapping[TopicPartition, ReadOffset]
+    ) -> ReaderMetadata:
+        found = cls(*membership)
+        found.read = read
+        return found
+
+
+def offsets_read(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Returns offsets to commit for a consumer with the ids of the topics that it read, and the leader's epoch where they are its
+    position. Raises `TopicRecreatedError` for one of a topic that was deleted and made anew since."""
+    known = group.read if isinstance(group, ReaderMetadata) else {}
+    return {tp: _as_read(tp, offset, known.get(tp)) for tp, offset in offsets.items()}
+
+
+def _as_read(tp: TopicPartition, wanted: OffsetAndMetadata, read: ReadOffset | None) -> OffsetAndMetadata:
+    if read is None:
+        return wanted
+    if read.topic_id is not None and read.present_id not in (None, read.topic_id):
+        assert read.present_id is not None
+        raise TopicRecreatedError(*tp, wanted.offset, read.topic_id.hex(), read.present_id.hex())
+    offset, text, epoch = wanted
+    if epoch < 0 and offset == read.offset:
+        epoch = read.leader_epoch
+    return OffsetAndMetadata(offset, pack(text, read.topic_id, read.cluster_id), epoch)

@@ -145,6 +145,11 @@ class ConsumerCoordinator(BaseCoordinator):
         """The partitions that this member owns, without those it is giving up."""
         return self.ownership.owned()
 
+    @property
+    def losing(self) -> bool:
+        """Whether partitions were lost of which the listener has not been told yet. For any thread."""
+        return self._calls.untold > 0
+
     async def start(self) -> None:
         """Begins to become a member, if the subscription is to topics or a pattern; else to find the coordinator. Begins to
         auto-commit, if that is on.

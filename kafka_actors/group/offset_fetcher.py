@@ -7,7 +7,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 
 from kafka_actors.base.backoff import GrowingTimeout, exponential_backoff
-from kafka_actors.errors import EncodeError, KafkaActorsError, KafkaTimeoutError
+from kafka_actors.errors import (
+    EncodeError,
+    KafkaActorsError,
+    KafkaTimeoutError,
+    UnstableOffsetCommitError,
+)
 from kafka_actors.protocol import OffsetFetchRequest, OffsetFetchResponse
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
@@ -34,6 +39,10 @@ from .member_driver import MemberDriver
 
 Found = dict[TopicPartition, OffsetAndMetadata | None]
 
+UNSTABLE_S = 960.0
+"""Seconds for which offsets are waited for that a transaction is about to move: brokers abort it after 15 minutes at the latest
+(`transaction.max.timeout.ms`), and look at it and write its markers after that."""
+
 
 class OffsetFetcher:
     """Sends OffsetFetch, with retries, on a connection of its own: it holds up neither heartbeats nor commits, and waits for none."""
@@ -49,6 +58,7 @@ class OffsetFetcher:
         self._rand = rand
         self.trouble = ""
         """Why the last request had to be repeated, for people."""
+        self._unstable_since: float | None = None
         self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
 
     async def fetch(self, partitions: Sequence[TopicPartition], timeout_ms: float | None) -> Found:
@@ -61,13 +71,14 @@ class OffsetFetcher:
                 await self._fetch_all(list(partitions), found)
         except TimeoutError:
             raise KafkaTimeoutError(
-                f"group {self._config.group_id}: committed offsets not known after {timeout_ms:g} ms"
+                f"group {self._config.group_id}: committed offsets not known after {timeout_ms:.0f} ms"
+                + (f": {self.trouble}" if self.trouble else "")
             ) from None
         return found
 
     async def _fetch_all(self, partitions: list[TopicPartition], found: Found) -> None:
         failures, config = 0, self._config
-        self.trouble = ""
+        self.trouble, self._unstable_since = "", None
         with self._channels.fetching_offsets():
             while missing := [tp for tp in partitions if tp not in found]:
                 await self._driver.coordinator_known()
@@ -101,7 +112,28 @@ class OffsetFetcher:
             found[tp] = offset
         for refused in committed.errors.values():
             self._judge(refused, broker, sent_at)
+        pending = [
+            tp for tp, error in committed.errors.items() if isinstance(error, UnstableOffsetCommitError)
+        ]
+        self._wait_for_transactions(pending, sent_at)
         return not committed.errors
+
+    def _wait_for_transactions(self, pending: list[TopicPartition], now: float) -> None:
+        """Says that these partitions' offsets wait for the end of a transaction. Raises `KafkaTimeoutError` where it has none."""
+        if not pending:
+            self._unstable_since = None
+            return
+        if self._unstable_since is None:
+            self._unstable_since = now
+        tp, more = min(pending), f" and {len(pending) - 1} more" if len(pending) > 1 else ""
+        self.trouble = (
+            f"a transaction is open that commits offsets of group {self._config.group_id} for {tp.topic}-{tp.partition}{more}: "
+            "its producer ends it, or the brokers do after its transaction_timeout_ms"
+        )
+        if now - self._unstable_since >= UNSTABLE_S:
+            raise KafkaTimeoutError(
+                f"committed offsets not known after {UNSTABLE_S:g} s: {self.trouble}; `kafka-transactions find-hanging` finds it"
+            )
 
     def _judge(self, error: Exception, broker: object, sent_at: float) -> None:
         heard_at = self._driver.last_acknowledged

@@ -65,6 +65,8 @@ class RebalanceCalls:
         self._revoking: Partitions = frozenset()
         self.untaken = UntakenPartitions()
         """Partitions that are assigned, and that the listener has not taken on yet."""
+        self.untold = 0
+        """Number of losses that the listener has not been told of yet: the member may be in the next generation already."""
 
     def assigned(self, generation: int, added: Partitions) -> None:
         """Has the listener take on what is new."""
@@ -84,8 +86,15 @@ class RebalanceCalls:
         self._revoking -= partitions
         self._events(PartitionsLost(_sorted(partitions), action.reason))
         deadline = self._driver.now() + LEAVE_TIMEOUT
+        self.untold += 1
+
+        def told() -> None:
+            self.untold -= 1
+
         self._driver.calls.put(
-            ListenerCall(lambda: listener.on_partitions_lost(partitions), "on_partitions_lost", deadline)
+            ListenerCall(
+                lambda: listener.on_partitions_lost(partitions), "on_partitions_lost", deadline, told
+            )
         )
 
     def _assigned_call(self, number: int, *, again: bool = False) -> ListenerCall:

@@ -51,8 +51,8 @@ def _make(path: str, arguments: Mapping[str, Any]) -> Any:
     except KafkaActorsError:
         raise
     except Exception as error:  # the user's code
-        given = f" with {', '.join(arguments)}" if arguments else ""
-        raise SaslError(f"the token provider {path} can't be made{given}: {one_line(error)}") from None
+        suffix = f" with {', '.join(arguments)}" if arguments else ""
+        raise SaslError(f"the token provider {path} can't be made{suffix}: {one_line(error)}") from None
 
 
 def sdk(module: str, extra: str) -> Any:

@@ -187,11 +187,8 @@ class KafkaClient(ForkGuard):
     # ------------------------------------------------------------ connecting
 
     def maybe_connect(self, node_id: int, wakeup: bool = True) -> bool:
-        """Connects to a node in the background, when its backoff is over. Returns whether that began now.
-
-        False where it is connected or connecting, and for a node that isn't known: metadata is asked for then.
-        `wakeup` has no meaning where an event loop runs.
-        """
+        """Connects to a node in the background, when its backoff is over. Returns whether that began now: False where it is
+        connected or connecting, and for a node that isn't known, for which metadata is asked for. `wakeup` has no meaning."""
         self._check_usable()
         if self.cluster.broker_metadata(node_id) is None:
             self.cluster.request_update()
@@ -204,10 +201,7 @@ class KafkaClient(ForkGuard):
         return self.is_ready(node_id, metadata_priority)
 
     def is_ready(self, node_id: int, metadata_priority: bool = True) -> bool:
-        """Whether a request to the node would be written at once.
-
-        With `metadata_priority` no node is ready while a metadata refresh is due.
-        """
+        """Whether a request to the node would be written at once; with `metadata_priority`, while no metadata refresh is due."""
         if metadata_priority and self.cluster.ttl() == 0:
             return False
         live = self._pool.live(node_id)
@@ -311,6 +305,11 @@ class KafkaClient(ForkGuard):
         return await self._responses.collect(min(limits) / 1000)
 
     # ------------------------------------------------------------ versions
+
+    def transaction_version(self) -> int:
+        """The cluster's `transaction.version`, as the broker said it that knew most of the cluster; 0 before the first is connected to."""
+        known = self._pool.newest_features
+        return 0 if known is None else known.transaction_version()
 
     async def check_version(
         self,

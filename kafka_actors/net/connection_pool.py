@@ -56,6 +56,8 @@ class ConnectionPool:
         self._nodes: dict[int, _Node] = {}
         self.versions: ApiVersionTable | None = None
         """The API versions of the broker that was connected to last; None before the first."""
+        self.newest_features: ApiVersionTable | None = None
+        """The API versions of the broker that knew most of the cluster's features when it was connected to."""
 
     def live(self, node_id: int) -> Connection | None:
         """The node's connection, None if there is none now."""
@@ -142,6 +144,9 @@ class ConnectionPool:
         node.connection = connection
         node.connected_at = self._clock()
         self.versions = connection.versions
+        known = self.newest_features
+        if known is None or connection.versions.features_epoch >= known.features_epoch:
+            self.newest_features = connection.versions
         connection.add_close_callback(lambda closed: self._on_closed(node, closed))
         return connection
 

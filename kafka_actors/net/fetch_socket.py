@@ -39,11 +39,14 @@ from .security.authentication import authenticate
 from .security.tls import context_of, refusal
 
 SMALL = 256 * 1024  # below, an allocator's own reuse is as good
-SPACE_BYTES = 64 * 1024 * 1024
+SPACE_BYTES = 256 * 1024 * 1024
 """Addresses of a ring. Only those that were received into have memory behind them."""
 IDLE_S = 10.0
-SLACK = 3
-"""The divisor of the reserve: a third more is used than is lent at the same time, because parts of many sizes leave gaps."""
+STEPS = 4
+"""The number of sizes between a power of two and its half that parts are rounded up to: responses that are nearly alike, as full ones
+are, fit into each other's places."""
+RESERVE = 1.4
+"""The factor by which more is used than is lent at the same time, because parts of many sizes leave gaps."""
 FADES = 0.99
 """The factor by which the largest use falls with each response: a large one is forgotten after some hundred others."""
 
@@ -83,16 +86,17 @@ class ReceiveRing:
                 self._space, self._lent, self._touched, self._most = None, [], 0, 0.0
             return np.empty(size, np.uint8).data
         self._used = now
-        self._count(size)
-        limit = int(self._most * (1 + 1 / SLACK))
-        space = self._space_for(size, limit)
-        start = self._gap(size, min(limit, len(space)))
+        room = _rounded(size)
+        self._count(room)
+        limit = int(self._most * RESERVE)
+        space = self._space_for(room, limit)
+        start = self._gap(room, min(limit, len(space)))
         if start is None:
             lent = self._allocate(size)
             self._beside.append(weakref.ref(lent))
             return lent.data
         lent = space[start : start + size]
-        self._lent = sorted([*self._lent, _Lent(start, start + size, weakref.ref(lent))])
+        self._lent = sorted([*self._lent, _Lent(start, start + room, weakref.ref(lent))])
         self._touched = max(self._touched, start + size)
         return lent.data
 
@@ -121,6 +125,12 @@ class ReceiveRing:
                 break
             end = lent.end
         return end if end + size <= limit else None
+
+
+def _rounded(size: int) -> int:
+    """Rounds a size up, so that there are few different ones."""
+    step = (1 << (size - 1).bit_length()) // (2 * STEPS)
+    return -(-size // step) * step
 
 
 T = TypeVar("T")

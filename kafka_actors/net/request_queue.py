@@ -205,7 +205,7 @@ class RequestQueue:
         if self._timer is not None:
             self._timer.cancel()
         kind = type(error) if isinstance(error, (DisconnectedError, KafkaTimeoutError)) else DisconnectedError
-        for entry in self.in_flight.drain():
+        for entry in self.in_flight.take_all():
             entry.waiter.fail(kind(str(error)))
         while self._queue:
             self._queue.popleft().fail(NodeNotReadyError(str(error)))

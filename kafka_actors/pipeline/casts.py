@@ -110,7 +110,7 @@ def _check_finite(column: Array, made: Array) -> None:
         raise ValueError(f"{column[at]} is too large")
 
 
-def check_whole(values: Iterable[Any], kind: Any) -> None:
+def check_integers(values: Iterable[Any], kind: Any) -> None:
     """Raises `ValueError` or `OverflowError` for a value that pyarrow would truncate in a column of this type: a fraction in
     integers, a time of day in dates, nanoseconds."""
     types = pa.types
@@ -133,13 +133,15 @@ def check_whole(values: Iterable[Any], kind: Any) -> None:
                 raise ValueError(f"{value} has nanoseconds")
     elif types.is_struct(kind):
         for field in kind:
-            check_whole([value.get(field.name) for value in there if isinstance(value, Mapping)], field.type)
+            check_integers(
+                [value.get(field.name) for value in there if isinstance(value, Mapping)], field.type
+            )
     elif types.is_map(kind):
         pairs = [p for value in there for p in (value.items() if isinstance(value, Mapping) else value)]
-        check_whole([key for key, _ in pairs], kind.key_type)
-        check_whole([item for _, item in pairs], kind.item_type)
+        check_integers([key for key, _ in pairs], kind.key_type)
+        check_integers([item for _, item in pairs], kind.item_type)
     elif is_list(kind):
-        check_whole(chain.from_iterable(there), kind.value_type)
+        check_integers(chain.from_iterable(there), kind.value_type)
 
 
 def null_in(column: Array, field: Any, path: str = "") -> str | None:
@@ -260,7 +262,7 @@ def batch_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordB
     for field in schema:
         values = [row.get(field.name) for row in rows]
         try:
-            check_whole(values, field.type)
+            check_integers(values, field.type)
             columns.append(column_of(values, field.type))
         except CONVERSION_ERRORS as error:
             raise CastError(f"column {field.name!r}: {_reason(error, field.type)}") from None

@@ -18,7 +18,7 @@ from kafka_actors.errors import ConfigError, kind_of
 from .expressions import readable
 from .rows import KAFKA
 from .source import ReadKafka, changed_source, producer_options
-from .stages import Function, OnError, Stage
+from .stages import Function, OnError, Stage, WriteKafka
 
 
 def checked_function(
@@ -108,6 +108,30 @@ def _closes_last(text: str) -> bool:
         if depth == 0:
             return at == len(text) - 1
     return False
+
+
+def check_delivery(
+    stage: str, topic: str | None, delivery: Any, marker_topic: Any, options: Mapping[str, Any]
+) -> None:
+    """Checks the delivery of a Kafka sink. Raises `ConfigError`, naming the stage."""
+    if delivery not in ("at_least_once", "exactly_once"):
+        raise ConfigError(stage, f"delivery is {delivery!r}: accepts 'at_least_once' or 'exactly_once'")
+    if delivery == "at_least_once":
+        if marker_topic is not None:
+            raise ConfigError(stage, "marker_topic is for delivery='exactly_once'")
+        return
+    if topic is None and marker_topic is None:
+        raise ConfigError(
+            stage,
+            "delivery is 'exactly_once', and rows name their topics: say with marker_topic= under which topic the markers are committed",
+        )
+    if marker_topic is not None:
+        check_topic(marker_topic, stage)
+    for name, needed in (("acks", "all"), ("enable_idempotence", True)):
+        if options.get(name, needed) != needed:
+            raise ConfigError(
+                stage, f"{name} is {options[name]!r}: must be {needed!r} with delivery='exactly_once'"
+            )
 
 
 S = TypeVar("S", bound=Stage)
@@ -204,6 +228,16 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
 
     def __or__(self, other: Definition) -> Self:
         return self.then(other)
+
+    def at_least_once(self) -> Self:
+        """A copy whose Kafka sinks deliver at least once."""
+        stages = tuple(
+            msgspec.structs.replace(stage, delivery="at_least_once", marker_topic=None)
+            if isinstance(stage, WriteKafka)
+            else stage
+            for stage in self.stages
+        )
+        return msgspec.structs.replace(self, stages=stages)
 
     @property
     def title(self) -> str:

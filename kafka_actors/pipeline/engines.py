@@ -172,6 +172,12 @@ def _check_ray(pipeline: Definition, checked: CheckedPipeline) -> None:
         raise ConfigError(
             "pipeline", "has no sink: end it with write_kafka(…), write_parquet(…) or write(function)"
         )
+    for stage in (sink.step.stage for sink in checked.sinks):
+        if isinstance(stage, WriteKafka) and stage.delivery == "exactly_once":
+            raise ConfigError(
+                stage.name,
+                "delivery is 'exactly_once', which is for Spark's tasks: on Ray delivery is that of the job",
+            )
 
 
 def _check_spark(checked: CheckedPipeline) -> None:

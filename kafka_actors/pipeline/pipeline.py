@@ -12,7 +12,7 @@ from kafka_actors.errors import ConfigError
 
 from . import stages as s
 from .avro import checked_id, parse_avro
-from .definition import Definition, bare, called, checked_function, checked_items, named
+from .definition import Definition, bare, called, check_delivery, checked_function, checked_items, named
 from .engines import CheckedPipeline, check, engine, explain
 from .expressions import checked_expression
 from .schemas import as_schema, is_struct
@@ -266,6 +266,8 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         config: Mapping[str, Any] | None = None,
         name: str | None = None,
         on_error: OnError | None = None,
+        delivery: s.Delivery = "at_least_once",
+        marker_topic: str | None = None,
         **options: Any,
     ) -> Pipeline:
         """Sends each row to a topic: as a JSON object of its columns, or with format="columns" the columns key, value,
@@ -273,6 +275,9 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
 
         Options are a producer's (`compression_type`, `linger_ms` …); the cluster is the source's unless
         `bootstrap_servers` says otherwise. Rows are acknowledged before their records' offsets are committed.
+
+        `delivery="exactly_once"` is for Spark: each task writes in a transaction, with a marker of what it wrote, so that readers with
+        `read_committed` see each row once, whatever dies and is replayed. Without `topic` the markers need a `marker_topic`.
         """
         stage = named(name, f"write_kafka({topic})" if topic else "write_kafka")
         if format not in ("json", "columns"):
@@ -280,7 +285,11 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         checked = producer_options(stage, config, options)
         if topic is not None:
             check_topic(topic, stage)
-        return self._with(s.WriteKafka, stage, on_error, topic=topic, format=format, options=checked)
+        check_delivery(stage, topic, delivery, marker_topic, checked)
+        return self._with(
+            s.WriteKafka, stage, on_error,
+            topic=topic, format=format, options=checked, delivery=delivery, marker_topic=marker_topic,
+        )  # fmt: skip
 
     def write_parquet(
         self,

@@ -89,3 +89,12 @@ def producer_config(stage: str, source: ReadKafka, options: Mapping[str, Any]) -
         return producer_over(source.connection, options)
     except ConfigError as error:
         raise ConfigError(stage, f"{error.option}: {error.message}") from None
+
+
+def transactional_config(
+    stage: str, source: ReadKafka, options: Mapping[str, Any], transactional_id: str, timeout_ms: int
+) -> ProducerConfig:
+    """The config of a sink's producer with transactions, which last up to `timeout_ms` unless the options say otherwise. Raises as
+    `producer_config`."""
+    config = producer_config(stage, source, {"transaction_timeout_ms": timeout_ms, **options})
+    return msgspec.structs.replace(config, transactional_id=transactional_id)

@@ -212,13 +212,13 @@ def _rows_in(result: Any) -> Iterable[Any]:
 
 def _in_order(batches: list[pa.RecordBatch], origin: Numbers) -> Iterator[StageRows]:
     """Rows with the records of the input where there are as many of them; otherwise with no record."""
-    whole = sum(batch.num_rows for batch in batches) == len(origin)
+    complete = sum(batch.num_rows for batch in batches) == len(origin)
     at = 0
     for batch in batches:
         count = batch.num_rows
         if count:
             yield StageRows(
-                batch, origin[at : at + count] if whole else np.full(count, NO_RECORD, dtype=np.int32)
+                batch, origin[at : at + count] if complete else np.full(count, NO_RECORD, dtype=np.int32)
             )
         at += count
 

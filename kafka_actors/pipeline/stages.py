@@ -260,12 +260,18 @@ SENDABLE = ("key", "value", "topic", "partition", "headers", "timestamp")
 """Columns that a producer takes."""
 
 
+Delivery = Literal["at_least_once", "exactly_once"]
+
+
 class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
-    """Kafka sink. `format`: "json" makes each row a JSON object; "columns" sends key, value, headers … as they are."""
+    """Kafka sink. `format`: "json" makes each row a JSON object; "columns" sends key, value, headers … as they are. `marker_topic`: with
+    `delivery` "exactly_once" the topic under which tasks of Spark commit their markers, None for `topic`."""
 
     topic: str | None
     format: Literal["json", "columns"] = "json"
     options: dict[str, Any] = {}
+    delivery: Delivery = "at_least_once"
+    marker_topic: str | None = None
 
     is_sink: ClassVar[bool] = True
 

@@ -24,21 +24,21 @@ def _rotate(x: int, bits: int) -> int:
 
 def xxh32(data: Buffer) -> int:
     """xxHash-32 with seed 0: the checksum in LZ4 frames."""
-    whole = bytes(data)
-    h, pos = _PRIME[4], len(whole) // 16 * 16
+    frame = bytes(data)
+    h, pos = _PRIME[4], len(frame) // 16 * 16
     if pos:
         lanes = [(_PRIME[0] + _PRIME[1]) & _U32, _PRIME[1], 0, -_PRIME[0] & _U32]
-        for words in struct.iter_unpack("<4I", whole[:pos]):
+        for words in struct.iter_unpack("<4I", frame[:pos]):
             lanes = [
                 _rotate((lane + word * _PRIME[1]) & _U32, 13) * _PRIME[0] & _U32
                 for lane, word in zip(lanes, words, strict=True)
             ]
         h = sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
-    h = (h + len(whole)) & _U32
-    behind = len(whole) // 4 * 4
-    for (word,) in struct.iter_unpack("<I", whole[pos:behind]):
+    h = (h + len(frame)) & _U32
+    behind = len(frame) // 4 * 4
+    for (word,) in struct.iter_unpack("<I", frame[pos:behind]):
         h = _rotate((h + word * _PRIME[2]) & _U32, 17) * _PRIME[3] & _U32
-    for byte in whole[behind:]:
+    for byte in frame[behind:]:
         h = _rotate((h + byte * _PRIME[4]) & _U32, 11) * _PRIME[0] & _U32
     h = (h ^ (h >> 15)) * _PRIME[1] & _U32
     h = (h ^ (h >> 13)) * _PRIME[2] & _U32
@@ -52,18 +52,18 @@ def lz4_blocks(data: Buffer) -> tuple[int, bool, int, array[int]]:
     its position and its size, negative where it is not compressed: flat, as a frame may have very many). Raises
     ValueError.
     """
-    whole = bytes(data)
-    if len(whole) < 7 or whole[:4] != _LZ4_MAGIC:
+    frame = bytes(data)
+    if len(frame) < 7 or frame[:4] != _LZ4_MAGIC:
         raise ValueError("no LZ4 frame")
-    flags, sizes = whole[4], whole[5]
+    flags, sizes = frame[4], frame[5]
     if flags & 0xC3 != 0x40 or sizes & 0x8F or sizes < 0x40:
         raise ValueError(f"an LZ4 frame with flags {flags} and block size {sizes}")
     pos = 14 if flags & 0x08 else 6
-    if pos >= len(whole) or whole[pos] != xxh32(whole[4:pos]) >> 8 & 0xFF:
+    if pos >= len(frame) or frame[pos] != xxh32(frame[4:pos]) >> 8 & 0xFF:
         raise ValueError("the checksum of the LZ4 frame's header is wrong")
     longest = 1 << (8 + 2 * (sizes >> 4))
-    pos, blocks = _lz4_walk(whole, pos + 1, longest, 4 if flags & 0x10 else 0)
-    if flags & 0x04 and len(whole) - pos < 4:
+    pos, blocks = _lz4_walk(frame, pos + 1, longest, 4 if flags & 0x10 else 0)
+    if flags & 0x04 and len(frame) - pos < 4:
         raise ValueError("the LZ4 frame ends too early")
     return longest, bool(flags & 0x20), pos, blocks
 
@@ -94,20 +94,20 @@ def zstd_end(data: Buffer) -> int:
     As with Java's reader a frame that is cut off counts as padding behind a whole one. Raises ValueError for other
     bytes, and where no frame is whole.
     """
-    whole, end = bytes(data), 0
-    while end < len(whole):
-        magic = whole[end : end + 4]
+    frame, end = bytes(data), 0
+    while end < len(frame):
+        magic = frame[end : end + 4]
         if magic == _ZSTD_MAGIC[: len(magic)]:
-            behind = _zstd_frame_end(whole, end)
+            behind = _zstd_frame_end(frame, end)
         elif bytes([magic[0] & 0xF0]) + magic[1:] == _ZSTD_SKIPPABLE[: len(magic)]:
-            complete = len(whole) - end >= 8
-            behind = end + 8 + struct.unpack_from("<I", whole, end + 4)[0] if complete else len(whole) + 1
+            complete = len(frame) - end >= 8
+            behind = end + 8 + struct.unpack_from("<I", frame, end + 4)[0] if complete else len(frame) + 1
         else:
             raise ValueError("bytes that are no zstd frame")
-        if behind > len(whole):
+        if behind > len(frame):
             break
         end = behind
-    if not end and whole:
+    if not end and frame:
         raise ValueError("the zstd frame ends too early")
     return end
 

@@ -84,8 +84,8 @@ class Scratch:
         """Returns the free part, from `least` to `most` bytes. Release it before the next call."""
         if len(self.buffer) - self.used < least:
             self._grow(max(self.used + least, min(2 * len(self.buffer), self.used + most)))
-        with memoryview(self.buffer) as whole:
-            return whole[self.used : self.used + most]
+        with memoryview(self.buffer) as buffer_view:
+            return buffer_view[self.used : self.used + most]
 
     def _grow(self, size: int) -> None:
         try:

@@ -57,7 +57,9 @@ def resume_offset(
     if claimed is not None and _is_sound(view, start, bad, kernel):
         # If the position lies within the batch, its checksummed number of offsets leads behind it, not far beyond.
         behind = claimed if bad.base <= position or log_end is None or claimed <= log_end else None
-    elif claimed is not None and claimed == log_end and bad.end == len(view) and _is_whole(view, start, bad):
+    elif (
+        claimed is not None and claimed == log_end and bad.end == len(view) and _is_complete(view, start, bad)
+    ):
         behind = claimed
     else:
         after, pos = (following, 0) if bad.end == len(view) else (view, bad.end)
@@ -111,7 +113,7 @@ def _header(view: memoryview, pos: int) -> _Header | None:
     return _Header(base, pos + LOG_OVERHEAD + length, magic, claimed)
 
 
-def _is_whole(view: memoryview, start: int, header: _Header) -> bool:
+def _is_complete(view: memoryview, start: int, header: _Header) -> bool:
     """Whether the complete batch at `start` counts as many records as offsets, as all do that were not compacted: the
     last one of a log lies in the active segment, which is never."""
     return (

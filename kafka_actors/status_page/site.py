@@ -90,8 +90,8 @@ def composed(html: str, text_of: Callable[[str], str]) -> Page:
     css = "\n".join(f"/* {name} */\n{text}" for name, text in styles.items())
     parts = "\n".join(f"// {name}\n{text}" for name, text in scripts.items())
     js = f"(() => {{\n{parts}\n}})();\n"
-    whole = STYLES.replaced(html, f"<style>{css}</style>")
-    whole = SCRIPTS.replaced(whole, f"<script>{js}</script>")
+    page_text = STYLES.replaced(html, f"<style>{css}</style>")
+    page_text = SCRIPTS.replaced(page_text, f"<script>{js}</script>")
     rules = (
         "default-src 'none'",
         f"script-src {_hash(js)}",
@@ -102,7 +102,7 @@ def composed(html: str, text_of: Callable[[str], str]) -> Page:
         "form-action 'none'",
         "frame-ancestors 'none'",
     )
-    return Page(whole.encode(), "; ".join(rules))
+    return Page(page_text.encode(), "; ".join(rules))
 
 
 def _check(files: dict[str, str], *endings: str) -> None:
@@ -163,8 +163,8 @@ class Site:
         return found(request)
 
     def _page(self, request: HttpRequest) -> HttpResponse:
-        whole = page()
-        return HttpResponse(200, whole.html, "text/html; charset=utf-8", whole.policy)
+        page_text = page()
+        return HttpResponse(200, page_text.html, "text/html; charset=utf-8", page_text.policy)
 
     def _status_json(self, request: HttpRequest) -> HttpResponse:
         """The status of the last look, with the verdict on its health of this moment."""

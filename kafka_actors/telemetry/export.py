@@ -124,8 +124,8 @@ def _completed(data: MetricsData, metrics: list[Metric]) -> MetricsData:
         ScopeMetrics(InstrumentationScope(OURS, __version__, SCHEMA_URL), [], SCHEMA_URL),
     )
     foreign = [scope for scope in first.scope_metrics if scope is not own]
-    whole = replace(own, metrics=[*own.metrics, *metrics])
-    return replace(data, resource_metrics=[replace(first, scope_metrics=[*foreign, whole]), *others])
+    merged = replace(own, metrics=[*own.metrics, *metrics])
+    return replace(data, resource_metrics=[replace(first, scope_metrics=[*foreign, merged]), *others])
 
 
 class _DistributionMetrics:

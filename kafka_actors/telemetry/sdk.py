@@ -80,14 +80,14 @@ class Settings(msgspec.Struct, frozen=True):
         return found
 
     def _endpoint(self, signal: str) -> str | None:
-        whole = self.variables.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-        return self.variables.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", whole)
+        general = self.variables.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+        return self.variables.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", general)
 
     def protocol(self, signal: str) -> str:
         """The OTLP protocol of a signal, `http/protobuf` or `grpc`. Raises `ConfigError` for any other."""
-        whole = "OTEL_EXPORTER_OTLP_PROTOCOL"
+        general = "OTEL_EXPORTER_OTLP_PROTOCOL"
         own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL"
-        name = own if own in self.variables else whole
+        name = own if own in self.variables else general
         protocol = self.variables.get(name, PROTOCOLS[0])
         if protocol not in PROTOCOLS:
             raise ConfigError(name, f"is {protocol!r}: accepts {', '.join(PROTOCOLS)}")
@@ -342,9 +342,9 @@ def _traces(settings: Settings, exporters: tuple[str, ...], resource: Any, *, by
         processors.add_span_processor(export.BatchSpanProcessor(made))
 
     def provider_of(task: Mapping[str, str | int]) -> trace_api.TracerProvider:
-        whole = resource.merge(_module("opentelemetry.sdk.resources").Resource(task))
+        merged = resource.merge(_module("opentelemetry.sdk.resources").Resource(task))
         provider: trace_api.TracerProvider = sdk.TracerProvider(
-            resource=whole, active_span_processor=processors, shutdown_on_exit=not by_task
+            resource=merged, active_span_processor=processors, shutdown_on_exit=not by_task
         )
         return provider
 

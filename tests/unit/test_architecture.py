@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import re
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,8 @@ PAGES = [
 ]
 ROOTS = (ROOT, ROOT / "kafka_actors")
 """Directories to which a page's paths may be relative."""
+MOST_LINES, MOST_CHARACTERS = 350, 140
+"""Of ARCHITECTURE.md; a row of a table is one line."""
 SOURCES = ("kafka_actors", "assignors", "tests", "benchmarks")
 
 FOREIGN = {"K8sJobMode", "NamedTuple", "RayJob", "RecordBatch", "Struct", "TracerProvider"}
@@ -35,6 +38,7 @@ _PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*/?")
 _FILE = re.compile(r"[\w-]+\.(?:py|pyx|pyi|md|toml|yml|yaml)")
 _CLASS = re.compile(r"([A-Z]\w*[a-z]\w*)((?:\.\w+)*)(?:\(\))?")
 _DOTTED = re.compile(r"(?:kafka_actors|assignors)(?:\.\w+)+")
+_NAMED = re.compile(r"^ *(?:class|(?:async )?def) (\w+)|^(\w+)(?:: [^=\n]+)? = ", re.MULTILINE)
 _DEFINED = re.compile(r"^ *class (\w+)|^([A-Z]\w*)(?:: TypeAlias)? = ", re.MULTILINE)
 
 
@@ -99,13 +103,61 @@ def test_what_a_maintainers_page_names_exists(page: Path) -> None:
     assert problems == []
 
 
+RENAMES = ROOT / "docs" / "renames.md"
+FIRST = "9480e03"
+"""Commit whose names the page of renames begins with."""
+
+
 def test_what_was_renamed_is_where_the_page_of_renames_says() -> None:
-    rows = [
-        line for line in (ROOT / "docs" / "renames.md").read_text().splitlines() if line.startswith("| `")
-    ]
-    now = [name for row in rows for name in names_in(row.strip("| ").rpartition(" | ")[2])]
+    now = [name for cells in _rows(RENAMES.read_text()) for name in names_in(cells[-1])]
     assert len(now) > 600
-    assert [problem for name in now if _FILE.search(name) and (problem := problem_of(name))] == []
+    assert [problem for name in now if (problem := _problem_of_rename(name))] == []
+
+
+def _problem_of_rename(name: str) -> str | None:
+    """Why there is no such file, class or function."""
+    if "/" in name or _FILE.search(name):
+        return problem_of(name)
+    there = name.split(".")[0] in defined_names()
+    return None if there else f"`{name}`: kafka_actors defines nothing of this name"
+
+
+@cache
+def defined_names() -> set[str]:
+    """The classes, functions and constants of the product."""
+    texts = [path.read_text() for path in (ROOT / "kafka_actors").rglob("*.py")]
+    return {name for text in texts for found in _NAMED.findall(text) for name in found}
+
+
+def test_all_that_was_renamed_is_on_the_page_of_renames() -> None:
+    """Needs the first commits, which a shallow clone and an unpacked source distribution lack."""
+    git = ["git", "-C", str(ROOT)]
+    there = subprocess.run(
+        [*git, "ls-tree", "-r", "--name-only", FIRST, "kafka_actors"], capture_output=True, text=True
+    )
+    if there.returncode:
+        pytest.skip(f"no commit {FIRST} here")
+    defined = subprocess.run(
+        [*git, "grep", "-hoE", r"^class \w+", FIRST, "--", "*kafka_actors/*.py"],
+        capture_output=True,
+        text=True,
+    )
+    rows = [[next(names_in(cell), "") for cell in cells] for cells in _rows(RENAMES.read_text())]
+    modules = {cells[0] for cells in rows if len(cells) == 2}
+    before = {cells[1].split(".")[0] for cells in rows if len(cells) == 3}
+    paths = [path for path in there.stdout.split() if path.endswith(".py") and not (ROOT / path).exists()]
+    gone = set(defined.stdout.replace("class ", "").split()) - classes().keys()
+    assert len(paths) > 200
+    assert len(gone) > 100
+    assert sorted(path for path in paths if path.removeprefix("kafka_actors/") not in modules) == []
+    assert sorted(gone - before) == []
+
+
+def test_the_architecture_can_be_read_at_one_sitting() -> None:
+    lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
+    assert len(lines) <= MOST_LINES, "say it shorter, or in docs/development/"
+    long = [number for number, line in enumerate(lines, 1) if len(line) > MOST_CHARACTERS and line[0] != "|"]
+    assert long == [], f"lines of more than {MOST_CHARACTERS} characters"
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,15 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 459,
-    "modules without a test file": 49,
+    "files": 487,
+    "metaphors": 23,
+    "modules without a test file": 42,
     "numbered tests": 0,
     "short files": 26,
 }
 LONG_FILES = {
-    "kafka_actors/errors.py": 844,
+    "kafka_actors/errors.py": 856,
+    "kafka_actors/producer/machines/transactions.py": 414,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {}
@@ -49,6 +51,19 @@ _OPENING = re.compile(rf'^[ \t]*r?"""({"|".join(OPENINGS)})\b.*$', re.MULTILINE)
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
 _OUTER = re.compile(r"^[^\s#)\]}]", re.MULTILINE)
 _NUMBERED = re.compile(r"^[ \t]*(?:async )?def (test_\w*?(?:theme_\d+|trap_\d+)\w*)", re.MULTILINE)
+
+
+METAPHORS = "asked|beginnings?|bench|briefing|doorkeeper|door|face|garbage|given|hosting|keeping|letters|seat|standing|telling|whole"
+"""Words that names had in place of the field's (see docs/development/glossary.md): a name says what a thing is or holds."""
+FIELD_NAMES = re.compile(r"dead_?letters?|beginning_offsets|seek_to_beginning", re.IGNORECASE)
+"""Names of the field that have one of these words: dead letters, and two methods of other clients' consumers."""
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_METAPHOR = re.compile(METAPHORS, re.IGNORECASE)
+_NAMES = re.compile(
+    r"^ *(?:class|(?:async )?def) (?P<name>\w+)(?P<arguments>\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))?|\blambda (?P<lambda>[^:\n]*:)",
+    re.MULTILINE,
+)
+_ARGUMENT = re.compile(r"(\w+) *[:=,)]")
 
 
 @cache
@@ -127,6 +142,32 @@ def files_that_test(path: str) -> Iterator[str]:
             yield f"tests/{kind}/test_{folders[0]}_{name}.py"
 
 
+def metaphors() -> list[str]:
+    """Modules, classes, functions and arguments with such a word in their names. Names of tests are sentences, and may have all."""
+    found = []
+    for path, text in {**texts("kafka_actors"), **texts("assignors"), **texts("tests")}.items():
+        if path == HERE:  # it has examples
+            continue
+        found += [path] if is_metaphor(Path(path).stem) else []
+        found += [f"{path}:{line} {name}" for line, name in metaphors_in(text)]
+    return found
+
+
+def metaphors_in(text: str) -> Iterator[tuple[int, str]]:
+    """Line and name of each class, function and argument that has one of the words."""
+    for found in _NAMES.finditer(text):
+        if not _METAPHOR.search(found[0]):
+            continue
+        kind, arguments = found["name"] or "", found["arguments"] or found["lambda"] or ""
+        for name in [*([] if kind.startswith("test_") else [kind]), *_ARGUMENT.findall(arguments)]:
+            if is_metaphor(name):
+                yield text.count("\n", 0, found.start()) + 1, name
+
+
+def is_metaphor(name: str) -> bool:
+    return any(map(_METAPHOR.fullmatch, _WORD.findall(FIELD_NAMES.sub("", name))))
+
+
 def numbered_tests() -> list[str]:
     return places(_NUMBERED, "tests")
 
@@ -166,6 +207,7 @@ COUNTED = {
         modules_without_a_test_file,
         "give the new module a test file of its name (see files_that_test)",
     ),
+    "metaphors": (metaphors, "say in the field's words what the thing is: the glossary has them"),
     "numbered tests": (numbered_tests, "say in words what the test shows, not which theme or trap it is of"),
 }
 
@@ -251,6 +293,21 @@ What isn't one."""
 def test_a_class_ends_where_the_next_thing_begins() -> None:
     text = "class A(\n    B,\n):\n    x = 1\n\n# about f\n\n    y = [\n]\n\n\ndef f(): ...\n\nclass C:\n    pass\n"
     assert [(m[1], class_length(text[m.start() :])) for m in _CLASS.finditer(text)] == [("A", 9), ("C", 2)]
+
+
+def test_metaphors_are_found_in_names() -> None:
+    text = """\
+class ADoor:
+    def beginning(self, given: dict[str, tuple[()]], *, seat=(), asked_at: int = f(1)) -> face: ...
+def test_the_whole(letters): ...
+print(f"{(lambda door, x: 0)(0)}, whole, {asked}")
+"""
+    names = ["ADoor", "beginning", "given", "seat", "asked_at", "letters", "door"]
+    assert [name for _, name in metaphors_in(text)] == names
+    assert [line for line, _ in metaphors_in(text)] == [1, 2, 2, 2, 2, 3, 4]
+    assert not any(
+        map(is_metaphor, ["DeadLetters", "dead_letters", "seek_to_beginning", "Interface", "task_deadline"])
+    )
 
 
 def test_numbered_tests_are_found_by_their_names() -> None:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from mutants import KERNEL, ROOT, Mutant, listed, page
+from mutants import KERNEL, ROOT, Mutant, listed, page, promises
 
 MUTANTS = listed()
 FEWEST = 80
@@ -69,5 +69,14 @@ def test_the_page_on_promises_is_what_the_list_says():
     )
 
 
+def test_each_promise_of_the_readme_links_to_its_section_of_that_page():
+    readme = (ROOT / "README.md").read_text()
+    for number, name in promises():
+        anchor = re.sub(r"[^\w\- ]", "", f"{number} {name}".lower()).replace(" ", "-")
+        assert f"(docs/development/promises.md#{anchor})" in readme, f"promise {number}: {name}"
+
+
 def test_every_promise_of_the_readme_has_guards():
-    assert {mutant.promise for mutant in MUTANTS} == set(range(8))
+    numbers = [number for number, _ in promises()]
+    assert numbers == list(range(1, 8)), "no other numbered list of README"
+    assert {mutant.promise for mutant in MUTANTS} == {0, *numbers}

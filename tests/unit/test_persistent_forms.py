@@ -375,7 +375,7 @@ def test_a_dead_letter_of_a_pipeline_on_spark(producer: Sends) -> None:
 # ---------------------------------------------------------------- the status page's JSON, `status()`, `--output json`
 
 STATUS_JSON = """
-/ state group_id group workers partitions records value_bytes connections restarts actors scaling others latency timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s session_timeout_s totals
+/ state group_id group workers partitions records value_bytes connections restarts actors scaling others latency timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s session_timeout_s totals transactions
 /group state generation member_id group_instance_id partitions rebalances heartbeat_age_s members
 /workers[] name pid node ready partitions records value_bytes restarts work_s retiring records_per_s value_bytes_per_s busy
 /partitions[] topic partition worker position committed end lag state reason lag_seconds leader start
@@ -389,6 +389,7 @@ STATUS_JSON = """
 /timeline[] number at_s kind text
 /health live ready reason
 /totals records_per_s value_bytes_per_s lag lag_s latency_p50_ms latency_p99_ms blocked workers_ready restarts
+/transactions committed aborted repeated cause open_s committed_ago_s
 """
 HISTORY_JSON = """
 / run last every_s keeps_s points
@@ -424,7 +425,7 @@ FIELDS: list[tuple[Any, str]] = [
         JobStatus,
         "state group_id group workers partitions records value_bytes connections restarts actors scaling others latency "
         "timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s "
-        "session_timeout_s totals",
+        "session_timeout_s totals transactions",
     ),
     (
         WorkerStatus,
@@ -524,6 +525,7 @@ kafka_actors.consumer_group.request.duration histogram s group request
 kafka_actors.partition.drains counter {drain} group outcome
 kafka_actors.partition.moves counter {move} group cause
 kafka_actors.actor.restarts counter {restart} group role
+kafka_actors.transactions counter {transaction} group outcome
 kafka_actors.workers up_down_counter {worker} group ready
 kafka_actors.latency distribution s group
 kafka_actors.process.retries counter {retry} group messaging.consumer.group.name messaging.destination.name error.type
@@ -601,6 +603,7 @@ warning PartitionsLost partitions reason
 warning PatternMatchesNothing pattern
 warning RecordsDeadLettered topic partition first_offset last_offset records dead_letter_topic error
 warning RecordsSkipped topic partition first_offset last_offset error
+warning TransactionAborted worker cause records
 error PartitionNotRead topic partition seconds reason
 """
 
@@ -671,6 +674,7 @@ OPTIONS = [
     "compression_type",
     "connections_max_idle_ms",
     "dead_letter_topic",
+    "delivery",
     "delivery_timeout_ms",
     "drain_timeout_ms",
     "enable_auto_commit",
@@ -755,6 +759,8 @@ OPTIONS = [
     "start_timeout_s",
     "status",
     "topics",
+    "transaction_timeout_ms",
+    "transactional_id",
     "trigger",
     "until",
     "worker_assignor",
@@ -773,6 +779,8 @@ OF_PRODUCERS = [
     "linger_ms",
     "max_block_ms",
     "max_request_size",
+    "transaction_timeout_ms",
+    "transactional_id",
 ]
 
 

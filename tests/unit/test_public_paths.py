@@ -21,7 +21,7 @@ from pages.blocks import ROOT, blocks_of
 
 PUBLIC = {
     "kafka_actors": """
-        Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer ConsumerRebalanceListener Job JobFailed
+        Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer ConsumerGroupMetadata ConsumerRebalanceListener Job JobFailed
         JobStatus KafkaActorsError KafkaError KafkaSink Message NewTopic OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
         RecordMetadata RunningJob TopicPartition __version__ errors ray
     """,
@@ -92,7 +92,7 @@ PUBLIC = {
         BadBatchSkipped CoordinatorChanged DrainForced Event EventSink NoCommittedOffset NoRoomForWorkers
         NodeAnswers NodeSilent OffsetReset PartitionMoved PartitionNotRead PartitionStalled
         PartitionsAssigned PartitionsLost PartitionsRevoked PatternMatchesNothing Rebalanced
-        RecordsDeadLettered RecordsSkipped Rejoining WorkersChanged fields_of in_words log_event
+        RecordsDeadLettered RecordsSkipped Rejoining TransactionAborted WorkersChanged fields_of in_words log_event
     """,
     "kafka_actors.identity": "AwsMsk Azure Google",
     "kafka_actors.metrics": "MetricName Metrics Sensor Stat",
@@ -133,11 +133,11 @@ PUBLIC = {
     "kafka_actors.telemetry": "Settings configure flush",
     "kafka_actors.testing": """
         BENCHMARK_JVM CONTROLLER_ID DEFAULT_VERSION Distribution FakeKafka GroupDescription GroupMember
-        KafkaCluster KafkaUnavailable MockCluster NodeFailed TEST_JVM
+        KafkaCluster KafkaUnavailable NodeFailed TEST_JVM
     """,
     "kafka_actors.testing.fake_kafka": """
-        AnswerWith AnswerWithError BrokerCall Delay DropConnection FakeKafka Hold HoldResponse LoseResponse Repeat
-        TakenRequests
+        AnswerWith AnswerWithError BrokerCall ChangeResponse Delay DropConnection FakeKafka Hold HoldResponse LoseResponse Repeat
+        TakenRequests Throttle
     """,
     "kafka_actors.protocol.messages": """
         add_offsets_to_txn add_partitions_to_txn api_versions consumer_group_describe
@@ -173,7 +173,7 @@ SHOWN = {
         BrokerChannels PartitionFetchRequest PartitionOffsetCommitRequest PartitionOffsetFetchRequest
         PartitionOffsetRequest
     """,
-    "kafka_actors.spark": "OnSpark",
+    "kafka_actors.spark": "OnSpark transactional",
     "kafka_actors.ray": "OnRay",
 }
 """Reference pages show these where they happen to be: results, and parts that programs get from the names above. When one moves,
@@ -325,3 +325,20 @@ def test_what_a_page_imports_is_public(page: Path) -> None:
     code = "\n".join(block.code for block in blocks_of(page) if block.language in ("python", "pycon"))
     imported = {path for statement in IMPORT.findall(code) for path in paths_in(statement)}
     assert imported - public == set(), "an import that this test's table doesn't have"
+
+
+def test_who_looks_for_a_reader_of_ray_data_is_told_what_there_is_instead() -> None:
+    """`read_kafka` is the name that Ray Data's readers have; what the line names is there."""
+    import kafka_actors as ka
+
+    with pytest.raises(AttributeError) as caught:
+        ka.ray.read_kafka  # noqa: B018
+    said = str(caught.value)
+    assert "\n" not in said
+    assert said.startswith("kafka_actors.ray has no read_kafka, which would make a Ray Dataset: ")
+    for named in ("Pipeline.read_kafka", ".on_ray()", "Job", ".write_parquet", "ray.data.read_parquet"):
+        assert named in said
+    assert {"read_kafka", "on_ray", "write_parquet"} <= set(dir(ka.Pipeline))
+    assert not hasattr(ka.ray, "read_kafka")
+    with pytest.raises(AttributeError, match="read_kafkas"):
+        ka.ray.read_kafkas  # noqa: B018

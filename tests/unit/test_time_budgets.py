@@ -112,6 +112,19 @@ def test_tests_that_share_what_takes_long_to_start_are_one_group_and_the_longest
     assert items == [dear, spark, alone, other, plain], "test_b.py takes 20 s for both of its tests"
 
 
+def test_tests_of_the_broker_with_tls_are_one_group():
+    first, second = Item("integration/test_a.py", "secure"), Item("integration/test_b.py", "secure")
+    on_ray = Item("integration/test_b.py", "secure", "ray_local")
+    on_spark = Item("integration/test_b.py", "secure", marker="spark")
+    groups = group_tests([first, second, on_ray, on_spark], SOME)
+    assert [groups[item] for item in (first, second, on_ray, on_spark)] == [
+        "secure",
+        "secure",
+        "ray-0",
+        "spark",
+    ]
+
+
 THREE = ("kafka_cluster_3", "_three_brokers")
 
 

@@ -11,6 +11,10 @@ call, and never leaves half of a list created. What a broker refuses afterwards 
   when its answer was lost. To delete may be repeated too, but the second answer lacks what the first one deleted.
 
 The fields, their codes and what a filter matches are those of KIP-140; `AclBinding` and `AclBindingFilter` are Java's names.
+
+The operations and principals that make sense for a resource are not checked here: brokers store what they
+don't use, and later ones may have more. A principal needs its type, such as "User:", or no authorizer would
+ever match it.
 """
 
 from __future__ import annotations
@@ -117,11 +121,11 @@ def _binding(
     )
 
 
-def _each(given: Iterable[S], kind: type[S], argument: str) -> list[S]:
+def _each(values: Iterable[S], kind: type[S], argument: str) -> list[S]:
     """Checks that all that is given is of this kind; a single one in place of a list gets an error that says so."""
-    if isinstance(given, kind):
-        raise TypeError(f"{argument} is {kind_of(given)}: give a list of them")
-    found = list(given)
+    if isinstance(values, kind):
+        raise TypeError(f"{argument} is {kind_of(values)}: give a list of them")
+    found = list(values)
     for one in found:
         if not isinstance(one, kind):
             raise TypeError(f"{argument} has {one!r}, {kind_of(one)}: give {kind.__name__}(…)")

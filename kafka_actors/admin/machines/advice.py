@@ -3,6 +3,9 @@
 Theory of operation. Arrives: an error code and the broker's text, or the error made of them. The table has the errors whose
 remedy is the same whatever the resource: an option of the brokers to set, another argument to give, or another call to make.
 Advice stands behind the broker's own words and never replaces them.
+
+It is a table by classes of errors, not by requests, since the same error has the same remedy whoever caused
+it; an error without a row stays as the broker said it.
 """
 
 from __future__ import annotations

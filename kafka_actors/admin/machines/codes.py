@@ -1,5 +1,16 @@
-"""Names of Java's enums and their codes on the wire: operations, resources, patterns and permissions of ACLs; types and sources of
-settings. A code that is newer than this table is shown as UNKNOWN, and is refused as an argument."""
+"""Names of Java's enums and their codes on the wire: for ACLs, and for settings of resources.
+
+Theory of operation. The admin's arguments and results have names, as Java's enums do, and requests have
+numbers. Each table here is one enum, in the order of its codes. Both ways are total:
+
+- `code_of` refuses what the table lacks with the names that there are, so a misspelt argument is found before
+  anything is sent.
+- `name_of` shows a code that is newer than this table as UNKNOWN: a later broker's answer can still be read.
+  UNKNOWN is refused as an argument, since it would be sent as something else than what was read.
+
+ANY, which filters of ACLs have for "every value", is None in arguments and in no table. Nor is the UNKNOWN of
+Kafka's enums for ACLs, code 0.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,10 @@ them are checked before anything is sent, so a mistake that is found here leaves
 - DELETE takes a dynamic value away; the setting then has the next one in the order of its `synonyms`, such as that of the broker's
   file. APPEND and SUBTRACT change lists.
 - Values are text in both directions, and the broker knows their types. Secrets come back as None.
+
+The order of brokers' answers is not relied on: each has the type and name of its resource. Which settings a
+resource has, and which are read-only, only the broker knows, so its refusal comes back with its own words and
+advice (`advice`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,11 @@ the log, the committed offset, a given offset, a shift, or the first record at o
 outside of the log move to its nearest bound; where nothing is committed, or no record is as young as the time, the end of
 the log is taken. Each such change is noted in the plan.
 
+Theory of operation. Arrives: what a group has committed, the bounds of the logs, and for a target by time the
+offsets that brokers found. Decided: the new offset of each partition, with a note where it is not the one
+that was asked for (`plan_reset`), or the rows of a lag table (`lag_rows`). Values that aren't known stay
+None, and a lag is None with them: 0 would say that a group keeps up.
+
 The functions here only compute. The caller asks for the offsets before, and commits a plan after; in between the logs grow and
 lose records, so a plan is made of the bounds as they were. Brokers refuse the commit while the group has members, which would go on
 from their own positions and commit those.
@@ -101,6 +106,7 @@ def _goal(
     end: int,
     by_time: Mapping[TopicPartition, int],
 ) -> tuple[int, str | None]:
+    """Returns the new offset of one partition, and a note where it isn't what was asked for."""
     if target.kind == "earliest":
         return start, None
     if target.kind == "latest":
@@ -156,6 +162,7 @@ def _row(
     end: int | None,
     owner: MemberDescription | None,
 ) -> PartitionLag:
+    """Makes the row of one partition, with the member that has it."""
     # Negative where the offset is behind the end, as in a topic that was made anew: shown as it is, for it is to be noticed.
     current = None if committed is None else committed.offset
     return PartitionLag(

@@ -152,6 +152,9 @@ class Handover:
         self.step = HandoverStep.GO_LIVE
 
     def _check_starts(self, starts: Mapping[TopicPartition, int], cluster: ObservedTopics) -> None:
+        """Raises the first loss, with the others as notes: a topic that was made anew, a partition that is gone,
+        records at the start that are.
+        """
         found: list[DataLossError] = []
         ids = self.plan.topic_ids
         for tp, start in starts.items():

@@ -11,6 +11,10 @@ plan that was made for another pipeline or another cluster. `Handover` decides t
 
 The file is a persistent form: fields are only added, under a new `format`, and a file with fields that this version doesn't
 know is refused.
+
+A partition that isn't in the plan appeared after it was made: live reads it from its first record
+(`commit_of`). A topic without an id is one of a broker before Kafka 2.8, and can't be recognised if it is
+created anew.
 """
 
 from __future__ import annotations

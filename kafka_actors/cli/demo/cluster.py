@@ -30,7 +30,7 @@ class DemoFailed(KafkaActorsError):
 
 
 class DemoCluster(Struct, frozen=True):
-    """A cluster with the demo's empty topics. `topics`: region → topic; `embedded`: librdkafka's mock brokers."""
+    """A cluster with the demo's empty topics. `topics`: region → topic; `embedded`: brokers in this process."""
 
     bootstrap_servers: str
     topics: dict[str, str]
@@ -64,14 +64,14 @@ class DemoCluster(Struct, frozen=True):
 
 @contextmanager
 def embedded() -> Iterator[DemoCluster]:
-    """librdkafka's mock cluster with three brokers, in this process."""
-    from kafka_actors.testing import MockCluster
+    """Three fake brokers in this process."""
+    from kafka_actors.testing import FakeKafka
 
     topics = {region: f"orders-{region}" for region in REGIONS}
-    with MockCluster(brokers=3) as mock:
+    with FakeKafka(brokers=3) as kafka:
         for topic in topics.values():
-            mock.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
-        yield DemoCluster(mock.bootstrap_servers, topics, "orders-.*", "demo", embedded=True)
+            kafka.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
+        yield DemoCluster(kafka.bootstrap_servers, topics, "orders-.*", "demo", embedded=True)
 
 
 @contextmanager
@@ -185,11 +185,11 @@ def _shares(total: int, parts: int) -> list[int]:
 
 
 def check_kept(cluster: DemoCluster, filled: Filled) -> None:
-    """Raises `DemoFailed` if an order is missing: an embedded broker silently drops the oldest beyond 5 MB a partition."""
+    """Raises `DemoFailed` if an order is missing, because retention took it for one."""
     for (topic, partition), (low, high) in cluster.watermarks().items():
         produced = filled.ends.get((topic, partition), 0)
         if (low, high) != (0, produced):
             raise DemoFailed(
                 f"{topic}-{partition} keeps offsets {low} to {high} of {produced} orders produced: "
-                "there is too much for one partition of the embedded broker; ask for fewer --orders"
+                "the broker deletes records too soon; ask for fewer --orders, or give the topics a longer retention"
             )

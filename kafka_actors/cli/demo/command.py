@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 
@@ -99,7 +98,7 @@ def _run(output: Output, cluster: DemoCluster, filled: Filled) -> DemoResult | N
         workers=WORKERS,
         until="latest",
         batch_rows=BATCH_ROWS,
-        config={**SMALL, **_options_of_brokers(cluster)},
+        config=SMALL,
     )
     output.print(f"starting a job of {WORKERS} workers on Ray, subscribed to {cluster.pattern!r}")
     began = time.monotonic()
@@ -121,11 +120,6 @@ def _run(output: Output, cluster: DemoCluster, filled: Filled) -> DemoResult | N
         return None
     account = ray.get(ledger.account.remote())
     return DemoResult(filled, account, cluster.committed(), took_s, killer.killed)
-
-
-def _options_of_brokers(cluster: DemoCluster) -> dict[str, Any]:
-    """Options that the brokers need: librdkafka's mock brokers have no static membership."""
-    return {"group_instance_id": None} if cluster.embedded else {}
 
 
 def _verdict(output: Output, found: list[str]) -> int:

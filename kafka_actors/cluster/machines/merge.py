@@ -17,7 +17,7 @@ itself where nothing changed, so that listeners see at once that there is nothin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,6 +29,7 @@ from kafka_actors.cluster.snapshot import (
     TopicMetadata,
 )
 from kafka_actors.protocol import MetadataResponse
+from kafka_actors.protocol.messages.metadata import MetadataResponsePartition
 
 _REMEMBERED = 10_000
 """Departed topics that are remembered, and topics with former ids."""
@@ -41,25 +42,6 @@ _BELIEVED_AFTER = 5
 
 RELIABLE_EPOCHS_FROM = 9
 """Before Metadata 9 (Kafka 2.4) brokers answer stale leader epochs during a reassignment (KAFKA-8889)."""
-
-
-class WirePartition(Protocol):
-    """A partition as a Metadata response has it."""
-
-    @property
-    def error_code(self) -> int: ...
-    @property
-    def partition_index(self) -> int: ...
-    @property
-    def leader_id(self) -> int: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def replica_nodes(self) -> list[int]: ...
-    @property
-    def isr_nodes(self) -> list[int]: ...
-    @property
-    def offline_replicas(self) -> list[int]: ...
 
 
 class Memory:
@@ -153,7 +135,7 @@ def merge(
 def _merge_topic(
     known: TopicMetadata | None,
     fresh: TopicMetadata,
-    partitions: Iterable[WirePartition],
+    partitions: Iterable[MetadataResponsePartition],
     memory: Memory,
     reliable: bool,
 ) -> TopicMetadata:
@@ -180,7 +162,7 @@ def _merge_topic(
 
 
 def _merge_partitions(
-    known: Mapping[int, PartitionMetadata], partitions: Iterable[WirePartition], reliable: bool
+    known: Mapping[int, PartitionMetadata], partitions: Iterable[MetadataResponsePartition], reliable: bool
 ) -> tuple[dict[int, PartitionMetadata], bool]:
     """The partitions of a topic, and whether any differs from the known one. One with a lower leader epoch than the known one
     is older news, and stays as it is known."""

@@ -1,7 +1,7 @@
 """The records that are fetched and not yet consumed: their memory, and the order in which they are handed out.
 
-Arrives: the slices of each response (`hold`, `add`, `settle`), and the user's progress (`take`, `consumed`, `put_back`). A slice
-waits in one of three queues of its partition, and then is in hand:
+Theory of operation. Arrives: the slices of each response (`hold`, `add`, `settle`), and the user's progress (`take`,
+`consumed`, `put_back`). A slice waits in one of three queues of its partition, and then is in hand:
 
 - `_ready`: to be handed out; partitions take turns.
 - `_paused`: kept until `resume`.

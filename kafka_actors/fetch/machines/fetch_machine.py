@@ -1,8 +1,8 @@
 """The fetching of one worker or consumer as a whole: partitions in, pulls out, records handed out in turn.
 
-Arrives: assignments, seeks and pauses (`assign` … `resume`), metadata, answers to pulls (`on_reply`, `on_pull_failed`) and to
-look-ups (`on_offset`, `on_epoch_end`), and the user's progress (`take`, `consumed`, `put_back`, `bad_batch`). No IO and no clock:
-`kafka_actors.fetch.fetch_driver` has both, and calls with a lock held.
+Theory of operation. Arrives: assignments, seeks and pauses (`assign` … `resume`), metadata, answers to pulls (`on_reply`,
+`on_pull_failed`) and to look-ups (`on_offset`, `on_epoch_end`), and the user's progress (`take`, `consumed`, `put_back`,
+`bad_batch`). No IO and no clock: `kafka_actors.fetch.fetch_driver` has both, and calls with a lock held.
 
 Decided: `poll` says which pulls to send, which offsets to look up, whether metadata is needed, and when to poll again. It has to
 be called after each change; `partitions.needs_plan` says so where a call of the user made one.

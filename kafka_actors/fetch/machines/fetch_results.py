@@ -1,9 +1,9 @@
 """The answers to fetches: whether a partition's records are taken, and what an error or a hint means for its position.
 
-Arrives: one `FetchedPartition` per partition of a response. An answer counts only if it continues where the partition stands:
-under the same assignment epoch and at exactly the offset that was to come next (`fetched`). Everything else is stale, from
-before a seek or a revocation, and has the partition asked for anew. So records are neither skipped nor taken twice, whatever
-the order of answers and calls.
+Theory of operation. Arrives: one `FetchedPartition` per partition of a response. An answer counts only if it continues
+where the partition stands: under the same assignment epoch and at exactly the offset that was to come next (`fetched`).
+Everything else is stale, from before a seek or a revocation, and has the partition asked for anew. So records are neither
+skipped nor taken twice, whatever the order of answers and calls.
 
 Decided, in this order: an error code (`action_for` has the table); another replica to read from (KIP-392); records. Answers
 with a diverging epoch (KIP-595) don't occur: brokers give them only to requests that name the last epoch fetched, as followers'

@@ -1,8 +1,8 @@
 """The connection side of fetching: one incremental fetch session with one broker (KIP-227).
 
-Arrives: pulls of the worker side, which add, change and remove partitions (`apply`), and the broker's responses (`digest`). The
-session keeps a fetch offset per partition and advances it by the records that came, so the next Fetch can be sent while the
-worker still decodes the last one.
+Theory of operation. Arrives: pulls of the worker side, which add, change and remove partitions (`apply`), and the broker's
+responses (`digest`). The session keeps a fetch offset per partition and advances it by the records that came, so the next
+Fetch can be sent while the worker still decodes the last one.
 
 Decided: the content of the next Fetch (`request`). The broker keeps the list of partitions too, under a session id; a request
 then names only the partitions that changed, with a session epoch that counts up by one. A *full* request, of session epoch 0,

@@ -1,5 +1,9 @@
 """The positions of partitions that have none, or one in doubt: which offsets to look up, and what the answers mean.
 
+Theory of operation. Arrives: partitions that `PartitionTable` has in one of two states, and the answers of
+their leaders. Decided: what is asked now, where reading goes on, and whether records were lost on the way,
+which is the user's to judge (`on_data_loss`).
+
 Two states of `partition_state` wait here for an answer of the partition's leader:
 
 - AWAITING_OFFSET: `lookups` says which ListOffsets to send; `ResetPolicy` chooses the timestamp by the reason for the look-up.
@@ -78,6 +82,10 @@ class PositionLookups:
             self._table.set_position(partition, found[0], Trigger.OFFSET_KNOWN)
 
     def _on_bounds(self, partition: FetchPartition, start: int, end: int, now: float) -> None:
+        """Decides after an offset was out of range: it is in the log after all, or lost.
+
+        Then `on_data_loss` says what follows.
+        """
         if start <= partition.position <= end:
             partition.move(Trigger.OFFSET_KNOWN)  # the log has it after all: nothing is reset
             partition.purpose = None
@@ -142,6 +150,9 @@ class PositionLookups:
         )
 
     def _lookup_failed(self, partition: FetchPartition, error: KafkaActorsError, now: float) -> None:
+        """Has a failed look-up tried again after a backoff, with newer metadata; or fails the partition, if no
+        retry mends the error.
+        """
         partition.looking_up = False
         if error.retriable:
             self._table.refresh_metadata = True

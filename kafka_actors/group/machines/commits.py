@@ -146,6 +146,9 @@ class CommitQueue:
     # ------------------------------------------------------------ sending
 
     def _send_next(self, now: float) -> None:
+        """Sends what is due, in this order: a look-up of what may have landed, the offsets that wait, a second
+        look at late commits.
+        """
         group_id = self._config.group_id
         if self._unknown:
             # Not require_stable: what is asked is what landed last, not what may be read.
@@ -283,6 +286,9 @@ class CommitQueue:
         self._not_before = now + self._backoff.failed(now)
 
     def _next_wake(self) -> float | None:
+        """Returns when something is due without an input: a deadline, the end of a request's time, or of a
+        backoff.
+        """
         times = [commit.deadline for commit in self._offsets.commits]
         if self._request is not None:
             times.append(self._request.sent_at + self._request.timeout + GRACE)

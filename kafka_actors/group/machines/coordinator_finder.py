@@ -19,7 +19,11 @@ from enum import Enum
 from kafka_actors.base.backoff import Backoff, GrowingTimeout
 from kafka_actors.base.machine import Ready
 from kafka_actors.errors import KafkaError, KafkaTimeoutError, error_for_code
-from kafka_actors.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kafka_actors.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 
 from .error_actions import ErrorAction, GroupApi, judge
 from .member_events import CoordinatorNode, Generation, GroupRequest, MemberEvent
@@ -108,6 +112,7 @@ class CoordinatorFinder:
         self._backoff.succeeded()
 
     def _failed(self, api: GroupApi, error: Exception, now: float) -> None:
+        """Tries again after a backoff. Raises an error that no retry mends."""
         if judge(api, error) is ErrorAction.FATAL:
             raise error
         if isinstance(error, KafkaTimeoutError):
@@ -120,10 +125,17 @@ def read_coordinator(outcome: object, group_id: str) -> CoordinatorNode:
     if isinstance(outcome, Exception):
         raise outcome
     assert isinstance(outcome, FindCoordinatorResponse)
-    answer = outcome.coordinators[0] if outcome.coordinators else outcome
-    error: KafkaError | None = error_for_code(
+    found = coordinator_in(outcome.coordinators[0] if outcome.coordinators else outcome, group_id)
+    if isinstance(found, KafkaError):
+        raise found
+    return found
+
+
+def coordinator_in(
+    answer: Coordinator | FindCoordinatorResponse, group_id: str
+) -> CoordinatorNode | KafkaError:
+    """Returns the node, or the error, that one answer has: an element of a response, or a response from before version 4."""
+    error = error_for_code(
         answer.error_code, answer.error_message or None, request="FindCoordinator", group=group_id
     )
-    if error is not None:
-        raise error
-    return CoordinatorNode(answer.node_id, answer.host, answer.port)
+    return error or CoordinatorNode(answer.node_id, answer.host, answer.port)

@@ -2,6 +2,16 @@
 
 `ConsumerCoordinator` has `Ownership` behind it, which owns partitions; `BaseCoordinator` has `OpaqueAssignment`, an assignment
 whose bytes only the user's subclass can read.
+
+Theory of operation. Joining a group is the same whatever it shares out: `ClassicMember` asks for metadata
+before JoinGroup and hands over what came back, and never looks into either. What it has to know is only what
+is owned, what has to be given up before it may go on, and what a new assignment changes. So the protocol's
+answers are sets: what to release now (`before_join`, `release_all`), what was added and revoked
+(`on_synced`), and what is lost at once (`lose`). The member does the waiting: it has partitions drained, and
+reports the end (`released`). An implementation has state but no time, and must not wait or do IO.
+
+The names follow Kafka: the bytes within JoinGroup and SyncGroup are the *embedded protocol* of the group
+protocol.
 """
 
 from __future__ import annotations
@@ -61,7 +71,7 @@ class EmbeddedProtocol(Protocol):
     def before_join(self) -> Partitions:
         """Returns what must be given up before JoinGroup; it no longer counts as owned."""
 
-    def give_up(self) -> Partitions:
+    def release_all(self) -> Partitions:
         """Returns everything owned, which from now on is being given up."""
 
     def released(self, partitions: Partitions) -> None:
@@ -82,7 +92,7 @@ class EmbeddedProtocol(Protocol):
         """Takes the group as it was before a static member comes back to it; None where that can't be known."""
 
 
-_WHOLE: Partitions = frozenset({TopicPartition("", -1)})
+_ASSIGNMENT: Partitions = frozenset({TopicPartition("", -1)})
 _NOTHING: Partitions = frozenset()
 
 
@@ -106,9 +116,9 @@ class OpaqueAssignment:
         return self._owned
 
     def before_join(self) -> Partitions:
-        return self.give_up()
+        return self.release_all()
 
-    def give_up(self) -> Partitions:
+    def release_all(self) -> Partitions:
         released, self._owned = self._owned, _NOTHING
         self._releasing |= released
         return released
@@ -128,8 +138,8 @@ class OpaqueAssignment:
 
     def on_synced(self, generation: Generation, assignment: bytes) -> AssignmentChange:
         self.assignment = assignment
-        self._owned = _WHOLE
-        return AssignmentChange(added=_WHOLE)
+        self._owned = _ASSIGNMENT
+        return AssignmentChange(added=_ASSIGNMENT)
 
     def on_described(self, group: DescribedGroup | None) -> None:
         """Nothing to compare: a static member takes what it is given back."""

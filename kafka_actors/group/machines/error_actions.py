@@ -5,6 +5,10 @@ decides. Of errors without a code of Kafka's (no answer, a lost connection, byte
 for the coordinator (`judge`). After `AbstractCoordinator.java` and `ConsumerCoordinator.java`, with KIP-345 (static members), KIP-394 (member ids)
 and KIP-848 (the codes of the newer protocol, which a mixed group may answer).
 
+Theory of operation. Arrives: what ended a request of the member, and which request that was. Decided: one of
+the actions below, from a pause to the end of the membership. There is no state, so the same error always
+means the same.
+
 One code means different things to different requests, so there is a table for each. REBALANCE_IN_PROGRESS tells a heartbeat to join
 again, a JoinGroup to try once more, and an OffsetCommit to wait for the next generation. An unknown topic is worth another try
 to a commit, whose coordinator may not have heard of it yet, and is final for that partition to an OffsetFetch. A code in no table

@@ -6,6 +6,10 @@ there if nothing more is committed for its partition. Only a new generation fenc
 an answer (`unanswered`), what the group has acknowledged since (`committed`), the member (`keep`), and once none was left without an answer for
 `quiet_s`, what the group has (`undone`). Decided: when to look (`due_at`), and what is to be committed again.
 
+States of a partition here: unknown (not kept), *watched* since a commit for it had no answer, and *again*
+while an offset that was undone is being committed once more. A new generation ends all of it, because it
+fences the late request; so does a revoked partition, which is another member's affair from then on.
+
 Between the late request and the look-up a crash repeats records; none is lost. Partitions that are chosen by hand are left alone: others may
 commit for them.
 """
@@ -87,6 +91,7 @@ class LateCommits:
         self._forget(list(self._committed))
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Ends watching these partitions."""
         for tp in partitions:
             del self._committed[tp]
             self._again.discard(tp)

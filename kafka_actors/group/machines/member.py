@@ -251,7 +251,7 @@ class ClassicMember:
 
     def _step_stable(self, now: float) -> bool:
         if self._core.leave_plan is not None:
-            return self._give_up_and_leave(now)
+            return self._release_and_leave(now)
         if self._core.rejoin_reason is None or now < self._core.not_before:
             return False
         to_release = self.policy.before_join()
@@ -265,7 +265,7 @@ class ClassicMember:
         if self._core.revocation is not None:
             return False
         if self._core.leave_plan is not None:
-            return self._give_up_and_leave(now)
+            return self._release_and_leave(now)
         to_release = self.policy.before_join()  # the subscription may have shrunk meanwhile
         if to_release:
             self._core.revoke(to_release, now)
@@ -275,7 +275,7 @@ class ClassicMember:
 
     def _step_joining(self, now: float) -> bool:
         if self._core.leave_plan is not None:
-            return self._give_up_and_leave(now)
+            return self._release_and_leave(now)
         if self._core.coordinator is None or now < self._core.not_before:
             return False
         if self._core.inflight.keys() & {GroupApi.JOIN, GroupApi.DESCRIBE}:
@@ -289,7 +289,7 @@ class ClassicMember:
         return False
 
     def _step_syncing(self, now: float) -> bool:
-        return self._core.leave_plan is not None and self._give_up_and_leave(now)
+        return self._core.leave_plan is not None and self._release_and_leave(now)
 
     def _step_leaving(self, now: float) -> bool:
         assert self._core.leave_plan is not None  # that is what leaving is
@@ -306,10 +306,10 @@ class ClassicMember:
     def _step_ended(self, now: float) -> bool:
         return False
 
-    def _give_up_and_leave(self, now: float) -> bool:
+    def _release_and_leave(self, now: float) -> bool:
         self._core.forget(GroupApi.JOIN, GroupApi.SYNC, GroupApi.DESCRIBE)
         self._core.computation = None
-        rest = self.policy.give_up()
+        rest = self.policy.release_all()
         if rest:
             self._core.revoke(rest, now)
         else:

@@ -5,6 +5,10 @@ the methods here, so that no way out of a state forgets a part: a coordinator th
 membership that is lost (`reset`) takes them and the requests in flight, an end (`fail`, `end_left`) takes everything. Requests and
 calls to make are collected in `actions`; what has been given up and not been sent yet is taken out again (`unsend`).
 
+A transition that the table lacks raises `IllegalTransition`: it is a defect of this package, and a loud one
+is found by the property tests. There is at most one request of each kind in flight; an answer to any other is
+late, and ignored. Drains and computations have numbers (`token`) for the same reason.
+
 The states, and which may follow which::
 
             ┌──────────────── lost: illegal generation, unknown member, session ended ────────────────┐

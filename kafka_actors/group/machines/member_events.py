@@ -3,6 +3,18 @@
 An action that takes time comes back as an input with the token or the object of the action, so that a late end of an earlier one is
 known as such. Partitions that are gone (`LosePartitions`) are no longer the member's: nothing is to be waited for, and nothing can be
 committed. Those to be given up (`RevokePartitions`) are its own until the deadline.
+
+Theory of operation. The machine's output is of three kinds, and each is for somebody else:
+
+- `GroupRequest`: for the shell's connections. It names its generation, by which an answer that comes late is
+  known to be about a membership that is past, and the connection to use (`GroupChannel`): what waits for
+  other members must not hold up heartbeats and commits.
+- `MemberAction`: for the shell itself, which has to compute, drain, take over or let go. `TakePartitions`
+  says all that the member has, beside what is new, so that a shell that missed one can't be wrong for long.
+- `MemberEvent`: for observers. Ignoring them changes nothing.
+
+The bodies of requests are made here as well, of the configuration and the generation only, so that each is in
+one place, whoever sends it. Reasons (KIP-800) are cut to what brokers take.
 """
 
 from __future__ import annotations

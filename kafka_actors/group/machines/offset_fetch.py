@@ -3,6 +3,11 @@
 Requests are made in the newest shape; `coordinator_channels` makes an older one where the broker needs it. Responses are read in
 either shape, because a broker answers in that of the request. An error is about the group, and then no partition has a value, or
 about one partition, which is asked for again or refused.
+
+`require_stable` has a coordinator refuse, as an error to be retried, an offset that an open transaction is
+about to move (KIP-447): who begins to read there must wait. Who only asks whether a commit of his own has
+landed doesn't set it. A missing offset is -1 in a response and None here, so that it can't be taken for a
+position.
 """
 
 from __future__ import annotations

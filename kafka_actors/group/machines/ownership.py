@@ -15,6 +15,9 @@ assignment, and is released by one that lacks it; a lost membership ends both at
   present subscription and the present partitions. So the group is described before it joins (`on_described`), and after SyncGroup
   the old subscription, user data and numbers of partitions are compared with the present ones (`_outdated`).
 
+A lost membership takes owned partitions and those being released alike, and what was said of the group with
+them: nothing of it may be claimed in the next subscription, because somebody else may own it by then.
+
 Source: `ConsumerCoordinator.java`, `onJoinPrepare` to `onJoinComplete`; KIP-814 for a leader that skips the assignment.
 """
 
@@ -147,11 +150,11 @@ class Ownership:
 
     def before_join(self) -> Partitions:
         if self.mode == "eager":
-            return self.give_up()
+            return self.release_all()
         unwanted = frozenset(tp for tp in self._owned if tp.topic not in self.subscribed)
         return self._release(unwanted)
 
-    def give_up(self) -> Partitions:
+    def release_all(self) -> Partitions:
         return self._release(self._owned)
 
     def _release(self, partitions: Partitions) -> Partitions:

@@ -11,6 +11,8 @@ else isn't sent any more, and one that was sent is kept, because the next commit
 
 `ClassicGroup.validateOffsetCommit` of Kafka says who may commit: members in the present generation, also while the group prepares a
 rebalance, but not while it completes one (SYNCING here); and anybody without a generation in a group without members.
+
+`QueuedOffsets` keeps no time but deadlines, and sends nothing: so its rules are tested without a coordinator.
 """
 
 from __future__ import annotations
@@ -148,7 +150,7 @@ class QueuedOffsets:
             return
         entry = self.sent.pop(tp)
         self._void.discard(tp)
-        self._report(tp, entry, error, as_a_whole=verdict is not ErrorAction.PARTITION)
+        self._report(tp, entry, error, with_request=verdict is not ErrorAction.PARTITION)
 
     def requeue(self, tp: TopicPartition) -> None:
         """Has a sent entry wait again, unless something newer waits, the partition has gone, or nobody waits for it."""
@@ -248,14 +250,14 @@ class QueuedOffsets:
         """Ends everything: nothing will be committed any more."""
         self.fail_sent(error)
         for tp in list(self.waiting):
-            self._report(tp, self.waiting.pop(tp), error, as_a_whole=True)
+            self._report(tp, self.waiting.pop(tp), error, with_request=True)
 
     def _report(
-        self, tp: TopicPartition, entry: QueuedOffset, error: Exception | None, *, as_a_whole: bool = False
+        self, tp: TopicPartition, entry: QueuedOffset, error: Exception | None, *, with_request: bool = False
     ) -> None:
         for commit in entry.commits:
             commit.results[tp] = as_ours(error)
-            if error is not None and as_a_whole:
+            if error is not None and with_request:
                 commit.refused = error
             if commit.done:
                 self._finish(commit)

@@ -4,9 +4,10 @@ Commits carry the id of their topic in their metadata (`commit_metadata`), becau
 of a topic that is gone says nothing about the one that has its name now: it is neither shown to users nor read from. Ids outlive
 revocations (`TopicIds.first`), so that a topic made anew while others had it is noticed when it comes back.
 
-Arrives: owned partitions with the ids that metadata has now, and committed offsets. Decided: which partitions belong to another topic
-than before (`changed`), what users see of committed offsets (`as_committed`), and where reading begins (`committed_starts`). An id that
-isn't known, as with brokers before 2.8, proves nothing: then everything is as without ids.
+Theory of operation. Arrives: owned partitions with the ids that metadata has now, and committed offsets. Decided: which
+partitions belong to another topic than before (`changed`), what users see of committed offsets (`as_committed`), and where
+reading begins (`committed_starts`). An id that isn't known, as with brokers before 2.8, proves nothing: then everything is
+as without ids.
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@ release: it is recognised by the highest version of one API that only this relea
 the version of ApiVersions itself answers in version 0 with an error, and with its range where it can (KIP-511); then that is tried.
 Versions of a newer Kafka than this client knows cost nothing: the client's own highest one is used.
 
+The table is made once for each connection and never changes: a broker that is upgraded closes its
+connections. A request that the broker lacks, or for which both sides have no version in common, raises
+`UnsupportedVersionError` with both ranges before anything is sent.
+
 The exchange is a generator that yields frames to send and is sent the frames received, so that `Connection` and `FetchSocket` share
 it; `security.authentication` has more steps of the same kind.
 """
@@ -25,6 +29,7 @@ from kafka_actors.protocol import (
     ApiKey,
     ApiVersionsRequest,
     ApiVersionsResponse,
+    EndTxnRequest,
     decode_api_versions,
     decode_header,
     frame,
@@ -58,6 +63,10 @@ _RELEASES: tuple[tuple[Release, ApiKey, int], ...] = (
 )
 
 
+_END_TXN_OF_2 = 5
+"""The version of EndTxn that came with transaction version 2."""
+
+
 class ApiVersionTable:
     """The versions of each API that a broker speaks, as its ApiVersions response says.
 
@@ -66,6 +75,10 @@ class ApiVersionTable:
 
     def __init__(self, ranges: Mapping[int, tuple[int, int]], limit: Release | None = None) -> None:
         self.ranges = dict(ranges)
+        self.features: dict[str, int] = {}
+        """The levels of features that the cluster has finalised (KIP-584), as this broker knew them."""
+        self.features_epoch = -1
+        """The number of the change that made them so, -1 where the broker tells none: of two brokers the higher one knows more."""
         self._limit = limit
         self._highest = None if limit is None or limit >= NEWEST else highest_versions(limit)
         self._mock = self._is_librdkafkas_mock()
@@ -75,6 +88,8 @@ class ApiVersionTable:
         """Reads a response. Raises `UnrecognizedBrokerVersion` for brokers before 2.1."""
         table = cls({a.api_key: (a.min_version, a.max_version) for a in response.api_keys}, limit)
         table.broker_version()
+        table.features = {f.name: f.max_version_level for f in response.finalized_features}
+        table.features_epoch = response.finalized_features_epoch
         return table
 
     def _is_librdkafkas_mock(self) -> bool:
@@ -113,6 +128,14 @@ class ApiVersionTable:
                 request=name,
             )
         return best
+
+    def transaction_version(self) -> int:
+        """The finalised level of `transaction.version` (KIP-890), 0 where there is none; 1 where the requests of 2 can't be used."""
+        level = self.features.get("transaction.version", 0)
+        try:
+            return level if self.pick(EndTxnRequest) >= _END_TXN_OF_2 else min(level, 1)
+        except UnsupportedVersionError:
+            return 0
 
     def broker_version(self) -> tuple[int, int]:
         """The newest release whose mark the broker has, as (major, minor). Raises `UnrecognizedBrokerVersion` below 2.1."""

@@ -3,6 +3,9 @@
 Theory of operation. A frame is four bytes of length, big-endian, and that many bytes. Bytes come in pieces of any size; a piece may
 end within a length. The length is checked as soon as it is there, before memory is taken for it: a port that speaks HTTP or TLS
 shows itself by an impossible one. After an error the connection is of no use, because the next frame can't be found.
+
+Frames come out in order, each as soon as it is complete; what is incomplete stays, and takes no more memory
+than its bytes.
 """
 
 from __future__ import annotations

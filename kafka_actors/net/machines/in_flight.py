@@ -97,7 +97,7 @@ class InFlightTable(Generic[W]):
         """Seconds until the next request may be sent."""
         return max(self._throttled_until - now, 0.0)
 
-    def drain(self) -> Iterator[InFlight[W]]:
+    def take_all(self) -> Iterator[InFlight[W]]:
         """Takes out all requests, oldest first."""
         while self._entries:
             yield self._entries.popleft()

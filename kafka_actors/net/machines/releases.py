@@ -4,6 +4,11 @@ Theory of operation. A broker tells the versions of its APIs, not its release. T
 version. So it gives the versions of a release (`highest_versions`): the bound that the option `api_version` sets, and what
 `check_version(strict=True)` compares a broker with (`lacking`), once `ApiVersionTable.broker_version` has recognised its release.
 
+The steps are written as text, one line for each API, because that is how a person compares them with Kafka's
+message definitions: the release, a colon, the version. Between two steps the version of the older one holds.
+An API without a step up to a release does not exist in it. APIs that a broker has only where they are turned
+on (`_OPTIONAL`) are not missed.
+
 A new release of Kafka adds steps to `_RAISED`. A unit test fails for a declared version that no release has;
 tests/integration/test_client_versions.py compares the table with real brokers. A release that raised nothing that is spoken here has
 no entry.
@@ -54,6 +59,9 @@ _RAISED: Mapping[ApiKey, str] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "2.3:0 2.4:1",
     ApiKey.OFFSET_DELETE: "2.4:0",
     ApiKey.DESCRIBE_CLUSTER: "2.8:0 3.7:1 4.0:2",
+    ApiKey.DESCRIBE_PRODUCERS: "2.8:0",
+    ApiKey.DESCRIBE_TRANSACTIONS: "3.0:0",
+    ApiKey.LIST_TRANSACTIONS: "3.0:0 3.8:1 4.1:2",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "3.7:0 4.0:1",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "3.8:0 4.0:1",
 }

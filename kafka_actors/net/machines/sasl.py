@@ -4,6 +4,18 @@ Theory of operation. A mechanism is a generator: it yields the client's next mes
 shell alone knows how messages travel (SaslAuthenticate requests, KIP-152). It ends when the exchange is complete, and raises
 `SaslError` for an answer that breaks the mechanism's rules. Nonces, tokens and the library's security context are arguments; a
 `Secret` is revealed only where its bytes are made. A session has a lifetime when the broker sets one (KIP-368).
+
+Each mechanism keeps to the rule that protects its secret:
+
+- PLAIN sends the password as it is, AWS_MSK_IAM and OAUTHBEARER something that was made from a secret and
+  expires. All rely on TLS.
+- SCRAM never sends the password, and the broker has to prove that it knows it: an exchange that ends without
+  that proof fails, whatever the broker says. Bounds on iterations keep a rogue broker from making the
+  password cheap to guess, or the client busy.
+- GSSAPI leaves all to the context, and chooses no security layer: Kafka has none behind SASL.
+
+OAUTHBEARER and SCRAM carry errors of the broker within the exchange; these become a `SaslError` with the
+broker's words, which never contain what was sent.
 """
 
 from __future__ import annotations

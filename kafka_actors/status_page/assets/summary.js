@@ -45,7 +45,19 @@ function tiles({ records, value_bytes, workers, partitions, totals, scaling, gro
   for (const [id, text] of Object.entries(texts)) say(byId(id), text);
 }
 
-function details({ at_s, state, state_since_s, answered_s, session_timeout_s, group, scaling }) {
+/** Transactions of a job that delivers exactly once, as pairs; all null in other jobs. */
+function transactionPairs(transactions) {
+  if (!known(transactions)) return [];
+  const { committed, aborted, repeated, cause, open_s, committed_ago_s } = transactions;
+  const last = known(committed_ago_s) ? `the last ${duration(committed_ago_s)} ago` : "none yet";
+  const open = known(open_s) ? `, open for ${duration(open_s)}` : "";
+  return [
+    ["Transactions", `${whole(committed)} committed, ${last}${open}`],
+    ["Aborted", aborted ? `${whole(aborted)}, ${count(repeated, "record")} again: ${cause}` : null],
+  ];
+}
+
+function details({ at_s, state, state_since_s, answered_s, session_timeout_s, group, scaling, transactions }) {
   const ago = (since_s) => (known(since_s) ? `${duration(at_s - since_s)} ago` : "never");
   const heartbeat = known(group?.heartbeat_age_s) ? `${duration(group.heartbeat_age_s)} ago` : "none yet";
   const policy = policyOf(scaling);
@@ -64,6 +76,7 @@ function details({ at_s, state, state_since_s, answered_s, session_timeout_s, gr
     ["Processed", policy ? rate(scaling.processed_per_s) : null],
     ["Pace", policy ? `${rate(scaling.pace_per_s)} for a worker without a pause` : null],
     ["Busiest worker", policy ? share(scaling.busy) : null],
+    ...transactionPairs(transactions),
   ]);
 }
 

@@ -1,13 +1,21 @@
 """HTTP/1.1 for the status page (RFC 9112), from bytes to bytes: one GET or HEAD a connection.
 
-Theory of operation. What arrives is the head of a request, which the server has read up to the empty line and to
-`MOST_HEAD`. `parse` decides whether it is answered: it returns the request,
-or raises `BadRequest` with the status and text of the response. There is no state: each response closes its
-connection, and bytes behind the head, such as a body or a pipelined request, are never looked at.
+Theory of operation. What arrives is the head of a request, which the server has read up to the empty line and
+to `MOST_HEAD`. `parse` decides whether it is answered: it returns the request, or raises `BadRequest` with
+the status and text of the response. There is no state: each response closes its connection, and bytes behind
+the head, such as a body or a pipelined request, are never looked at. So nothing of one client's can be taken
+for another's, and a slow client costs one connection.
 
-`to_bytes` writes a response with headers that forbid caching, framing and other origins. A server that is bound to
-loopback accepts only a loopback name in the Host header, because a foreign name that leads to 127.0.0.1 would let another
-site's page read this one (DNS rebinding). Two Host headers are refused: a proxy in between may have believed the other.
+- A server that is bound to loopback accepts only a loopback name in the Host header, because a foreign name
+  that leads to 127.0.0.1 would let another site's page read this one (DNS rebinding). Any port is accepted:
+  it may have been forwarded.
+- Two Host headers are refused: a proxy in between may have believed the other.
+- Methods that change something are refused, because nothing can be changed here: the page shows a job, it
+  doesn't command it.
+- `to_bytes` writes a response with headers that forbid caching, framing, other origins, and guesses at its
+  type; what may run on the page is said by its own policy.
+
+Errors are one line of text each, for whoever reads them with curl.
 """
 
 from __future__ import annotations

@@ -5,6 +5,11 @@ all of it, so the cost of a batch does not depend on its size. The timestamp is 
 clock, LogAppendTime by the broker's. The end is taken by the worker's clock; a record with a timestamp in the future counts
 with a latency of 0. What is kept is a number of records in each of a few buckets that grow geometrically, so counts of many
 workers are added up exactly (`added`), what came since is a difference (`since`), and a quantile is found within a bucket.
+
+Buckets grow by a quarter of a doubling, so a quantile is off by less than a fifth at any size, and 160 of
+them reach from a millisecond to decades. A coarser histogram for exporters is made of whole fine buckets
+(`histogram`), so no record is counted on both sides of a boundary. Counts of a process that was replaced
+begin anew; what fell counts as no growth (`since`), never as a negative number.
 """
 
 from __future__ import annotations

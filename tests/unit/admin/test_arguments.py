@@ -34,7 +34,7 @@ def test_records_are_deleted_before_an_offset_or_the_high_watermark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "given", "says"),
+    ("check", "value", "says"),
     [
         (totals_of, ["orders"], r"partitions is \['orders'\], a list: give a dict such as"),
         (totals_of, {7: 1}, "partitions has 7, an int: names are str"),
@@ -43,6 +43,6 @@ def test_records_are_deleted_before_an_offset_or_the_high_watermark() -> None:
         (new_topics, [NewTopic("a"), NewTopic("a")], "topics has 'a' more than once"),
     ],
 )
-def test_a_wrong_argument_is_named(check: Any, given: Any, says: str) -> None:
+def test_a_wrong_argument_is_named(check: Any, value: Any, says: str) -> None:
     with pytest.raises((TypeError, UsageError), match=says):
-        check(given)
+        check(value)

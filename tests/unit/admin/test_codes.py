@@ -24,7 +24,7 @@ def test_a_name_has_a_code_and_back() -> None:
     assert name_of(OPERATIONS, 99) == "UNKNOWN"
 
 
-@pytest.mark.parametrize("given", ["topic", "UNKNOWN", 2, None])
-def test_another_value_is_refused_with_the_names_that_there_are(given: object) -> None:
+@pytest.mark.parametrize("value", ["topic", "UNKNOWN", 2, None])
+def test_another_value_is_refused_with_the_names_that_there_are(value: object) -> None:
     with pytest.raises(UsageError, match=r"^type is .*: accepts TOPIC, BROKER, BROKER_LOGGER"):
-        code_of(CONFIG_RESOURCES, given, "type")
+        code_of(CONFIG_RESOURCES, value, "type")

@@ -49,6 +49,7 @@ from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OLD, NEW = b"o" * 16, b"n" * 16
+UNSTABLE = 88
 LOADING, NOT_COORDINATOR, NOT_AUTHORIZED, NOT_FOUND, NOT_EMPTY, UNKNOWN_MEMBER = 14, 16, 30, 69, 68, 25
 Answer = Callable[[int, Any], Any]
 
@@ -270,6 +271,25 @@ async def test_committed_offsets_are_those_of_the_topics_that_there_are() -> Non
         found = await groups.committed("g2", deadline, ids)
         assert {tp: offset.metadata for tp, offset in found.items()} == wanted
         assert {offset.offset for offset in found.values()} == {5}
+
+
+@in_loop
+async def test_offsets_from_which_is_read_are_waited_for_while_a_transaction_moves_them() -> None:
+    codes = [UNSTABLE, UNSTABLE, 0]
+    client, groups, deadline = requests(
+        OffsetFetch=lambda node, request: offsets(code=codes.pop(0))(node, request)
+    )
+    assert set(await groups.committed("g1", deadline, stable=iter([P0, P1]))) == {P0, P1}
+    fetches = [request for _, request in client.asked if isinstance(request, OffsetFetchRequest)]
+    assert [request.require_stable for request in fetches] == [True] * 3
+    assert all(request.groups[0].topics[0].partition_indexes == [0, 1] for request in fetches)
+    client, groups, deadline = requests(OffsetFetch=offsets(code=UNSTABLE))
+    with pytest.raises(KafkaTimeoutError, match="UNSTABLE_OFFSET_COMMIT"):
+        await groups.committed("g1", deadline, stable=[P0])
+    client, groups, deadline = requests(OffsetFetch=offsets())
+    await groups.committed("g1", deadline)
+    [seen] = [request for _, request in client.asked if isinstance(request, OffsetFetchRequest)]
+    assert (seen.require_stable, seen.groups[0].topics) == (False, None)
 
 
 @in_loop

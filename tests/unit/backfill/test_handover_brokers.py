@@ -74,8 +74,8 @@ class Groups:
     async def members_of(self, group: str, deadline: Any) -> str:
         return self.members
 
-    async def committed(self, group: str, deadline: Any, ids: Any) -> Any:
-        return {"group": group, "ids": ids}
+    async def committed(self, group: str, deadline: Any, ids: Any, *, stable: Any) -> Any:
+        return {"group": group, "ids": ids, "stable": stable}
 
     async def commit(self, group: str, offsets: Any, deadline: Any, ids: Any) -> None:
         if self._client.time < self.busy_until:
@@ -174,7 +174,8 @@ def test_offsets_are_looked_up_and_committed_for_the_topics_of_these_ids(
         await scene.brokers.commit(OFFSETS, patient=False)
         return await scene.brokers.committed()
 
-    assert asyncio.run(hand_over()) == {"group": "g", "ids": {"a": ID}}
+    stable = [TopicPartition("a", 0), TopicPartition("a", 1)]
+    assert asyncio.run(hand_over()) == {"group": "g", "ids": {"a": ID}, "stable": stable}
     assert scene.groups.commits == [("g", OFFSETS, {"a": ID})]
 
 

@@ -38,7 +38,7 @@ def test_options_go_in_once() -> None:
             ka.AsyncConsumer(DOTTED),
             "poll consume getmany getone store_offsets get_watermark_offsets start stop",
         ),
-        (ka.Producer(DOTTED), "produce send_and_wait poll list_topics begin_transaction"),
+        (ka.Producer(DOTTED), "produce send_and_wait poll list_topics"),
         (ka.AsyncProducer(DOTTED), "produce send_and_wait start stop"),
         (ka.AsyncAdmin(DOTTED), "list_consumer_groups describe_groups alter_configs"),
     ],

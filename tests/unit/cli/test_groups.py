@@ -146,6 +146,19 @@ def test_groups_of_consumers_are_listed_with_the_columns_that_are_asked_for(
     assert admin.asked == {"states": ["stable", "Empty"], "types": ["classic"]}
 
 
+def test_groups_with_markers_of_spark_are_listed_only_when_they_are_asked_for_and_all_is_without_them(
+    admin: Admin, shown: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = "kafka_actors-6f6c2b0e-7e0b-4d8b-9a55-0d0d3b1c2a11-scored-3"
+    monkeypatch.setitem(GROUPS, marker, GroupDescription(marker, "Classic", "Empty", "", "", BROKER, ()))
+    assert shown("groups", "list") == [["old"], ["new"], ["rest"]]
+    assert shown("groups", "list", "--markers")[3:] == [[marker]]
+    shown("groups", "delete", "--all-groups")
+    assert admin.deleted == ["old", "new", "rest"]
+    shown("groups", "delete", "-g", marker)
+    assert admin.deleted[3:] == [marker]
+
+
 @pytest.mark.parametrize(
     "operations", [frozenset({"DESCRIBE"}), frozenset(), None], ids=["all", "some", "unknown"]
 )

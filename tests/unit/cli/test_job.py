@@ -19,20 +19,20 @@ class Attached:
     """A detached job that writes down what is asked of it."""
 
     def __init__(self, confirmed: bool = True) -> None:
-        self.asked: list[tuple[Any, ...]] = []
+        self.requests: list[tuple[Any, ...]] = []
         self._confirmed = confirmed
 
     def scale(self, workers: int | Autoscale) -> None:
-        self.asked.append(("scale", workers))
+        self.requests.append(("scale", workers))
 
     def pause(self) -> None:
-        self.asked.append(("pause",))
+        self.requests.append(("pause",))
 
     def resume(self) -> None:
-        self.asked.append(("resume",))
+        self.requests.append(("resume",))
 
     def stop(self, *, timeout: float) -> bool:
-        self.asked.append(("stop", timeout))
+        self.requests.append(("stop", timeout))
         return self._confirmed
 
     def status(self) -> Any:
@@ -40,7 +40,7 @@ class Attached:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "asked", "says"),
+    ("arguments", "requests", "says"),
     [
         (["scale", "nightly", "8"], ("scale", 8), "the job nightly is to have 8 workers"),
         (
@@ -55,7 +55,7 @@ class Attached:
 )
 def test_a_command_is_a_call_of_the_job_of_that_name(
     arguments: list[str],
-    asked: tuple[Any, ...],
+    requests: tuple[Any, ...],
     says: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -63,7 +63,7 @@ def test_a_command_is_a_call_of_the_job_of_that_name(
     found = Attached()
     monkeypatch.setattr("kafka_actors.cli.job.attached", {"nightly": found}.__getitem__)
     assert run_command_line(["job", *arguments]) == 0
-    assert found.asked == [asked]
+    assert found.requests == [requests]
     assert says in "".join(capsys.readouterr())
 
 

@@ -138,7 +138,7 @@ def test_what_names_no_job_is_wrong_usage(workplace: Path, target: str, says: st
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "engine", "kind"),
+    ("name", "wanted", "engine", "kind"),
     [
         ("orders", None, "ray", "Pipeline"),
         ("orders", "ray", "ray", "Pipeline"),
@@ -149,11 +149,11 @@ def test_what_names_no_job_is_wrong_usage(workplace: Path, target: str, says: st
     ],
 )
 def test_a_pipeline_runs_on_ray_unless_it_says_otherwise_or_is_bound(
-    workplace: Path, name: str, asked: str | None, engine: str, kind: str
+    workplace: Path, name: str, wanted: str | None, engine: str, kind: str
 ) -> None:
     pytest.importorskip("pyspark")
     _write(workplace, "shop.py", PIPELINES)
-    loaded = load_target(f"shop.py:{name}", asked)  # type: ignore[arg-type]
+    loaded = load_target(f"shop.py:{name}", wanted)  # type: ignore[arg-type]
     assert (loaded.engine, type(loaded.found).__name__) == (engine, kind)
     from pyspark import cloudpickle
 
@@ -163,7 +163,7 @@ def test_a_pipeline_runs_on_ray_unless_it_says_otherwise_or_is_bound(
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "asked", "says"),
+    ("text", "name", "wanted", "says"),
     [
         (
             JOB,
@@ -192,17 +192,17 @@ def test_a_pipeline_runs_on_ray_unless_it_says_otherwise_or_is_bound(
     ],
 )
 def test_another_engine_or_another_kind_of_object_is_named_in_one_line(
-    workplace: Path, text: str, name: str, asked: str | None, says: str
+    workplace: Path, text: str, name: str, wanted: str | None, says: str
 ) -> None:
     pytest.importorskip("pyspark")
     _write(workplace, "shop.py", text)
     with pytest.raises((ConfigError, UsageError)) as raised:
-        load_target(f"shop.py:{name}", asked)  # type: ignore[arg-type]
+        load_target(f"shop.py:{name}", wanted)  # type: ignore[arg-type]
     assert describe(raised.value).startswith(says)
 
 
 @pytest.mark.parametrize(
-    ("asked", "missing", "says"),
+    ("wanted", "missing", "says"),
     [
         (None, "ray", "a job runs on Ray, which is not installed: pip install 'kafka-actors[ray]'"),
         (
@@ -213,7 +213,7 @@ def test_another_engine_or_another_kind_of_object_is_named_in_one_line(
     ],
 )
 def test_an_engine_that_is_not_installed_is_named_with_its_extra(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, asked: str | None, missing: str, says: str
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, wanted: str | None, missing: str, says: str
 ) -> None:
     _write(workplace, "shop.py", PIPELINES)
 
@@ -223,7 +223,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_extra(
 
     monkeypatch.setattr(module, "needs", needs)
     with pytest.raises(UsageError) as raised:
-        load_target("shop.py:orders", asked)  # type: ignore[arg-type]
+        load_target("shop.py:orders", wanted)  # type: ignore[arg-type]
     assert describe(raised.value) == says
 
 

@@ -126,12 +126,12 @@ def test_secrets_are_looked_up_wherever_they_stand(tmp_path: Path, monkeypatch: 
 
 def test_a_password_travels_as_the_reference_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_PASSWORD", "hush")
-    given = {
+    option = {
         "sasl_plain_username": "${env:KAFKA_PASSWORD}",
         "sasl_plain_password": "${env:KAFKA_PASSWORD}",
         "ssl_password": "${file:/on/each/node}",
     }
-    settings = layered(RunConfig, from_file(RunConfig, given, "job.toml", strict=True))
+    settings = layered(RunConfig, from_file(RunConfig, option, "job.toml", strict=True))
     assert settings.options["sasl_plain_username"] == "hush"
     assert settings.options["sasl_plain_password"].reveal() == "${env:KAFKA_PASSWORD}"
     assert settings.options["ssl_password"].reveal() == "${file:/on/each/node}"
@@ -154,11 +154,13 @@ def test_an_option_of_a_producer_is_a_mistake_in_a_jobs_file() -> None:
         from_file(RunConfig, {"linger_ms": "5"}, "job.toml", strict=True)
 
 
-@pytest.mark.parametrize("given", ['{"client_secret": "${env:HUSH}"}', {"client_secret": "${env:HUSH}"}])
-def test_references_of_an_identity_travel_as_they_are(given: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("option", ['{"client_secret": "${env:HUSH}"}', {"client_secret": "${env:HUSH}"}])
+def test_references_of_an_identity_travel_as_they_are(
+    option: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HUSH", "hush")
-    from_here = from_file(RunConfig, {"sasl_identity": given}, "job.toml", strict=True)
+    from_here = from_file(RunConfig, {"sasl_identity": option}, "job.toml", strict=True)
     expected = {"sasl_identity": {"client_secret": "${env:HUSH}"}}
     assert layered(RunConfig, from_here).options == expected
-    if isinstance(given, str):
-        assert layered(RunConfig, from_flags(RunConfig, (f"sasl.identity={given}",))).options == expected
+    if isinstance(option, str):
+        assert layered(RunConfig, from_flags(RunConfig, (f"sasl.identity={option}",))).options == expected

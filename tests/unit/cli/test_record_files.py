@@ -139,3 +139,9 @@ def test_a_pipe_that_nobody_reads_any_more_is_noticed_without_writing():
 
 def test_what_is_no_file_has_no_reader_to_lose():
     check_reader(io.BytesIO())
+
+
+@pytest.mark.parametrize("form", ["text", "arrow", "parquet"])
+def test_a_full_disk_is_named(form):
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        written(form, "/dev/full", [records([b"x" * 100_000])])

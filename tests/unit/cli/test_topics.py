@@ -18,16 +18,16 @@ READ = AclBinding("TOPIC", "orders", "User:a", "READ")
 class StandIn:
     """An admin that writes down its calls; the topic "gone" doesn't exist."""
 
-    asked: list[tuple[Any, ...]]
+    requests: list[tuple[Any, ...]]
 
     def __init__(self, **options: Any) -> None:
         pass
 
     async def create_partitions(self, partitions: Any, *, validate_only: bool) -> None:
-        self.asked.append((partitions, validate_only))
+        self.requests.append((partitions, validate_only))
 
     async def delete_topics(self, names: list[str]) -> None:
-        self.asked.append(tuple(names))
+        self.requests.append(tuple(names))
         if names == ["gone"]:
             raise UnknownTopicOrPartitionError(topic="gone")
 
@@ -40,17 +40,17 @@ class StandIn:
         return {resource: {entry.name: entry for entry in entries} for resource in resources}
 
     async def incremental_alter_configs(self, changes: Any, *, validate_only: bool) -> None:
-        self.asked.append((changes, validate_only))
+        self.requests.append((changes, validate_only))
 
     async def describe_acls(self, acl_filter: AclBindingFilter) -> list[AclBinding]:
-        self.asked.append((acl_filter,))
+        self.requests.append((acl_filter,))
         return [READ]
 
     async def create_acls(self, acls: list[AclBinding]) -> None:
-        self.asked.append(tuple(acls))
+        self.requests.append(tuple(acls))
 
     async def delete_acls(self, filters: list[AclBindingFilter]) -> list[AclBinding]:
-        self.asked.append(tuple(filters))
+        self.requests.append(tuple(filters))
         return [READ]
 
     def trouble(self) -> str:
@@ -61,10 +61,10 @@ class StandIn:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr("kafka_actors.admin.AsyncAdmin", StandIn)
-    monkeypatch.setattr(StandIn, "asked", [], raising=False)
-    return StandIn.asked
+    monkeypatch.setattr(StandIn, "requests", [], raising=False)
+    return StandIn.requests
 
 
 @pytest.fixture
@@ -76,26 +76,26 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
-def test_topics_grow(asked: list[Any], run: Any) -> None:
+def test_topics_grow(requests: list[Any], run: Any) -> None:
     said = "Topic orders has 12 partitions.\nTopic clicks has 12 partitions.\n"
     assert run("topics", "alter", "-t", "orders,clicks", "--partitions", "12") == (0, said, "")
-    assert asked == [({"orders": 12, "clicks": 12}, False)]
+    assert requests == [({"orders": 12, "clicks": 12}, False)]
     code, out, _ = run(
         "topics", "alter", "-t", "orders", "--partitions", "2", "--validate-only", "-o", "json"
     )
     assert (code, json.loads(out)) == (0, [{"name": "orders", "partitions": 2, "altered": False}])
 
 
-def test_topics_are_deleted_one_by_one(asked: list[Any], run: Any) -> None:
+def test_topics_are_deleted_one_by_one(requests: list[Any], run: Any) -> None:
     code, out, err = run("topics", "delete", "-t", "orders", "-t", "gone", "--if-exists")
     assert (code, out, err) == (0, "Deleted topic orders.\n", "Topic gone does not exist.\n")
-    assert asked == [("orders",), ("gone",)]
+    assert requests == [("orders",), ("gone",)]
     code, out, err = run("topics", "delete", "-t", "gone")
     assert (code, out) == (1, "")
     assert err == "kafka-actors: error: UNKNOWN_TOPIC_OR_PARTITION (3) for gone\n"
 
 
-def test_settings_that_are_no_defaults_are_shown_and_secrets_are_not(asked: list[Any], run: Any) -> None:
+def test_settings_that_are_no_defaults_are_shown_and_secrets_are_not(requests: list[Any], run: Any) -> None:
     code, out, _ = run("configs", "describe", "-t", "orders")
     assert code == 0
     assert [line.split() for line in out.splitlines()[1:]] == [
@@ -106,19 +106,19 @@ def test_settings_that_are_no_defaults_are_shown_and_secrets_are_not(asked: list
     assert [entry["name"] for entry in document["configs"]] == ["a", "b", "c"]
 
 
-def test_settings_are_changed(asked: list[Any], run: Any) -> None:
+def test_settings_are_changed(requests: list[Any], run: Any) -> None:
     changed = run("configs", "alter", "-t", "orders", "--add-config", "a=1", "--delete-config", "b")
     assert changed == (0, "Settings of TOPIC orders changed.\n", "")
-    assert asked == [({ORDERS: [AlterConfigOp("a", "1"), AlterConfigOp("b", None, "DELETE")]}, False)]
+    assert requests == [({ORDERS: [AlterConfigOp("a", "1"), AlterConfigOp("b", None, "DELETE")]}, False)]
 
 
-def test_acls_are_added_listed_and_removed(asked: list[Any], run: Any) -> None:
+def test_acls_are_added_listed_and_removed(requests: list[Any], run: Any) -> None:
     row = ["TOPIC", "orders", "LITERAL", "User:a", "*", "READ", "ALLOW"]
     choice = ["--allow-principal", "User:a", "--operation", "read", "--topic", "orders"]
     for command in ("add", "list", "remove"):
         code, out, _ = run("acls", command, *choice)
         assert (code, out.splitlines()[1].split()) == (0, row)
     chosen = AclBindingFilter("TOPIC", "orders", "User:a", "READ", "ALLOW")
-    assert asked == [(READ,), (chosen,), (chosen,)]
+    assert requests == [(READ,), (chosen,), (chosen,)]
     assert run("acls", "remove", "--all")[0] == 0
-    assert asked[-1] == (AclBindingFilter(),)
+    assert requests[-1] == (AclBindingFilter(),)

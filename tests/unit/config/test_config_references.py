@@ -111,3 +111,8 @@ def test_a_producers_options_leave_the_connection_where_they_name_other_servers(
     assert (over.bootstrap_servers, over.client_id, over.acks) == (["a:1"], "c", "1")
     other = producer_over(connection, {"bootstrap_servers": ["b:2"]})
     assert other == build(ProducerConfig, {"bootstrap_servers": "b:2"})
+
+
+def test_transactions_are_for_a_producer_that_its_maker_ends_them_with():
+    with pytest.raises(ConfigError, match="transactional_id: is for a Producer of your own"):
+        producer_over({"bootstrap_servers": ["a:1"]}, {"transactional_id": "t"})

@@ -102,13 +102,13 @@ def test_another_store_is_refused(head: bytes, says: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("password", ["wrong-hush", None])
 def test_a_wrong_password_of_a_store_is_said_and_not_shown(password: str | None, stores: Path) -> None:
-    given = {"ssl_keystore_location": str(stores / "keys.p12")}
+    properties = {"ssl_keystore_location": str(stores / "keys.p12")}
     if password is not None:
-        given["ssl_keystore_password"] = password
+        properties["ssl_keystore_password"] = password
     with pytest.raises(
         ConfigError, match=r"^ssl_keystore_location: .* or its password is another one"
     ) as caught:
-        from_java(given)
+        from_java(properties)
     assert "hush" not in str(caught.value)
 
 
@@ -118,7 +118,7 @@ def test_a_store_that_lacks_what_is_wanted_of_it(stores: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "option", "says"),
+    ("properties", "option", "says"),
     [
         ({"ssl_enabled_protocols": "TLSv1.3"}, "ssl_enabled_protocols", "can't be narrowed"),
         (
@@ -144,20 +144,20 @@ def test_a_store_that_lacks_what_is_wanted_of_it(stores: Path) -> None:
         ({"ssl_endpoint_identification_algorithm": "md5"}, "ssl_endpoint_identification_algorithm", "https"),
     ],
 )
-def test_what_cannot_be_is_named(given: dict[str, str], option: str, says: str) -> None:
+def test_what_cannot_be_is_named(properties: dict[str, str], option: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        from_java(given)
+        from_java(properties)
     assert caught.value.option == option
     assert says in caught.value.message
 
 
 def test_javas_own_handler_asks_for_what_is_done_anyway() -> None:
     package = "org.apache.kafka.common.security.oauthbearer"
-    given = {"sasl_login_callback_handler_class": f"{package}.secured.OAuthBearerLoginCallbackHandler"}
-    given["sasl_oauthbearer_jwt_retriever_class"] = f"{package}.DefaultJwtRetriever"
-    given["sasl_oauthbearer_jwt_validator_class"] = f"{package}.DefaultJwtValidator"
-    given["partitioner_ignore_keys"] = "false"
-    assert from_java(given).options == {}
+    properties = {"sasl_login_callback_handler_class": f"{package}.secured.OAuthBearerLoginCallbackHandler"}
+    properties["sasl_oauthbearer_jwt_retriever_class"] = f"{package}.DefaultJwtRetriever"
+    properties["sasl_oauthbearer_jwt_validator_class"] = f"{package}.DefaultJwtValidator"
+    properties["partitioner_ignore_keys"] = "false"
+    assert from_java(properties).options == {}
 
 
 def test_the_files_of_clouds_for_javas_clients() -> None:
@@ -181,12 +181,12 @@ def test_the_files_of_clouds_for_javas_clients() -> None:
 
 
 def test_a_client_that_signs_an_assertion_for_javas_clients() -> None:
-    given = {
+    properties = {
         "sasl_jaas_config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;",
         "sasl_oauthbearer_assertion_private_key_file": "/key",
         "sasl_oauthbearer_assertion_claim_iss": "me",
     }
-    assert from_java(given).options == {name: given[name] for name in list(given)[1:]}
+    assert from_java(properties).options == {name: properties[name] for name in list(properties)[1:]}
 
 
 KAFKA = "org.apache.kafka.common.security"

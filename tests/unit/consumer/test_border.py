@@ -92,7 +92,7 @@ def test_a_partition_is_no_list_of_partitions():
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("offsets", "says"),
     [
         ({A: "x"}, "can't commit t-0 at 'x', a str: offsets are ints"),
         ({A: 1.5}, "can't commit t-0 at 1.5, a float"),
@@ -106,15 +106,15 @@ def test_a_partition_is_no_list_of_partitions():
         (5, "offsets is 5, an int"),
     ],
 )
-def test_offsets_that_can_not_be_committed_are_named(given, says):
+def test_offsets_that_can_not_be_committed_are_named(offsets, says):
     with pytest.raises(UsageError) as caught:
-        offsets_of(given)
+        offsets_of(offsets)
     assert says in str(caught.value)
 
 
 def test_offsets_may_come_with_or_without_a_note():
-    given = {A: 5, ("t", 1): (6, "note"), ("t", 2): OffsetAndMetadata(7, "", 3)}
-    assert list(offsets_of(given).values()) == [(5, "", -1), (6, "note", -1), (7, "", 3)]
+    offsets = {A: 5, ("t", 1): (6, "note"), ("t", 2): OffsetAndMetadata(7, "", 3)}
+    assert list(offsets_of(offsets).values()) == [(5, "", -1), (6, "note", -1), (7, "", 3)]
 
 
 @pytest.mark.parametrize("wrong", ["x", -1, True, float("nan"), [5]])

@@ -27,7 +27,7 @@ class Owner:
     def lose(self, partitions):
         self.happened.append("lost")
 
-    async def give_up(self, partitions, offsets):
+    async def commit_and_revoke(self, partitions, offsets):
         self.happened.append(("given up", offsets))
 
 

@@ -159,6 +159,16 @@ def test_a_commit_of_a_partition_that_doesnt_exist_is_refused_before_it_is_sent(
         asyncio.run(topics.check_partitions(offsets(("a", 0), ("a", 2))))
 
 
+def test_a_commit_of_thousands_of_partitions_makes_no_set_of_them_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With 5,000 partitions each commit, and each assignment, took the loop's time for seconds, and the session ended."""
+    monkeypatch.setattr(Snapshot, "partitions_for_topic", lambda *_: pytest.fail("is asked for each"))
+    wanted = offsets(*(("a", number) for number in range(1_000)), ("unknown", 9))
+
+    asyncio.run(Checked(Client({"a": set(range(1_000))})).topics.check_partitions(wanted))
+
+
 def test_partitions_that_came_after_the_last_look_at_the_metadata_can_be_committed() -> None:
     client = Client({"a": {0}}, {"a": {0, 1}})
     asyncio.run(Checked(client).topics.check_partitions(offsets(("a", 1))))

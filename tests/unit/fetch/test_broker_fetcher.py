@@ -48,7 +48,7 @@ class Channel:
         self._answers.put(DisconnectedError("closed"))
 
 
-class Bench:
+class Harness:
     """A fetcher whose doings come out of `next_seen`, in their order."""
 
     def __init__(self):
@@ -76,71 +76,71 @@ class Bench:
 
 
 @pytest.fixture
-def bench():
-    made = Bench()
+def harness():
+    made = Harness()
     yield made
     asyncio.run(made.fetcher.close())
 
 
-def test_an_answer_is_handed_over_while_the_next_request_is_under_way(bench):
-    bench.pull(0)
-    assert bench.next_seen() == [("sent", 1)]
-    bench.pull(1)
-    bench.answers.put(FetchResponse())
-    assert bench.next_seen(2) == [("sent", 2), ("answered", 0)]
-    bench.answers.put(FetchResponse())
-    assert bench.next_seen() == [("answered", 1)]  # no other pull waits
-    assert [reply.sequence for reply, _ in bench.outcomes] == [0, 1]
-    assert bench.threads == {"fetch-1"}
+def test_an_answer_is_handed_over_while_the_next_request_is_under_way(harness):
+    harness.pull(0)
+    assert harness.next_seen() == [("sent", 1)]
+    harness.pull(1)
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen(2) == [("sent", 2), ("answered", 0)]
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen() == [("answered", 1)]  # no other pull waits
+    assert [reply.sequence for reply, _ in harness.outcomes] == [0, 1]
+    assert harness.threads == {"fetch-1"}
 
 
-def test_what_was_received_is_handed_over_before_a_failure_is(bench):
-    bench.pull(0)
-    bench.next_seen()
-    bench.pull(5)  # does not follow: it fails before anything is sent
-    bench.answers.put(FetchResponse())
-    assert bench.next_seen(2) == [("answered", 0), ("answered", 5)]
-    assert isinstance(bench.outcomes[1], DisconnectedError)
+def test_what_was_received_is_handed_over_before_a_failure_is(harness):
+    harness.pull(0)
+    harness.next_seen()
+    harness.pull(5)  # does not follow: it fails before anything is sent
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen(2) == [("answered", 0), ("answered", 5)]
+    assert isinstance(harness.outcomes[1], DisconnectedError)
 
 
-def test_whoever_answers_may_ask_for_more_there(bench):
+def test_whoever_answers_may_ask_for_more_there(harness):
     second = threading.Event()
 
     def answered(_):
-        bench.pull(1)
+        harness.pull(1)
         second.set()
 
-    bench.fetcher.fetch(Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), answered)
-    bench.next_seen()
-    bench.answers.put(FetchResponse())
+    harness.fetcher.fetch(Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), answered)
+    harness.next_seen()
+    harness.answers.put(FetchResponse())
     assert second.wait(SOON_S)
-    assert bench.next_seen() == [("sent", 2)]
-    bench.answers.put(FetchResponse())
-    assert bench.next_seen() == [("answered", 1)]
+    assert harness.next_seen() == [("sent", 2)]
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen() == [("answered", 1)]
 
 
-def test_a_callback_that_raises_does_not_end_the_thread(bench, caplog):
+def test_a_callback_that_raises_does_not_end_the_thread(harness, caplog):
     def broken(_):
         raise ValueError("broken")
 
-    bench.fetcher.fetch(Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), broken)
-    bench.next_seen()
-    bench.answers.put(FetchResponse())
-    bench.pull(1)
-    assert bench.next_seen() == [("sent", 2)]
-    bench.answers.put(FetchResponse())
-    assert bench.next_seen() == [("answered", 1)]
+    harness.fetcher.fetch(Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_wait_ms=10), broken)
+    harness.next_seen()
+    harness.answers.put(FetchResponse())
+    harness.pull(1)
+    assert harness.next_seen() == [("sent", 2)]
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen() == [("answered", 1)]
     assert "the answer to a pull could not be taken" in caplog.text
 
 
-def test_every_pull_is_answered_when_it_is_closed(bench):
+def test_every_pull_is_answered_when_it_is_closed(harness):
     for sequence in range(3):
-        bench.pull(sequence)
-    bench.next_seen()
-    asyncio.run(bench.fetcher.close())
-    bench.pull(3)
-    assert sorted(bench.next_seen(4)) == [("answered", n) for n in range(4)]
-    assert all(isinstance(outcome, DisconnectedError) for outcome in bench.outcomes)
+        harness.pull(sequence)
+    harness.next_seen()
+    asyncio.run(harness.fetcher.close())
+    harness.pull(3)
+    assert sorted(harness.next_seen(4)) == [("answered", n) for n in range(4)]
+    assert all(isinstance(outcome, DisconnectedError) for outcome in harness.outcomes)
 
 
 def refuse(*_: object) -> object:

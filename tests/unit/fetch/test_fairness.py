@@ -9,7 +9,7 @@ from kafka_actors.fetch.machines.fetch_machine import FetchMachine
 from kafka_actors.fetch.machines.partition_state import PartitionStart
 from kafka_actors.fetch.messages import FetchedPartition, FetchReply
 from kafka_actors.types import TopicPartition
-from tests.fakes.fetching import A0, A1, E1, MIB, Bench, got, nothing, wants
+from tests.fakes.fetching import A0, A1, E1, MIB, Harness, got, nothing, wants
 
 EPOCH = (1, 1)
 END = 3 * MIB
@@ -117,76 +117,76 @@ def test_what_is_worked_on_for_long_leaves_the_other_partitions_room(blocked, ba
 
 
 def test_paused_partitions_never_keep_the_room_of_the_others():
-    bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
-    bench.assign(A0)
-    bench.assign(A1)
-    bench.reply(bench.pull(), got(10, 20, size=3 * MIB))
-    bench.machine.pause(A0)
-    issues = bench.pulls()
+    harness = Harness(worker_buffer_bytes=3 * MIB, credit=2)
+    harness.assign(A0)
+    harness.assign(A1)
+    harness.reply(harness.pull(), got(10, 20, size=3 * MIB))
+    harness.machine.pause(A0)
+    issues = harness.pulls()
     assert issues[0].pull.forget == [("a", 0)]
-    assert bench.machine.buffer.total == 0
-    bench.reply(issues[0], got(10, 20, partition=1))
-    assert bench.read() == [(1, 10, 20)]
-    bench.machine.resume(A0)
-    assert (0, 10, E1) in [w for i in bench.pulls() for w in wants(i)]
+    assert harness.machine.buffer.total == 0
+    harness.reply(issues[0], got(10, 20, partition=1))
+    assert harness.read() == [(1, 10, 20)]
+    harness.machine.resume(A0)
+    assert (0, 10, E1) in [w for i in harness.pulls() for w in wants(i)]
 
 
 def test_what_was_taken_ahead_of_paused_partitions_keeps_no_room_of_the_others():
-    bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
-    bench.assign(A0)
-    bench.assign(A1)
-    bench.reply(bench.pull(), got(10, 20), got(10, 20, partition=1), size=3 * MIB)
-    begun, other = bench.machine.take(), bench.machine.take()
+    harness = Harness(worker_buffer_bytes=3 * MIB, credit=2)
+    harness.assign(A0)
+    harness.assign(A1)
+    harness.reply(harness.pull(), got(10, 20), got(10, 20, partition=1), size=3 * MIB)
+    begun, other = harness.machine.take(), harness.machine.take()
     assert (begun.partition, other.partition) == (A0, A1)
-    bench.machine.consumed(begun, 15)
-    bench.machine.pause(A0)
-    assert bench.pulls() == []  # there is no room, and A1 is in hand
-    bench.machine.consumed(other)
-    assert bench.machine.partitions.needs_plan
-    issues = bench.pulls()
+    harness.machine.consumed(begun, 15)
+    harness.machine.pause(A0)
+    assert harness.pulls() == []  # there is no room, and A1 is in hand
+    harness.machine.consumed(other)
+    assert harness.machine.partitions.needs_plan
+    issues = harness.pulls()
     assert issues[0].pull.forget == [("a", 0)]
-    assert bench.machine.buffer.total == 0
-    assert not bench.machine.consumed(begun)
+    assert harness.machine.buffer.total == 0
+    assert not harness.machine.consumed(begun)
     for issue in issues:
-        bench.reply(issue, nothing(20, partition=1))
-    bench.machine.resume(A0)
-    assert wants(bench.pull()) == [(0, 15, E1)]
+        harness.reply(issue, nothing(20, partition=1))
+    harness.machine.resume(A0)
+    assert wants(harness.pull()) == [(0, 15, E1)]
 
 
 def test_no_pull_is_sent_that_the_budget_has_no_room_for():
-    bench = Bench(worker_buffer_bytes=3 * MIB, credit=2)
-    bench.assign()
-    issue = bench.pull()
+    harness = Harness(worker_buffer_bytes=3 * MIB, credit=2)
+    harness.assign()
+    issue = harness.pull()
     assert issue.pull.max_bytes == MIB
-    bench.reply(issue, got(10, 20, size=MIB))
-    second, third = bench.pulls()
-    bench.reply(second, got(20, 30, size=MIB))
-    assert bench.pulls() == []
-    bench.reply(third, got(30, 40, size=MIB))
-    assert bench.pulls() == []
-    assert bench.machine.reason(A0, bench.now) == "buffer full"
-    item = bench.machine.take()
-    bench.machine.consumed(item)
-    assert bench.machine.partitions.needs_plan
-    assert len(bench.pulls()) == 1
+    harness.reply(issue, got(10, 20, size=MIB))
+    second, third = harness.pulls()
+    harness.reply(second, got(20, 30, size=MIB))
+    assert harness.pulls() == []
+    harness.reply(third, got(30, 40, size=MIB))
+    assert harness.pulls() == []
+    assert harness.machine.reason(A0, harness.now) == "buffer full"
+    item = harness.machine.take()
+    harness.machine.consumed(item)
+    assert harness.machine.partitions.needs_plan
+    assert len(harness.pulls()) == 1
 
 
 def test_a_response_counts_until_its_last_slice_is_consumed():
-    bench = Bench()
-    bench.assign(A0)
-    bench.assign(A1)
-    bench.reply(bench.pull(), got(10, 20, size=100), got(10, 20, partition=1, size=100), size=1000)
-    first, second = bench.machine.take(), bench.machine.take()
-    bench.machine.consumed(first)
-    assert bench.machine.buffer.total == 1000
-    bench.machine.consumed(second, 15)
-    assert bench.machine.buffer.total == 1000
-    bench.machine.consumed(second)
-    assert bench.machine.buffer.total == 0
+    harness = Harness()
+    harness.assign(A0)
+    harness.assign(A1)
+    harness.reply(harness.pull(), got(10, 20, size=100), got(10, 20, partition=1, size=100), size=1000)
+    first, second = harness.machine.take(), harness.machine.take()
+    harness.machine.consumed(first)
+    assert harness.machine.buffer.total == 1000
+    harness.machine.consumed(second, 15)
+    assert harness.machine.buffer.total == 1000
+    harness.machine.consumed(second)
+    assert harness.machine.buffer.total == 0
 
 
 @pytest.mark.parametrize(
-    ("partitions", "options", "asked"),
+    ("partitions", "options", "wanted"),
     [
         (1, {}, 16 * MIB),
         (3, {}, 16 * MIB // 3),
@@ -196,46 +196,46 @@ def test_a_response_counts_until_its_last_slice_is_consumed():
         (1, {"max_partition_fetch_bytes": 5000}, 5000),
     ],
 )
-def test_few_partitions_are_asked_for_more_unless_there_is_a_bound(partitions, options, asked):
-    bench = Bench(leaders=[1] * partitions, **options)
+def test_few_partitions_are_asked_for_more_unless_there_is_a_bound(partitions, options, wanted):
+    harness = Harness(leaders=[1] * partitions, **options)
     for number in range(partitions):
-        bench.assign(TopicPartition("a", number))
-    pull = bench.pull().pull
-    assert {want.max_bytes for want in pull.wants} == {asked}
-    assert pull.max_bytes == min(partitions * asked, 64 * MIB // 3)
+        harness.assign(TopicPartition("a", number))
+    pull = harness.pull().pull
+    assert {want.max_bytes for want in pull.wants} == {wanted}
+    assert pull.max_bytes == min(partitions * wanted, 64 * MIB // 3)
 
 
 def test_a_batch_larger_than_the_budget_is_still_delivered():
-    bench = Bench(worker_buffer_bytes=MIB)
-    bench.assign()
-    bench.reply(bench.pull(), got(10, 11, size=5 * MIB))
-    assert bench.pulls() == []
-    assert bench.read() == [(0, 10, 11)]
-    assert bench.pulls()
+    harness = Harness(worker_buffer_bytes=MIB)
+    harness.assign()
+    harness.reply(harness.pull(), got(10, 11, size=5 * MIB))
+    assert harness.pulls() == []
+    assert harness.read() == [(0, 10, 11)]
+    assert harness.pulls()
 
 
 def test_each_broker_has_its_own_share():
-    bench = Bench(leaders=(1, 2), worker_buffer_bytes=6 * MIB, credit=2)
-    bench.assign(A0)
-    bench.assign(A1)
-    one, two = bench.pulls()
+    harness = Harness(leaders=(1, 2), worker_buffer_bytes=6 * MIB, credit=2)
+    harness.assign(A0)
+    harness.assign(A1)
+    one, two = harness.pulls()
     assert (one.broker, two.broker) == (1, 2)
     assert one.pull.max_bytes == two.pull.max_bytes == MIB
-    bench.reply(one, got(10, 20, size=3 * MIB))
-    assert bench.pulls() == []
-    bench.reply(two, got(10, 20, partition=1))
-    assert {i.broker for i in bench.pulls()} == {2}
+    harness.reply(one, got(10, 20, size=3 * MIB))
+    assert harness.pulls() == []
+    harness.reply(two, got(10, 20, partition=1))
+    assert {i.broker for i in harness.pulls()} == {2}
 
 
 def test_a_partition_with_a_large_backlog_leaves_room_for_others_and_no_long_poll_holds_it_up():
-    bench = Bench(worker_buffer_bytes=8 * MIB, credit=1, fetch_max_wait_ms=500)
-    bench.assign(A0)
-    bench.assign(A1)
-    bench.reply(bench.pull(), got(10, 30, size=4 * MIB + 1), size=100)
-    issue = bench.pull()
+    harness = Harness(worker_buffer_bytes=8 * MIB, credit=1, fetch_max_wait_ms=500)
+    harness.assign(A0)
+    harness.assign(A1)
+    harness.reply(harness.pull(), got(10, 30, size=4 * MIB + 1), size=100)
+    issue = harness.pull()
     assert issue.pull.forget == [("a", 0)]
     assert issue.pull.max_wait_ms == 20
-    bench.reply(issue, nothing(10, partition=1))
-    bench.machine.take()
-    assert bench.machine.partitions.needs_plan
-    assert wants(bench.pull()) == [(0, 30, E1)]
+    harness.reply(issue, nothing(10, partition=1))
+    harness.machine.take()
+    assert harness.machine.partitions.needs_plan
+    assert wants(harness.pull()) == [(0, 30, E1)]

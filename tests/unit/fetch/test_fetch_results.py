@@ -10,113 +10,115 @@ from kafka_actors.errors import (
     TopicAuthorizationFailedError,
 )
 from kafka_actors.fetch.machines.fetch_results import FetchErrorAction, action_for
-from tests.fakes.fetching import A0, A1, E1, Bench, got, nothing, snapshot, wants
+from tests.fakes.fetching import A0, A1, E1, Harness, got, nothing, snapshot, wants
 
 
 @pytest.mark.parametrize("code", [-1, 3, 5, 6, 9, 56, 74, 75, 78, 100, 103, 7, 13])
 def test_a_temporary_error_never_moves_the_position(code):
-    bench = Bench(retry_backoff_ms=100)
-    partition = bench.assign()
-    bench.reply(bench.pull(), nothing(10, error_code=code))
-    plan = bench.plan()
+    harness = Harness(retry_backoff_ms=100)
+    partition = harness.assign()
+    harness.reply(harness.pull(), nothing(10, error_code=code))
+    plan = harness.plan()
     assert plan.pulls == []
     assert plan.lookups == []
     assert plan.refresh_metadata == (code not in (-1, 75))
-    assert plan.next_wake == pytest.approx(bench.now + 0.1)
-    assert "backing off" in bench.machine.reason(A0, bench.now)
-    assert wants(bench.pull(after=0.11)) == [(0, 10, E1)]
-    assert (partition.position, bench.events) == (10, [])
+    assert plan.next_wake == pytest.approx(harness.now + 0.1)
+    assert "backing off" in harness.machine.reason(A0, harness.now)
+    assert wants(harness.pull(after=0.11)) == [(0, 10, E1)]
+    assert (partition.position, harness.events) == (10, [])
 
 
 def test_repeated_errors_back_off_up_to_a_second():
-    bench = Bench()
-    bench.assign()
+    harness = Harness()
+    harness.assign()
     delays = []
     for _ in range(8):
-        bench.reply(bench.pull(), nothing(10, error_code=6))
-        wakeup = bench.plan().next_wake
-        delays.append(round(wakeup - bench.now, 3))
-        bench.now = wakeup + 0.001
+        harness.reply(harness.pull(), nothing(10, error_code=6))
+        wakeup = harness.plan().next_wake
+        delays.append(round(wakeup - harness.now, 3))
+        harness.now = wakeup + 0.001
     assert delays == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_a_leader_hint_is_followed_at_once():
-    bench = Bench(leaders=(1,))
-    bench.assign()
-    bench.reply(bench.pull(), nothing(10, error_code=6, current_leader_id=2, current_leader_epoch=6))
-    plan = bench.plan()
+    harness = Harness(leaders=(1,))
+    harness.assign()
+    harness.reply(harness.pull(), nothing(10, error_code=6, current_leader_id=2, current_leader_epoch=6))
+    plan = harness.plan()
     assert [(i.broker, wants(i)) for i in plan.pulls] == [(2, [(0, 10, E1)])]
     assert plan.refresh_metadata
-    bench.machine.update_metadata(snapshot(1, epochs=[5]))
-    bench.reply(plan.pulls[0], got(10, 20))
-    assert {i.broker for i in bench.pulls()} == {2}, "stale metadata must not win over the broker's own word"
+    harness.machine.update_metadata(snapshot(1, epochs=[5]))
+    harness.reply(plan.pulls[0], got(10, 20))
+    assert {i.broker for i in harness.pulls()} == {2}, (
+        "stale metadata must not win over the broker's own word"
+    )
 
 
 def test_an_error_of_authorization_fails_the_partition_after_what_came_before_it():
-    bench = Bench()
-    bench.assign()
-    bench.reply(bench.pull(), got(10, 20))
-    bench.reply(bench.pulls()[0], nothing(20, error_code=29))
-    item = bench.machine.take()
+    harness = Harness()
+    harness.assign()
+    harness.reply(harness.pull(), got(10, 20))
+    harness.reply(harness.pulls()[0], nothing(20, error_code=29))
+    item = harness.machine.take()
     assert item.next_offset == 20
-    assert bench.machine.take() is None
-    bench.machine.consumed(item)
+    assert harness.machine.take() is None
+    harness.machine.consumed(item)
     with pytest.raises(TopicAuthorizationFailedError) as caught:
-        bench.machine.take()
+        harness.machine.take()
     assert (caught.value.topic, caught.value.partition, caught.value.broker) == ("a", 0, 1)
 
 
 def test_a_failed_partition_is_reported_in_turn_with_the_records_of_others():
-    bench = Bench()
-    bench.assign(A0)
-    bench.assign(A1)
-    bench.reply(bench.pull(), nothing(10, error_code=29), got(10, 20, partition=1))
+    harness = Harness()
+    harness.assign(A0)
+    harness.assign(A1)
+    harness.reply(harness.pull(), nothing(10, error_code=29), got(10, 20, partition=1))
     with pytest.raises(TopicAuthorizationFailedError):
-        bench.machine.take()
-    assert bench.machine.take().partition == A1
+        harness.machine.take()
+    assert harness.machine.take().partition == A1
     with pytest.raises(TopicAuthorizationFailedError):
-        bench.machine.take()
-    bench.machine.revoke(A0)
-    assert bench.machine.take() is None
+        harness.machine.take()
+    harness.machine.revoke(A0)
+    assert harness.machine.take() is None
 
 
 def test_the_error_of_a_failed_partition_is_not_raised_while_it_is_paused():
-    bench = Bench()
-    bench.assign(A0)
-    bench.assign(A1)
-    bench.reply(bench.pull(), nothing(10, error_code=29), got(10, 20, partition=1))
-    bench.machine.pause(A0)
-    assert bench.read() == [(1, 10, 20)]
-    assert not bench.machine.has_something
-    bench.machine.resume(A0)
+    harness = Harness()
+    harness.assign(A0)
+    harness.assign(A1)
+    harness.reply(harness.pull(), nothing(10, error_code=29), got(10, 20, partition=1))
+    harness.machine.pause(A0)
+    assert harness.read() == [(1, 10, 20)]
+    assert not harness.machine.has_something
+    harness.machine.resume(A0)
     with pytest.raises(TopicAuthorizationFailedError):
-        bench.machine.take()
+        harness.machine.take()
 
 
 def test_a_session_error_is_retried_at_once_but_not_forever():
-    bench = Bench()
-    bench.assign()
-    bench.reply(bench.pull(), error_code=70)
-    bench.reply(bench.pull(), error_code=70)
-    assert bench.pulls() == []
-    assert len(bench.pulls(after=0.06)) == 1
+    harness = Harness()
+    harness.assign()
+    harness.reply(harness.pull(), error_code=70)
+    harness.reply(harness.pull(), error_code=70)
+    assert harness.pulls() == []
+    assert len(harness.pulls(after=0.06)) == 1
 
 
 def test_a_throttled_broker_is_left_in_peace():
-    bench = Bench()
-    bench.assign()
-    bench.reply(bench.pull(), got(10, 20), throttle_ms=300)
-    assert bench.pulls() == []
-    assert bench.machine.reason(A0, bench.now) == "broker 1: throttled"
-    assert bench.pulls(after=0.31)
+    harness = Harness()
+    harness.assign()
+    harness.reply(harness.pull(), got(10, 20), throttle_ms=300)
+    assert harness.pulls() == []
+    assert harness.machine.reason(A0, harness.now) == "broker 1: throttled"
+    assert harness.pulls(after=0.31)
 
 
 def test_no_throttle_stops_a_stream_for_days():
-    bench = Bench()
-    bench.assign()
-    bench.reply(bench.pull(), got(10, 20), throttle_ms=2**31 - 1)
-    assert bench.pulls(after=MAX_THROTTLE_S - 1) == []
-    assert bench.pulls(after=2)
+    harness = Harness()
+    harness.assign()
+    harness.reply(harness.pull(), got(10, 20), throttle_ms=2**31 - 1)
+    assert harness.pulls(after=MAX_THROTTLE_S - 1) == []
+    assert harness.pulls(after=2)
 
 
 # ---------------------------------------------------------------- error actions

@@ -48,7 +48,7 @@ def brought(pull, first, last):
     return FetchReply(1, pull.sequence, [fetched], size=10), [b"x" * 10]
 
 
-class Bench:
+class Harness:
     """A fetcher in a loop of its own thread, which a test can hold up."""
 
     def __init__(self, **options):
@@ -97,88 +97,88 @@ class Bench:
 
 
 @pytest.fixture
-def bench():
-    made = Bench()
+def harness():
+    made = Harness()
     yield made
     made.close()
 
 
-def test_records_that_come_wait_for_no_loop(bench):
+def test_records_that_come_wait_for_no_loop(harness):
     """Neither the user nor the next pull does."""
-    first, answered = bench.source.next_pull()
-    going_on = bench.hold_up_the_loop()
+    first, answered = harness.source.next_pull()
+    going_on = harness.hold_up_the_loop()
     try:
         answered(brought(first, 0, 5))
-        assert bench.ready.acquire(timeout=SOON_S)
-        assert bench.fetcher.take().next_offset == 5
-        assert [bench.source.next_pull()[0].sequence for _ in range(2)] == [1, 2]
+        assert harness.ready.acquire(timeout=SOON_S)
+        assert harness.fetcher.take().next_offset == 5
+        assert [harness.source.next_pull()[0].sequence for _ in range(2)] == [1, 2]
     finally:
         going_on.set()
-    assert {thread for _, thread in bench.asked} == {"loop"}
+    assert {thread for _, thread in harness.asked} == {"loop"}
 
 
 def test_nothing_is_handed_out_from_behind_an_event_before_that_is_told():
     """An event may be of a reset: who keeps the user's progress would take it for that of before, and forget it."""
-    bench = Bench(on_bad_batch="skip")
+    harness = Harness(on_bad_batch="skip")
     try:
         bad = records(0, 3)
         bad[-1] ^= 1
         data = bytes(bad + records(3, 5))
-        first, answered = bench.source.next_pull()
+        first, answered = harness.source.next_pull()
         brought_bad = FetchedPartition("t", 0, (0, 1), 0, 5, high_watermark=100, size=len(data))
         answered((FetchReply(1, first.sequence, [brought_bad], size=len(data)), [data]))
-        item = bench.fetcher.take()
-        (second, then), (third, at_last) = bench.source.next_pull(), bench.source.next_pull()
-        going_on = bench.hold_up_the_loop()
+        item = harness.fetcher.take()
+        (second, then), (third, at_last) = harness.source.next_pull(), harness.source.next_pull()
+        going_on = harness.hold_up_the_loop()
         try:
-            assert [chunk.next_offset for chunk in bench.fetcher.decode(item)] == [3]
+            assert [chunk.next_offset for chunk in harness.fetcher.decode(item)] == [3]
             then((FetchReply(1, second.sequence, []), []))  # the turn of this answer finds the event
             at_last((FetchReply(1, third.sequence, []), []))
-            again, answered = bench.source.next_pull()
+            again, answered = harness.source.next_pull()
             assert [want.fetch_offset for want in again.wants] == [3]
             answered(brought(again, 3, 6))
-            assert (bench.fetcher.take(), bench.told) == (None, [])
-            while bench.ready.acquire(blocking=False):
+            assert (harness.fetcher.take(), harness.told) == (None, [])
+            while harness.ready.acquire(blocking=False):
                 pass
         finally:
             going_on.set()
-        assert bench.ready.acquire(timeout=SOON_S)
-        assert bench.fetcher.take().fetch_offset == 3
-        assert [(event.offset, event.next_offset) for event in bench.told] == [(0, 3)]
+        assert harness.ready.acquire(timeout=SOON_S)
+        assert harness.fetcher.take().fetch_offset == 3
+        assert [(event.offset, event.next_offset) for event in harness.told] == [(0, 3)]
     finally:
-        bench.close()
+        harness.close()
 
 
-def test_answers_are_taken_in_the_order_of_the_pulls(bench):
-    first, answered = bench.source.next_pull()
+def test_answers_are_taken_in_the_order_of_the_pulls(harness):
+    first, answered = harness.source.next_pull()
     answered(brought(first, 0, 5))
-    second, then = bench.source.next_pull()
-    third, at_last = bench.source.next_pull()
+    second, then = harness.source.next_pull()
+    third, at_last = harness.source.next_pull()
     at_last(brought(third, 8, 9))
     then(brought(second, 5, 8))
     reached = []
-    while (item := bench.fetcher.take()) is not None:
+    while (item := harness.fetcher.take()) is not None:
         reached.append((item.fetch_offset, item.next_offset))
-        bench.fetcher.consumed(item)
+        harness.fetcher.consumed(item)
     assert reached == [(0, 9)] or reached == [(0, 5), (5, 9)] or reached == [(0, 5), (5, 8), (8, 9)]
-    assert bench.fetcher.position(TP) == 9
+    assert harness.fetcher.position(TP) == 9
 
 
-def test_after_a_failure_the_way_to_the_broker_is_asked_for_again(bench):
-    _, answered = bench.source.next_pull()
-    lost, bench.source = bench.source, Source()
+def test_after_a_failure_the_way_to_the_broker_is_asked_for_again(harness):
+    _, answered = harness.source.next_pull()
+    lost, harness.source = harness.source, Source()
     answered(DisconnectedError("gone"))
-    again, _ = bench.source.next_pull()
+    again, _ = harness.source.next_pull()
     assert (again.sequence, [want.fetch_offset for want in again.wants]) == (0, [0])
     assert lost.pulls.empty()
 
 
-def test_an_answer_behind_the_end_changes_nothing(bench):
-    first, answered = bench.source.next_pull()
-    bench.run(bench.fetcher.close())
+def test_an_answer_behind_the_end_changes_nothing(harness):
+    first, answered = harness.source.next_pull()
+    harness.run(harness.fetcher.close())
     answered(brought(first, 0, 5))
-    assert bench.fetcher.take() is None
-    assert bench.source.pulls.empty()
+    assert harness.fetcher.take() is None
+    assert harness.source.pulls.empty()
 
 
 def records(first, last, codec="none"):

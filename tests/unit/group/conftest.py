@@ -69,12 +69,12 @@ class Dialogue:
         self.wake = ready.next_wake
         return [r.api.value for r in requests]
 
-    def asked(self, api: GroupApi) -> GroupRequest:
+    def open_request(self, api: GroupApi) -> GroupRequest:
         return next(r for r in self.out if r.api is api)
 
     def answer(self, api: GroupApi, outcome: object = None, /, **fields: Any) -> list[str]:
         """Answers the oldest open request of this kind, and polls."""
-        request = self.asked(api)
+        request = self.open_request(api)
         self.out.remove(request)
         self.member.on_response(
             request, outcome if fields == {} and outcome is not None else self.reply(api, fields), self.now
@@ -130,7 +130,7 @@ class Dialogue:
 
     def as_leader(self, *others: JoinGroupResponseMember) -> tuple[JoinGroupResponseMember, ...]:
         """The members list of a JoinGroup response in which this member leads."""
-        body = self.asked(GroupApi.JOIN).body
+        body = self.open_request(GroupApi.JOIN).body
         return (JoinGroupResponseMember(member_id="m-1", metadata=body.protocols[0].metadata), *others)
 
 

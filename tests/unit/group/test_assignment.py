@@ -17,7 +17,6 @@ from kafka_actors.group.machines.assignment import (
     group_topics,
     perform_assignment,
 )
-from kafka_actors.group.machines.ownership import Ownership, has_mixed_protocols
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
 VIEW = TopicsView({"t": (0, 1, 2, 3), "u": (0,)})
@@ -112,85 +111,3 @@ def test_assignment_round_trip_and_what_is_none(tp):
 def test_strategy_that_was_not_offered_is_an_error():
     with pytest.raises(InconsistentGroupProtocolError, match="'sticky'"):
         choose([assignors.get("range")], "sticky", "g")
-
-
-@pytest.mark.parametrize(
-    ("strategies", "mode", "mixed"),
-    [
-        (["cooperative-sticky"], "cooperative", False),
-        (["range"], "eager", False),
-        (["cooperative-sticky", "range"], "eager", True),
-    ],
-)
-def test_a_list_with_an_eager_strategy_is_eager(strategies, mode, mixed):
-    used = [assignors.get(s) for s in strategies]
-    assert Ownership(used).mode == mode
-    assert has_mixed_protocols(used) == mixed
-
-
-class WithUserData:
-    """An assignor with data of its own in the subscription."""
-
-    name = "custom"
-    protocol = "eager"
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def subscription_user_data(self, topics):
-        return self.data
-
-    def assign(self, partitions, members, *, racks=None):
-        return assignors.get("range").assign(partitions, members)
-
-
-def test_static_member_whose_assignor_says_something_else_has_the_group_rebalance(tp):
-    from kafka_actors.group.machines.member_events import Generation
-    from kafka_actors.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-
-    def came_back(now: bytes) -> str | None:
-        before = encode_subscription(WithUserData(b"old"), ["t"], tp(), -1, tp(), None)
-        one = DescribedGroupMember(
-            member_id="x",
-            group_instance_id="i",
-            member_metadata=before,
-            member_assignment=encode_assignment(tp("t-0", "t-1", "t-2", "t-3")),
-        )
-        ownership = Ownership([WithUserData(now)], group_instance_id="i")
-        ownership.on_metadata(frozenset({"t"}), VIEW)
-        ownership.on_described(
-            DescribedGroup(group_id="g", group_state="Stable", protocol_data="custom", members=[one])
-        )
-        ownership.protocols()
-        ownership.on_joined(Generation(3, "m", "custom"), False, ())
-        return ownership.on_synced(Generation(3, "m", "custom"), one.member_assignment).rejoin
-
-    assert came_back(b"old") is None
-    assert came_back(b"new") == "the assignor's data has changed since this static member was last here"
-
-
-@pytest.mark.parametrize("partitions", [4, 5])
-def test_partitions_that_come_before_a_returned_leader_watches_have_the_group_rebalance(tp, partitions):
-    """It was handed what it had before (KIP-814), which was looked at with older metadata."""
-    from kafka_actors.group.machines.member_events import Generation
-    from kafka_actors.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-
-    metadata = encode_subscription(assignors.get("range"), ["t"], tp(), -1, tp(), None)
-    one = DescribedGroupMember(
-        member_id="x",
-        group_instance_id="i",
-        member_metadata=metadata,
-        member_assignment=encode_assignment(tp("t-0", "t-1", "t-2", "t-3")),
-    )
-    ownership = Ownership([assignors.get("range")], group_instance_id="i")
-    ownership.on_metadata(frozenset({"t"}), VIEW)
-    ownership.on_described(
-        DescribedGroup(group_id="g", group_state="Stable", protocol_data="range", members=[one])
-    )
-    ownership.protocols()
-    ownership.on_joined(Generation(3, "m", "range"), True, ())
-    assert ownership.on_synced(Generation(3, "m", "range"), one.member_assignment).rejoin is None
-    later = TopicsView({"t": tuple(range(partitions))})
-    grown = "partitions have changed since this static member was last here"
-    assert ownership.watch_again(later) == (grown if partitions > 4 else None)
-    assert ownership.on_metadata(frozenset({"t"}), later) is None

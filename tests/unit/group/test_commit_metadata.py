@@ -2,7 +2,16 @@
 
 import pytest
 
-from kafka_actors.group.commit_metadata import CommitMetadata, pack, unpack
+from kafka_actors.errors import TopicRecreatedError
+from kafka_actors.group.commit_metadata import (
+    CommitMetadata,
+    ReaderMetadata,
+    ReadOffset,
+    offsets_read,
+    pack,
+    unpack,
+)
+from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 ID = bytes(range(16))
 ENVELOPE = '{"kafka-actors":1,"topicId":"AAECAwQFBgcICQoLDA0ODw"}'
@@ -62,3 +71,39 @@ def test_later_fields_join_without_a_new_form():
 
 def test_a_text_that_only_fits_without_an_envelope_goes_without():
     assert pack("x" * 4_096, ID) == "x" * 4_096
+
+
+def test_a_transaction_is_named_where_there_is_room():
+    packed = pack("note", None, transaction="7/0/1")
+    assert packed == '{"kafka-actors":1,"transaction":"7/0/1","metadata":"note"}'
+    assert unpack(packed) == CommitMetadata("note")
+    topic_id = bytes(range(16))
+    for length in (3_000, 4_010, 4_090):
+        packed = pack("x" * length, topic_id, transaction="7/0/1")
+        assert unpack(packed) == CommitMetadata("x" * length, topic_id if length < 4_090 else None)
+        assert ("7/0/1" in packed) is (length == 3_000)
+
+
+A, B = TopicPartition("t", 0), TopicPartition("u", 0)
+OLD, NEW = b"a" * 16, b"b" * 16
+
+
+def test_offsets_of_a_transaction_name_the_topic_that_was_read_and_the_leaders_epoch():
+    read = {A: ReadOffset(7, 3, OLD, OLD, "cluster")}
+    group = ReaderMetadata.of(ConsumerGroupMetadata("g", 4, "m"), read)
+    offsets = {A: OffsetAndMetadata(7, "note"), B: OffsetAndMetadata(9)}
+    assert offsets_read(offsets, group) == {
+        A: OffsetAndMetadata(7, pack("note", OLD, "cluster"), 3),
+        B: OffsetAndMetadata(9),
+    }
+    assert offsets_read({A: OffsetAndMetadata(6)}, group)[A].leader_epoch == -1
+    assert offsets_read({A: OffsetAndMetadata(7, "", 2)}, group)[A].leader_epoch == 2
+    assert offsets_read(offsets, ConsumerGroupMetadata("g")) == offsets
+
+
+def test_offsets_of_a_topic_that_was_made_anew_are_refused():
+    group = ReaderMetadata.of(ConsumerGroupMetadata("g"), {A: ReadOffset(7, 3, OLD, NEW, None)})
+    with pytest.raises(TopicRecreatedError, match="t-0 at offset 7: the topic was recreated"):
+        offsets_read({A: OffsetAndMetadata(7)}, group)
+    unknown = ReaderMetadata.of(group, {A: ReadOffset(7, 3, None, NEW, None)})
+    assert offsets_read({A: OffsetAndMetadata(7)}, unknown) == {A: OffsetAndMetadata(7, "", 3)}

@@ -186,7 +186,7 @@ async def test_what_was_processed_of_a_topic_is_not_committed_to_its_successor(d
 @in_loop
 async def test_partitions_that_are_being_given_up_are_committed_and_those_that_are_gone_are_not(dialogue):
     stage = Stage(dialogue)
-    stage.member.ownership.give_up()
+    stage.member.ownership.release_all()
     stage.commit({P0: 5})
     await stage.poll()
     assert stage.out() == {P0: 5}

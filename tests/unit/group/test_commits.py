@@ -475,10 +475,10 @@ def test_an_offset_whose_topic_is_made_anew_while_it_is_in_flight_is_not_sent_ag
     assert ticket.results[A] is not None
 
 
-@pytest.mark.parametrize(("known", "given"), [(None, OLD), (NEW, None)])
-def test_an_id_that_is_not_known_stops_no_commit(known, given):
+@pytest.mark.parametrize(("known", "answered"), [(None, OLD), (NEW, None)])
+def test_an_id_that_is_not_known_stops_no_commit(known, answered):
     s = Script(topic_id=lambda topic: known)
-    s.queue.submit({A: named(5, given)}, s.now, 60.0)
+    s.queue.submit({A: named(5, answered)}, s.now, 60.0)
     assert s.poll() == {A: 5}
 
 
@@ -498,10 +498,10 @@ def test_a_broker_that_takes_less_metadata_gets_the_users_own_alone():
 def test_a_coordinator_that_is_slow_is_waited_for_longer_each_time_until_it_answers_as_usual():
     s = Script()
     s.submit({A: 5}, timeout=600.0)
-    given = []
+    timeouts = []
     for _ in range(4):
         s.poll(2.0)
-        given.append(s.request.timeout)
+        timeouts.append(s.request.timeout)
         s.now += s.request.timeout
         s.answer(KafkaTimeoutError("silent"))
     s.poll(2.0)
@@ -510,10 +510,10 @@ def test_a_coordinator_that_is_slow_is_waited_for_longer_each_time_until_it_answ
     for offset, took in ((6, 25.0), (7, 1.0), (8, 1.0)):
         s.submit({A: offset})
         s.poll(2.0)
-        given.append(s.request.timeout)
+        timeouts.append(s.request.timeout)
         s.now += took
         s.answer({A: 0})
-    assert given == [9.0, 18.0, 30.0, 30.0, 30.0, 30.0, 9.0]
+    assert timeouts == [9.0, 18.0, 30.0, 30.0, 30.0, 30.0, 9.0]
 
 
 @pytest.mark.parametrize(

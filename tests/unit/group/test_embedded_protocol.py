@@ -46,7 +46,7 @@ def test_all_of_it_is_given_up_before_the_next_join() -> None:
 
 def test_what_is_being_given_up_can_still_be_lost() -> None:
     made = synced()
-    everything = made.give_up()
+    everything = made.release_all()
     assert made.lose() == everything
     assert not made.lose()
 
@@ -56,4 +56,4 @@ def test_what_is_owned_is_lost_at_once() -> None:
     everything = made.owned()
     assert made.lose() == everything
     assert not made.owned()
-    assert not made.give_up()
+    assert not made.release_all()

@@ -39,12 +39,12 @@ def test_first_join_of_a_dynamic_member_takes_the_id_it_is_given(dialogue, tp):
     d = dialogue()
     assert d.connect() == ["JoinGroup"]
     assert d.take(CoordinatorFound)[0].node == (1, "b1", 9092)
-    join = d.asked(GroupApi.JOIN)
+    join = d.open_request(GroupApi.JOIN)
     assert (join.body.member_id, join.channel) == ("", GroupChannel.MAIN)
     assert d.error(GroupApi.JOIN, 79, member_id="m-1") == ["JoinGroup"]
-    assert d.asked(GroupApi.JOIN).body.member_id == "m-1"
+    assert d.open_request(GroupApi.JOIN).body.member_id == "m-1"
     assert d.joined(7) == ["SyncGroup"]
-    assert d.asked(GroupApi.SYNC).body.assignments == []
+    assert d.open_request(GroupApi.SYNC).body.assignments == []
     d.synced("t-0", "t-1")
     assert d.member.state is S.STABLE
     assert d.take(TakePartitions) == [TakePartitions(7, tp("t-0", "t-1"), tp("t-0", "t-1"))]
@@ -54,7 +54,7 @@ def test_first_join_of_a_dynamic_member_takes_the_id_it_is_given(dialogue, tp):
 def test_join_deadline_is_the_rebalance_timeout_and_a_margin(dialogue):
     d = dialogue(rebalance_timeout=60.0, request_timeout=5.0)
     d.connect()
-    assert d.asked(GroupApi.JOIN).timeout == 65.0
+    assert d.open_request(GroupApi.JOIN).timeout == 65.0
 
 
 def test_a_pending_join_does_not_hold_up_heartbeats(dialogue):
@@ -67,7 +67,7 @@ def test_a_pending_join_does_not_hold_up_heartbeats(dialogue):
     for _ in range(40):
         for api in d.poll(1.0):
             assert api == "Heartbeat"
-            assert d.asked(GroupApi.HEARTBEAT).channel is GroupChannel.OFFSETS
+            assert d.open_request(GroupApi.HEARTBEAT).channel is GroupChannel.OFFSETS
             d.error(GroupApi.HEARTBEAT, 27)
             heartbeats += 1
     assert heartbeats == 13
@@ -101,13 +101,13 @@ def test_leader_computes_and_hands_in_everybodys_assignment(dialogue, tp):
     assert d.poll() == []
     d.member.on_assignment(work.token, result.assignments, d.now)
     assert d.poll() == ["SyncGroup"]
-    (handed,) = d.asked(GroupApi.SYNC).body.assignments
+    (handed,) = d.open_request(GroupApi.SYNC).body.assignments
     assert handed.member_id == "m-1"
     d.answer(GroupApi.SYNC, assignment=handed.assignment)
     assert d.ownership.owned() == tp("t-0", "t-1", "t-2", "t-3")
     d.metadata({"t": 6})
     assert d.poll() == ["JoinGroup"]
-    assert d.asked(GroupApi.JOIN).body.reason == "partitions of subscribed topics have changed"
+    assert d.open_request(GroupApi.JOIN).body.reason == "partitions of subscribed topics have changed"
 
 
 def test_follower_leaves_partition_counts_to_the_leader_but_not_its_own_topics(dialogue):
@@ -125,7 +125,7 @@ def test_cooperative_gives_up_the_difference_and_joins_again(dialogue, tp):
     d.take(TakePartitions)
     d.poll(3.0)
     assert d.error(GroupApi.HEARTBEAT, 27) == ["JoinGroup"]
-    join = d.asked(GroupApi.JOIN)
+    join = d.open_request(GroupApi.JOIN)
     claimed = decode_subscription(join.body.protocols[0].metadata)
     assert [(t.topic, t.partitions) for t in claimed.owned_partitions] == [("t", [0, 1])]
     assert claimed.generation_id == 1
@@ -138,7 +138,7 @@ def test_cooperative_gives_up_the_difference_and_joins_again(dialogue, tp):
     assert d.poll(3.0) == ["Heartbeat"]  # drains, and stays a member
     d.member.on_released(revoke.token, d.now)
     assert d.poll() == ["JoinGroup"]
-    assert d.asked(GroupApi.JOIN).body.reason == "need to revoke partitions and re-join"
+    assert d.open_request(GroupApi.JOIN).body.reason == "need to revoke partitions and re-join"
     d.joined(3)
     d.synced("t-1", "t-2")
     assert d.member.state is S.STABLE
@@ -154,7 +154,9 @@ def test_eager_gives_up_everything_before_it_joins(dialogue, tp):
     assert d.ownership.releasing == tp("t-0", "t-1")
     d.member.on_released(revoke.token, d.now)
     assert d.poll() == ["JoinGroup"]
-    assert decode_subscription(d.asked(GroupApi.JOIN).body.protocols[0].metadata).owned_partitions == []
+    assert (
+        decode_subscription(d.open_request(GroupApi.JOIN).body.protocols[0].metadata).owned_partitions == []
+    )
 
 
 def test_a_drain_that_never_ends_is_left_behind_at_its_deadline(dialogue):
@@ -177,7 +179,7 @@ def test_a_heartbeat_that_says_the_membership_is_gone_loses_everything(dialogue,
     d.poll(3.0)
     assert d.error(GroupApi.HEARTBEAT, code) == ["JoinGroup"]
     assert [e.partitions for e in d.take(LosePartitions)] == [tp("t-0")]
-    join = d.asked(GroupApi.JOIN).body
+    join = d.open_request(GroupApi.JOIN).body
     assert join.member_id == ("m-1" if keeps_id else "")
     claimed = decode_subscription(join.protocols[0].metadata)
     assert (claimed.owned_partitions, claimed.generation_id) == ([], -1)
@@ -380,7 +382,7 @@ def test_leaving_drains_first_and_then_says_so(dialogue, tp):
     assert revoke.deadline <= d.now + 9.0
     d.member.on_released(revoke.token, d.now)
     assert d.poll() == ["LeaveGroup"]
-    leave = d.asked(GroupApi.LEAVE)
+    leave = d.open_request(GroupApi.LEAVE)
     assert leave.channel is GroupChannel.OFFSETS  # a pending JoinGroup would hold it up
     assert (leave.body.members[0].member_id, leave.body.members[0].reason) == ("m-1", "bye")
     d.answer(GroupApi.LEAVE)
@@ -486,7 +488,7 @@ def test_static_member_that_comes_back_to_something_else_has_the_group_rebalance
     d.synced("t-0", "t-1")
     assert d.member.state is S.STABLE
     assert d.poll(d.wake - d.now) == ["JoinGroup"]
-    join = d.asked(GroupApi.JOIN).body
+    join = d.open_request(GroupApi.JOIN).body
     assert (join.reason, join.member_id) == (reason, "new")
     assert d.ownership.owned() == tp("t-0", "t-1")
     d.joined(6, member_id="new")
@@ -501,7 +503,7 @@ def test_static_leader_that_comes_back_skips_the_assignment(dialogue, tp):
     members = list(d.as_leader())
     sent = d.joined(5, member_id="new", leader="new", members=members, skip_assignment=True)
     assert sent == ["SyncGroup"]
-    assert d.asked(GroupApi.SYNC).body.assignments == []
+    assert d.open_request(GroupApi.SYNC).body.assignments == []
     d.synced("t-0", "t-1")
     assert not d.ownership.watching  # the shell tells it from when on
 
@@ -532,7 +534,7 @@ def test_answers_that_come_after_their_request_was_given_up_change_nothing(dialo
     d = dialogue(heartbeat_timeout=9.0)
     d.stable("t-0")
     d.poll(3.0)
-    late = d.asked(GroupApi.HEARTBEAT)
+    late = d.open_request(GroupApi.HEARTBEAT)
     d.poll(10.5)
     assert len(d.take(Disconnect)) == 1
     assert not d.member.on_response(late, d.reply(GroupApi.HEARTBEAT, {"error_code": 25}), d.now)
@@ -543,7 +545,7 @@ def test_rejoin_reasons_are_told(dialogue):
     d = dialogue()
     d.connect()
     d.error(GroupApi.JOIN, 79, member_id="m-1")
-    assert d.asked(GroupApi.JOIN).body.reason == "need to re-join with the given member id"
+    assert d.open_request(GroupApi.JOIN).body.reason == "need to re-join with the given member id"
     assert [e.reason for e in d.take(RejoinStarted)] == ["the consumer starts"]
 
 
@@ -556,8 +558,8 @@ def test_a_broker_that_is_slow_to_name_the_coordinator_or_to_be_connected_has_mo
             if api is GroupApi.CONNECT and api not in [request.api for request in d.out]:
                 d.answer(GroupApi.FIND_COORDINATOR)
             d.poll(2.0)
-            given.append(d.asked(api).timeout)
-            d.now += d.asked(api).timeout
+            given.append(d.open_request(api).timeout)
+            d.now += d.open_request(api).timeout
             d.answer(api, KafkaTimeoutError("silent"))
             d.poll(2.0)
     assert given == [9.0, 18.0, 30.0] * 2

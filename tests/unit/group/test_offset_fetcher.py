@@ -27,8 +27,8 @@ class Slow:
 
     broker = None
 
-    def __init__(self, takes_s):
-        self.takes_s, self.now, self.asked = takes_s, 0.0, []
+    def __init__(self, takes_s, code=0):
+        self.takes_s, self.now, self.asked, self.code = takes_s, 0.0, [], code
 
     def fetching_offsets(self):
         return nullcontext()
@@ -39,7 +39,7 @@ class Slow:
         self.now += min(self.takes_s, timeout_ms / 1000)
         if self.takes_s > timeout_ms / 1000:
             raise KafkaTimeoutError("no answer to OffsetFetch")
-        partition = OffsetFetchResponsePartitions(partition_index=0, committed_offset=7)
+        partition = OffsetFetchResponsePartitions(0, 7, error_code=self.code)
         topics = [OffsetFetchResponseTopics(name="t", partitions=[partition])]
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
 
@@ -59,13 +59,17 @@ class Driver:
         """It is."""
 
 
-@pytest.mark.parametrize(("takes_s", "asked"), [(1.0, [9.0]), (12.0, [9.0, 18.0]), (25.0, [9.0, 18.0, 30.0])])
-def test_a_broker_that_is_slow_has_more_time_at_each_try_and_one_that_answers_again_the_usual(takes_s, asked):
+@pytest.mark.parametrize(
+    ("takes_s", "timeouts"), [(1.0, [9.0]), (12.0, [9.0, 18.0]), (25.0, [9.0, 18.0, 30.0])]
+)
+def test_a_broker_that_is_slow_has_more_time_at_each_try_and_one_that_answers_again_the_usual(
+    takes_s, timeouts
+):
     slow, config = Slow(takes_s), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
     fetcher = OffsetFetcher(Driver(slow, config), lambda: 0.5)
 
     async def scenario():
-        for expected in (asked, asked[-1:]):  # it is as slow the next time
+        for expected in (timeouts, timeouts[-1:]):  # it is as slow the next time
             found = await fetcher.fetch([P0], None)
             assert found[P0].offset == 7
             assert slow.asked == expected
@@ -73,16 +77,41 @@ def test_a_broker_that_is_slow_has_more_time_at_each_try_and_one_that_answers_ag
         slow.takes_s = 0.1
         for _ in range(2):
             await fetcher.fetch([P0], None)
-        assert slow.asked == [asked[-1], 9.0]
+        assert slow.asked == [timeouts[-1], 9.0]
 
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("alive", "given_up"), [(True, 0), (False, 1)])
-def test_a_slow_broker_that_acknowledges_heartbeats_is_not_given_up(alive, given_up):
+@pytest.mark.parametrize(("alive", "losses"), [(True, 0), (False, 1)])
+def test_a_slow_broker_that_acknowledges_heartbeats_is_not_given_up(alive, losses):
     slow, config = Slow(12.0), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
     driver = Driver(slow, config, alive=alive)
     fetcher = OffsetFetcher(driver, lambda: 0.5)
     assert asyncio.run(fetcher.fetch([P0], None))[P0].offset == 7
-    assert len(driver.lost) == given_up
+    assert len(driver.lost) == losses
     assert fetcher.trouble == "no answer to OffsetFetch"
+
+
+def test_offsets_that_a_transaction_moves_are_waited_for_with_a_reason_and_a_bound():
+    slow, config = Slow(8.0, code=88), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
+    fetcher = OffsetFetcher(Driver(slow, config), lambda: 0.5)
+    open_ = "a transaction is open that commits offsets of group g for t-0"
+    with pytest.raises(KafkaTimeoutError, match=f"not known after 960 s: {open_}"):
+        asyncio.run(fetcher.fetch([P0], None))
+    assert 960 <= slow.now <= 980
+    slow.code = 0
+    assert asyncio.run(fetcher.fetch([P0], None))[P0].offset == 7
+
+
+def test_the_wait_for_one_transaction_does_not_count_for_the_next():
+    slow, config = Slow(8.0, code=88), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
+    fetcher = OffsetFetcher(Driver(slow, config), lambda: 0.5)
+    codes = [*[88] * 100, 14, *[88] * 100, 0]
+
+    async def ask(request, timeout_ms, channel):
+        slow.code = codes.pop(0)
+        return await Slow.ask(slow, request, timeout_ms, channel)
+
+    slow.ask = ask
+    assert asyncio.run(fetcher.fetch([P0], None))[P0].offset == 7
+    assert fetcher.trouble.startswith("a transaction is open")

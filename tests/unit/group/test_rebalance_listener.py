@@ -156,8 +156,10 @@ def test_a_loss_has_as_long_as_leaving_has() -> None:
     member = Member()
     member.calls.lost(LosePartitions(tps("a-0"), "session over"))
     assert member.driver.queue[0].deadline == 100.0 + LEAVE_TIMEOUT
+    assert member.calls.untold == 1
     member.driver.make()
     assert member.listener.heard == [("lost", tps("a-0"))]
+    assert member.calls.untold == 0
 
 
 def test_a_listener_that_ignores_rebalances_returns_at_once() -> None:

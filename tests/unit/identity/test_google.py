@@ -33,7 +33,7 @@ def parts(token):
 
 
 @pytest.fixture
-def given(monkeypatch):
+def use_credentials(monkeypatch):
     def give(credentials):
         asked = []
         monkeypatch.setattr(google.auth, "default", lambda **o: asked.append(o) or (credentials, "project"))
@@ -56,9 +56,9 @@ def test_the_format_of_googles_own_clients():
     assert signature == b"fake-access-token"
 
 
-def test_a_token_is_renewed_when_the_credentials_say_so(given):
+def test_a_token_is_renewed_when_the_credentials_say_so(use_credentials):
     credentials = Credentials()
-    asked = given(credentials)
+    asked = use_credentials(credentials)
     identity = Google(clock=lambda: 5.0)
     _, payload, signature = parts(identity.token_for("broker"))
     assert signature == b"ya29.1"
@@ -72,8 +72,8 @@ def test_a_token_is_renewed_when_the_credentials_say_so(given):
     assert "ya29" not in repr(identity) + identity.identity()
 
 
-def test_an_account_that_the_credentials_do_not_tell(given):
-    given(Credentials(email="default"))
+def test_an_account_that_the_credentials_do_not_tell(use_credentials):
+    use_credentials(Credentials(email="default"))
     with pytest.raises(SaslError, match="Credentials does not tell whose they are: give the account"):
         Google().token_for("broker")
     token = Google(email="ann@example.org").token_for("broker")
@@ -88,8 +88,8 @@ def test_an_account_that_the_credentials_do_not_tell(given):
         (exceptions.RefreshError("invalid_grant"), SaslError),
     ],
 )
-def test_errors_name_the_identity(given, error, kind):
-    given(Credentials(error=error))
+def test_errors_name_the_identity(use_credentials, error, kind):
+    use_credentials(Credentials(error=error))
     with pytest.raises(kind, match=r"Google: ann@example\.org: ") as caught:
         Google(email="ann@example.org").token_for("broker")
     assert type(caught.value) is kind

@@ -25,7 +25,7 @@ from kafka_actors.protocol import (
     peek_request,
     response_frame,
 )
-from kafka_actors.protocol.messages.api_versions import ApiVersion
+from kafka_actors.protocol.messages.api_versions import ApiVersion, FinalizedFeatureKey
 
 
 def of(*ranges: tuple[int, int, int]) -> ApiVersionTable:
@@ -37,6 +37,31 @@ def test_the_newest_common_version_is_picked() -> None:
     assert table.pick(FetchRequest) == 11
     assert table.pick(MetadataRequest) == MetadataRequest.latest
     assert table.pick(FetchRequest, highest=10) == 10
+
+
+@pytest.mark.parametrize(
+    ("finalised", "end_txn", "limit", "version"),
+    [
+        (2, 5, None, 2),
+        (1, 5, None, 1),  # upgraded brokers, whose cluster hasn't finalised it
+        (None, 5, None, 0),
+        (2, 4, None, 1),
+        (2, 5, (3, 9), 1),  # api_version
+        (2, None, None, 0),
+    ],
+)
+def test_the_version_of_transactions_is_that_which_the_cluster_has_finalised(
+    finalised: int | None, end_txn: int | None, limit: tuple[int, int] | None, version: int
+) -> None:
+    keys = [ApiVersion(ApiKey.FETCH, 4, 18)]
+    keys += [] if end_txn is None else [ApiVersion(ApiKey.END_TXN, 0, end_txn)]
+    features = [] if finalised is None else [FinalizedFeatureKey("transaction.version", finalised, 0)]
+    response = ApiVersionsResponse(
+        api_keys=keys, finalized_features=features, finalized_features_epoch=7 if features else -1
+    )
+    table = ApiVersionTable.of(response, limit)
+    assert table.transaction_version() == version
+    assert table.features_epoch == (7 if features else -1)
 
 
 def test_a_version_that_is_not_stable_is_never_picked() -> None:

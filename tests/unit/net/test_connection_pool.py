@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ class Opened:
         self.closed = False
         self.error: Exception | None = None
         self.in_flight = 0
-        self.versions = f"versions of {host}"
+        self.versions = SimpleNamespace(host=host, features_epoch={"a": 3, "b": 2}.get(host, -1))
         self._callbacks: list[Callable[[Any], object]] = []
 
     def add_close_callback(self, callback: Callable[[Any], object]) -> None:
@@ -61,6 +62,20 @@ class Nodes:
 
 
 @in_loop
+async def test_the_broker_that_knows_most_of_the_clusters_features_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes(monkeypatch)
+    assert nodes.pool.newest_features is None
+    await nodes.pool.connection(1, nodes.now + 10)
+    assert nodes.pool.newest_features.host == "b"  # type: ignore[union-attr,attr-defined]
+    await nodes.pool.connection(0, nodes.now + 10)
+    nodes.opened[0].close()
+    await nodes.pool.connection(1, nodes.now + 10)
+    assert nodes.pool.newest_features.host == "a"  # type: ignore[union-attr,attr-defined]
+
+
+@in_loop
 async def test_callers_share_an_attempt_and_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes(monkeypatch)
     nodes.gate.clear()
@@ -72,7 +87,7 @@ async def test_callers_share_an_attempt_and_its_connection(monkeypatch: pytest.M
     found = [await caller for caller in callers]
     assert found == nodes.opened * 3
     assert nodes.pool.live(0) is nodes.opened[0]  # type: ignore[comparison-overlap]
-    assert nodes.pool.versions == "versions of a"  # type: ignore[comparison-overlap]
+    assert nodes.pool.versions is nodes.opened[0].versions  # type: ignore[comparison-overlap]
     await nodes.pool.close()
 
 

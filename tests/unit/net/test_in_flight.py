@@ -82,5 +82,5 @@ def test_drain_takes_each_out_once() -> None:
     t = table()
     t.add(1, "Fetch", "a", 0.0, 1.0)
     t.add(2, "Fetch", "b", 0.0, 1.0)
-    assert [e.waiter for e in t.drain()] == ["a", "b"]
-    assert list(t.drain()) == []
+    assert [e.waiter for e in t.take_all()] == ["a", "b"]
+    assert list(t.take_all()) == []

@@ -24,7 +24,7 @@ AT_MIDNIGHT = pa.array([datetime.datetime(2026, 1, 2), None], pa.timestamp("us")
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "said"),
+    ("values", "kind", "said"),
     [
         (NOON, pa.date32(), "2026-01-02 12:00:00.* has a time of day"),
         (NOON, pa.date64(), "has a time of day"),
@@ -40,16 +40,16 @@ AT_MIDNIGHT = pa.array([datetime.datetime(2026, 1, 2), None], pa.timestamp("us")
         (pa.array([1.0, None, 1e300]), pa.float32(), r"1e\+300 is too large"),
     ],
 )
-def test_what_arrow_would_cut_off_without_a_word_is_refused(given, kind, said):
+def test_what_arrow_would_cut_off_without_a_word_is_refused(values, kind, said):
     def other(batch):
-        return pa.record_batch({"x": given})
+        return pa.record_batch({"x": values})
 
     with pytest.raises(StageError, match=f"column 'x' is .* and its schema says .*: .*{said}"):
         run(RAW.map_batches(other, schema=pa.schema({"x": kind})))
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "made"),
+    ("values", "kind", "made"),
     [
         (AT_MIDNIGHT, pa.date32(), [datetime.date(2026, 1, 2), None]),
         (pa.array([1, 0, None]), pa.bool_(), [True, False, None]),
@@ -62,9 +62,9 @@ def test_what_arrow_would_cut_off_without_a_word_is_refused(given, kind, said):
         ),
     ],
 )
-def test_what_a_cast_keeps_is_taken(given, kind, made):
+def test_what_a_cast_keeps_is_taken(values, kind, made):
     (rows,) = run(
-        RAW.map_batches(lambda batch: pa.record_batch({"x": given}), schema=pa.schema({"x": kind}))
+        RAW.map_batches(lambda batch: pa.record_batch({"x": values}), schema=pa.schema({"x": kind}))
     ).rows
     assert rows.batch["x"].to_pylist() == made
 
@@ -86,11 +86,11 @@ LIST = pa.list_(pa.field("element", pa.int32(), False))
 def test_a_null_within_a_column_is_refused_where_the_schema_says_not_null(kind, value, path):
     schema = pa.schema({"x": kind})
     said = f"column '{path}' has nulls, and its schema says NOT NULL"
-    given = pa.RecordBatch.from_arrays([pa.array([None, value], kind)], schema=schema)
+    table = pa.RecordBatch.from_arrays([pa.array([None, value], kind)], schema=schema)
     with pytest.raises(StageError, match=said):
-        run(RAW.map_batches(lambda batch: given, schema=schema))
+        run(RAW.map_batches(lambda batch: table, schema=schema))
     with pytest.raises(StageError, match=said):
         run(RAW.flat_map(lambda row: [{"x": None}, {"x": value}], schema=schema))
-    nothing = given.slice(0, 1)
+    nothing = table.slice(0, 1)
     (rows,) = run(RAW.map_batches(lambda batch: nothing, schema=schema)).rows
     assert rows.batch["x"].to_pylist() == [None]

@@ -179,10 +179,10 @@ def test_avro_fields_that_are_no_columns_are_refused(names, said):
         READ.decode_avro(record("R", *((name, "int") for name in names)))
 
 
-@pytest.mark.parametrize("given", ["7", -1, True, 2**32, 7.0])
-def test_a_schema_id_that_no_value_can_have_is_refused(given):
+@pytest.mark.parametrize("no_id", ["7", -1, True, 2**32, 7.0])
+def test_a_schema_id_that_no_value_can_have_is_refused(no_id):
     with pytest.raises(ConfigError, match=r"^decode_avro: schema_id is .*accepts a number"):
-        READ.decode_avro(AVRO, schema_id=given)
+        READ.decode_avro(AVRO, schema_id=no_id)
 
 
 def test_an_avro_field_may_always_be_null():

@@ -109,6 +109,24 @@ def test_fragments_are_put_behind_one_another():
             r"map_batches\(double\): schema: 'idd': expected a type",
         ),
         (lambda: JSON.write_kafka("x", format="xml"), "accepts 'json' or 'columns'"),
+        (lambda: JSON.write_kafka("x", delivery="once"), "delivery is 'once': accepts 'at_least_once' or"),
+        (lambda: JSON.write_kafka("x", marker_topic="m"), "marker_topic is for delivery='exactly_once'"),
+        (
+            lambda: JSON.write_kafka(format="columns", delivery="exactly_once"),
+            "rows name their topics: say with marker_topic=",
+        ),
+        (
+            lambda: JSON.write_kafka("x", delivery="exactly_once", marker_topic="a b"),
+            r"write_kafka\(x\): has 'a b': a topic's name",
+        ),
+        (
+            lambda: JSON.write_kafka("x", delivery="exactly_once", acks="1"),
+            r"write_kafka\(x\): acks is '1': must be 'all' with delivery='exactly_once'",
+        ),
+        (
+            lambda: JSON.write_kafka("x", delivery="exactly_once", enable_idempotence=False),
+            "enable_idempotence is False: must be True",
+        ),
         (
             lambda: JSON.write_kafka("x", compresion_type="zstd"),
             r"write_kafka\(x\): compresion_type: .*compression_type",
@@ -204,3 +222,15 @@ def test_stages_have_names_of_their_own_whatever_users_call_them():
     given = ["a", "a #3", "a", "a", "a"]
     pipeline = functools.reduce(lambda made, name: made.raw(name=name), given, READ)
     assert [stage.name for stage in pipeline.stages] == ["a", "a #3", "a #2", "a #4", "a #5"]
+
+
+def test_exactly_once_of_a_sink_is_for_spark_and_a_copy_without_it_runs_on_ray_too():
+    exact = JSON.write_kafka("scored", delivery="exactly_once", marker_topic="markers").write_parquet("/data")
+    exact.check("spark")
+    with pytest.raises(
+        ConfigError, match=r"write_kafka\(scored\): delivery is 'exactly_once', which is for Spark's tasks"
+    ):
+        exact.check("ray")
+    plain = exact.at_least_once()
+    plain.check("ray")
+    assert [getattr(stage, "delivery", None) for stage in plain.stages] == [None, "at_least_once", None]

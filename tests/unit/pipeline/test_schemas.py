@@ -71,7 +71,7 @@ def test_a_struct_is_a_schema():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("wrong", "said"),
     [
         (Tree, "field 'element' holds itself"),
         (Loose, "field 'anything' is any"),
@@ -82,9 +82,9 @@ def test_a_struct_is_a_schema():
         (pa.schema([]), "has no columns"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_the_stage(given, said):
+def test_what_is_no_schema_is_refused_with_the_stage(wrong, said):
     with pytest.raises(ConfigError) as raised:
-        as_schema("decode_json", given)
+        as_schema("decode_json", wrong)
     assert raised.value.option == "decode_json"
     assert said in str(raised.value)
 

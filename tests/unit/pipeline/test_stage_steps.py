@@ -132,7 +132,7 @@ def test_what_is_no_batch_is_named_with_what_it_came_in():
         (DataFrame(["id"]), "it returned a str in a DataFrame: give"),
     ):
         with pytest.raises(StageError, match=said):
-            run(JSON.map_batches(lambda _, given=result: given, schema="id BIGINT"))
+            run(JSON.map_batches(lambda _, result=result: result, schema="id BIGINT"))
 
 
 def test_a_function_that_asks_for_the_hidden_column_may_drop_and_reorder_rows():
@@ -148,7 +148,7 @@ def test_a_function_that_asks_for_the_hidden_column_may_drop_and_reorder_rows():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("result", "said"),
     [
         ({"id": [1.5]}, "column 'id' is double and its schema says int64"),
         ({"id": [2**40], "small": [2**40]}, "column 'small'.*int32"),
@@ -157,12 +157,12 @@ def test_a_function_that_asks_for_the_hidden_column_may_drop_and_reorder_rows():
         ({"id": [None], "small": [1]}, "column 'id' has nulls"),
     ],
 )
-def test_every_batch_is_cast_to_the_promised_schema_or_refused(given, said):
+def test_every_batch_is_cast_to_the_promised_schema_or_refused(result, said):
     calls = []
 
     def wrong(batch):
         calls.append(1)
-        return [pa.record_batch({"id": [1], "small": [1]}), pa.record_batch(given)]
+        return [pa.record_batch({"id": [1], "small": [1]}), pa.record_batch(result)]
 
     schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("small", pa.int32())])
     with pytest.raises(
@@ -231,7 +231,7 @@ def test_a_value_of_a_row_that_its_column_would_change_is_refused_and_the_column
 
 
 @pytest.mark.parametrize(
-    ("schema", "given", "made"),
+    ("schema", "value", "made"),
     [
         ("x BIGINT", 5.0, 5),
         ("x BIGINT", np.int32(5), 5),
@@ -244,8 +244,8 @@ def test_a_value_of_a_row_that_its_column_would_change_is_refused_and_the_column
         ("x FLOAT", float("-inf"), float("-inf")),
     ],
 )
-def test_a_value_of_a_row_that_its_column_can_hold_is_taken(schema, given, made):
-    (rows,) = run(JSON.flat_map(lambda row: [{"x": given}, {"x": None}], schema=schema)).rows
+def test_a_value_of_a_row_that_its_column_can_hold_is_taken(schema, value, made):
+    (rows,) = run(JSON.flat_map(lambda row: [{"x": value}, {"x": None}], schema=schema)).rows
     assert rows.batch["x"].to_pylist()[:2] == [made, None]
 
 
@@ -304,7 +304,7 @@ def nothing(caplog):
 @pytest.mark.parametrize("stage", ["map_batches", "flat_map"])
 def test_a_function_that_returns_none_each_time_is_told_of_once(stage, caplog):
     fused = FusedSteps(
-        getattr(JSON, stage)(lambda given: None, schema="id BIGINT", name="enrich").check().steps
+        getattr(JSON, stage)(lambda row: None, schema="id BIGINT", name="enrich").check().steps
     )
     for _ in range(12):
         assert ids(fused.run(SOURCE)) == []

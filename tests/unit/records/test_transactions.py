@@ -35,6 +35,18 @@ def test_an_abort_marker_ends_the_range_of_its_producer_only():
     assert committed(*batches, aborted=[(2, 2), (1, 0)]) == ([5, 6, 8, 9], 10)
 
 
+@pytest.mark.parametrize(
+    "aborted", [[(2, 2), (1, 0)], [(1, 0), (2, 2), (1, 0), (2, 2)], [(1, 5), (2, 2), (1, 0)]]
+)
+def test_a_list_that_is_unsorted_or_has_entries_twice_is_read_right(aborted):
+    batches = [data(0, 1), data(2, 2), marker(4, 1, ABORT), data(5, 1)]
+    after = [marker(7, 1, ABORT if (1, 5) in aborted else COMMIT), data(8, 1)]
+    assert committed(*batches, *after, aborted=aborted) == (
+        [*([] if (1, 5) in aborted else [5, 6]), 8, 9],
+        10,
+    )
+
+
 def test_a_commit_marker_ends_nothing_and_needs_no_entry():
     assert committed(data(0, 1), marker(2, 1, COMMIT), data(3, 1)) == ([0, 1, 3, 4], 5)
 

@@ -30,16 +30,16 @@ def test_a_reasons_kind_is_what_comes_first(reason, kind):
     assert kind_of_reason(reason) == kind
 
 
-def partition(**given):
+def partition(**fields):
     made = FetchPartition(TopicPartition("t", 0), PartitionStart(offset=5))
     made.state, made.leader, made.position = FetchState.FETCHING, 1, 5
-    for name, value in given.items():
+    for name, value in fields.items():
         setattr(made, name, value)
     return made
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"),
+    ("fields", "kind"),
     [
         ({}, ""),
         ({"paused": True}, "paused"),
@@ -55,8 +55,8 @@ def partition(**given):
         ({"state": FetchState.AWAITING_OFFSET}, "awaiting_offset"),
     ],
 )
-def test_every_reason_of_the_fetcher_has_a_kind(given, kind):
-    assert kind_of_reason(partition(**given).reason(now=1.0)) == kind
+def test_every_reason_of_the_fetcher_has_a_kind(fields, kind):
+    assert kind_of_reason(partition(**fields).reason(now=1.0)) == kind
 
 
 def test_a_partition_waits_for_a_transaction_where_only_its_records_are_left():

@@ -71,7 +71,7 @@ def test_credentials_of_a_collector_are_not_shown():
 
 
 @pytest.mark.parametrize(
-    ("options", "given", "asked"),
+    ("options", "variables", "expected"),
     [
         ({}, {}, None),
         (
@@ -97,10 +97,10 @@ def test_credentials_of_a_collector_are_not_shown():
         ),
     ],
 )
-def test_options_ask_for_what_the_variables_would(options, given, asked, monkeypatch):
+def test_options_ask_for_what_the_variables_would(options, variables, expected, monkeypatch):
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
-    for name, value in given.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     before = dict(os.environ)
     try:
@@ -109,7 +109,7 @@ def test_options_ask_for_what_the_variables_would(options, given, asked, monkeyp
     finally:
         os.environ.clear()
         os.environ.update(before)
-    assert exporters(**{n: v for n, v in seen.items() if n.startswith("OTEL_")}) == asked
+    assert exporters(**{n: v for n, v in seen.items() if n.startswith("OTEL_")}) == expected
     if "prometheus" in options:
         assert Settings.of_process(seen).prometheus == ("localhost", 9999)
 
@@ -183,14 +183,14 @@ def test_a_status_page_without_the_sdk_is_told_how_to_get_it(monkeypatch):
 
 
 def test_a_status_page_has_a_registry_of_its_own_where_nobody_asks_for_an_exporter(monkeypatch):
-    asked = []
+    expected = []
     monkeypatch.setattr(sdk, "_registries", [])
     monkeypatch.setattr(sdk, "has_meter_provider", lambda: False)
-    monkeypatch.setattr(sdk, "_metrics", lambda settings, exporters, resource: asked.append(exporters))
+    monkeypatch.setattr(sdk, "_metrics", lambda settings, exporters, resource: expected.append(exporters))
     configure(Settings(page=True), signals=("traces", "logs"))
-    assert asked == []
+    assert expected == []
     configure(Settings(page=True))
-    assert asked == [()]
+    assert expected == [()]
     assert sdk.exposition("") == sdk.NOT_OURS
 
 

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Two cores shared with brokers make single examples slow now and then: that says nothing about the code.
@@ -10,3 +11,12 @@ settings.register_profile("thorough", parent=settings.get_profile("default"), ma
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 pytest_plugins = ["pytester", "time_budgets", "xdist_groups"]  # only the root conftest may ask for it
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kafka",
+        choices=["real", "both"],
+        help="cluster of tests that ask for the fixture `cluster`: a real broker, or FakeKafka and then a real one; "
+        "by default FakeKafka",
+    )

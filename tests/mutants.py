@@ -153,11 +153,16 @@ class Copy:
             return None
 
 
+def promises() -> list[tuple[int, str]]:
+    """Returns number and name of each promise in README's section of them."""
+    section = (ROOT / "README.md").read_text().partition("## What it promises")[2].partition("\n## ")[0]
+    return [(int(n), name) for n, name in re.findall(r"^(\d+)\. \[\*\*(.+?)\.?\*\*\]", section, re.MULTILINE)]
+
+
 def page() -> str:
     """Returns the page on README's promises: for each the guards that keep it, and the tests that fail without them."""
-    promises = re.findall(r"^(\d+)\. \*\*(.+?)\.?\*\*", (ROOT / "README.md").read_text(), re.MULTILINE)
     lines = [PAGE_HEAD]
-    for number, promise in promises:
+    for number, promise in promises():
         lines += [
             f"## {number}. {promise}",
             "",
@@ -167,7 +172,7 @@ def page() -> str:
         lines += [
             f"| `{each.name}` | `{each.test.partition('::')[0]}` {each.test.partition('::')[2]} |"
             for each in listed()
-            if each.promise == int(number)
+            if each.promise == number
         ]
         lines.append("")
     return "\n".join(lines)

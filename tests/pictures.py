@@ -32,7 +32,7 @@ from pace import Measuring
 from waiting import until
 
 import kafka_actors as ka
-from kafka_actors.testing import MockCluster
+from kafka_actors.testing import FakeKafka
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COMMAND = Path(sys.executable).with_name("kafka-actors")
@@ -168,7 +168,7 @@ def take(directory: Path) -> None:
     """Runs the job, kills a worker, and takes the pictures."""
     (directory / "work.py").write_text(JOB)
     with contextlib.ExitStack() as all_of_it:
-        cluster = all_of_it.enter_context(MockCluster(brokers=3))
+        cluster = all_of_it.enter_context(FakeKafka(brokers=3))
         cluster.create_topic(TOPIC, partitions=PARTITIONS)
         env = {
             **os.environ,

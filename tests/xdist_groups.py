@@ -1,6 +1,6 @@
 """A pytest plugin: groups of tests that share what takes long to start: pytest-xdist runs a group in one process, one test after the other.
 
-What a session starts (Ray, three brokers, Spark's Java) is there once in each group that needs it. All other files are groups of their
+What a session starts (Ray, three brokers, Spark's Java, the broker with TLS and SASL) is there once in each group that needs it. All other files are groups of their
 own. Groups that take longest come first, so that a run doesn't end with one process at work.
 
 Three brokers and their controller cost an eighth of a core though nobody talks to them (12.7 % on 2026-11-23, 4.1.1), and that as long as
@@ -33,10 +33,13 @@ def _on_three_brokers(item: pytest.Item) -> bool:
 
 
 def _needs(item: pytest.Item) -> str:
-    """The group that the test shares with others: `spark`, `ray` (also of those on three brokers alone), or none."""
+    """The group that the test shares with others: `spark`, `ray` (also of those on three brokers alone), `secure`, or none."""
     if item.get_closest_marker("spark"):
         return "spark"
-    return "ray" if _on_three_brokers(item) or "ray_local" in getattr(item, "fixturenames", ()) else ""
+    fixtures = getattr(item, "fixturenames", ())
+    if _on_three_brokers(item) or "ray_local" in fixtures:
+        return "ray"
+    return "secure" if "secure" in fixtures else ""
 
 
 def group_tests(items: list[pytest.Item], budgets: Budgets) -> dict[pytest.Item, str]:

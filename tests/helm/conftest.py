@@ -41,9 +41,9 @@ def helm() -> Callable[..., str]:
     """Runs Helm; raises `Refused` with what it says."""
     found = _there(program(HELM))
 
-    def run(*arguments: str, given: str = "") -> str:
+    def run(*arguments: str, stdin: str = "") -> str:
         done = subprocess.run(
-            [found, *arguments], input=given, capture_output=True, text=True, timeout=slow_s(60), check=False
+            [found, *arguments], input=stdin, capture_output=True, text=True, timeout=slow_s(60), check=False
         )
         if done.returncode:
             raise Refused(done.stderr + done.stdout)
@@ -63,7 +63,7 @@ def render(helm: Callable[..., str]) -> Callable[..., Rendered]:
 
     def rendered(values: dict[str, Any], *, name: str = "scorer", kubernetes: str = "1.37.0") -> Rendered:
         arguments = ("--namespace", "streams", "--kube-version", kubernetes, "--values", "-")
-        return Rendered(helm("template", name, str(CHART), *arguments, given=yaml.safe_dump(values)))
+        return Rendered(helm("template", name, str(CHART), *arguments, stdin=yaml.safe_dump(values)))
 
     return rendered
 

@@ -208,11 +208,11 @@ def test_a_job_of_the_chart_runs_is_well_and_drains(
         running.append(submitter.start(*submit_command(rendered.spec["entrypoint"], "scorer-1"), log=of_job))
         until(lambda: sum(kafka.committed(group).values()) == COUNT, 120, "not all is committed")
         page = f"http://{HEAD}:{rendered.one('Service')['spec']['ports'][0]['targetPort']}"
-        assert _asked(f"{page}/status.json")["group_id"] == group
+        assert _get(f"{page}/status.json")["group_id"] == group
         assert well("readiness")
         assert well("liveness")
         said(head.run(*head.container["lifecycle"]["preStop"]["exec"]["command"], timeout=90))
-        (submitted,) = _asked(f"http://{HEAD}:8265/api/jobs/")
+        (submitted,) = _get(f"http://{HEAD}:8265/api/jobs/")
         assert submitted["status"] == "STOPPED"
         assert not kafka.describe_group(group).members
         running[1].wait(slow_s(60))  # the submitter, when the job's log ends
@@ -225,6 +225,6 @@ def test_a_job_of_the_chart_runs_is_well_and_drains(
             print(each.read_text()[-4_000:] if each.exists() else f"no {each.name}")
 
 
-def _asked(url: str) -> Any:
+def _get(url: str) -> Any:
     with urllib.request.urlopen(url, timeout=slow_s(10)) as answer:
         return json.load(answer)

@@ -1,4 +1,4 @@
-"""Integration tests share real clusters, one set a process: see `kafka_actors.testing.plugin`."""
+"""Fixtures of integration tests. Real clusters are shared, one set a process: see `kafka_actors.testing.plugin`."""
 
 import os
 import shutil
@@ -15,17 +15,58 @@ import pytest
 from fakes.prometheus import MISSING
 from waiting import slow_s, until
 
+from kafka_actors.testing.produce import Produce
+
 # Java programs of tests are short-lived: compiling them a second time takes a third of what Spark's tests compute (spark batch: 116 CPU
 # seconds with Java's defaults, 76 without its second compiler). The serial collector starts no threads of its own.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-_REAL_KAFKA = {"kafka_cluster", "kafka_cluster_3", "kafka_topic", "produce", "secure"}
+_ON_A_BROKER = {"kafka_topic", "produce"}
+"""Fixtures that go to `cluster` in tests that ask for it, and else to a real broker."""
+_REAL_KAFKA = {"kafka_cluster", "kafka_cluster_3", "secure"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Has tests with `cluster` run where `--kafka` says."""
+    chosen = metafunc.config.getoption("--kafka")
+    if chosen is not None and "cluster" in metafunc.fixturenames:
+        metafunc.parametrize("cluster", ["real"] if chosen == "real" else ["fake", "real"], indirect=True)
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Any:
+    """The broker of a test that runs on any: a `FakeKafka` of its own, or the session's `KafkaCluster` where the test is marked `kafka` or
+    `--kafka` asks for it."""
+    chosen = getattr(request, "param", None)
+    if request.node.get_closest_marker("kafka") is None:
+        return request.getfixturevalue("kafka_cluster" if chosen == "real" else "fake_kafka")
+    if chosen == "fake":
+        pytest.skip("this is tried on a real broker only")
+    return request.getfixturevalue("kafka_cluster")
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, kafka_topic: Callable[..., str]) -> Callable[..., str]:
+    """The plugin's, on `cluster` in tests that ask for it."""
+    if "cluster" not in request.fixturenames:
+        return kafka_topic
+    of_the_test = request.getfixturevalue("cluster")
+    return lambda *partitions, **more: kafka_topic(*partitions, **{"cluster": of_the_test, **more})
+
+
+@pytest.fixture
+def produce(request: pytest.FixtureRequest, produce: Any) -> Any:
+    """The plugin's, on `cluster` in tests that ask for it."""
+    if "cluster" not in request.fixturenames:
+        return produce
+    return Produce(request.getfixturevalue("cluster").bootstrap_servers)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests with a real cluster `kafka`, so that `-m "not kafka"` leaves what runs without Java."""
     for item in items:
-        if _REAL_KAFKA & set(getattr(item, "fixturenames", ())):
+        names = set(getattr(item, "fixturenames", ()))
+        if _REAL_KAFKA & names or (_ON_A_BROKER & names and "cluster" not in names):
             item.add_marker(pytest.mark.kafka)
 
 

@@ -1,4 +1,4 @@
-"""`Admin` and `AsyncAdmin` against real Kafka; the other side is confluent-kafka and the test kit's own requests."""
+"""`Admin` and `AsyncAdmin`; the other side is confluent-kafka and the test kit's own requests."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ from contextlib import closing
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource
 from pace import this_run
 from waiting import slow_s, until
 
@@ -39,20 +39,26 @@ from kafka_actors.errors import (
     UnknownTopicOrPartitionError,
     UsageError,
 )
-from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing import FakeKafka, KafkaCluster
 from kafka_actors.testing.produce import Produce
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-pytestmark = pytest.mark.kafka
+PROTOCOLS = ["classic", pytest.param("consumer", marks=pytest.mark.kafka)]
 
 T0 = int(time.time() * 1000) - 3_600_000
 """Time of the first record, milliseconds: no retention takes it yet, and no broker says that it is too new."""
 
 
 @pytest.fixture
-def admin(kafka_cluster: KafkaCluster) -> Iterator[Admin]:
-    with Admin(bootstrap_servers=kafka_cluster.bootstrap_servers) as made:
+def admin(cluster: KafkaCluster | FakeKafka) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as made:
         yield made
+
+
+@pytest.fixture
+def confluents(cluster: KafkaCluster | FakeKafka) -> AdminClient:
+    """The admin of confluent-kafka."""
+    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
 
 
 @pytest.fixture
@@ -65,14 +71,16 @@ def topic(kafka_topic: Callable[..., str], produce: Produce) -> str:
 
 
 @pytest.fixture
-def join(kafka_cluster: KafkaCluster, group_id: str) -> Iterator[Callable[..., confluent_kafka.Consumer]]:
+def join(
+    cluster: KafkaCluster | FakeKafka, group_id: str
+) -> Iterator[Callable[..., confluent_kafka.Consumer]]:
     """Joins the group with a confluent-kafka consumer that reads all ten records and commits them."""
     open_: list[confluent_kafka.Consumer] = []
 
     def make(topic: str, protocol: str = "classic", **more: object) -> confluent_kafka.Consumer:
         consumer = confluent_kafka.Consumer(
             {
-                "bootstrap.servers": kafka_cluster.bootstrap_servers,
+                "bootstrap.servers": cluster.bootstrap_servers,
                 "group.id": group_id,
                 "group.protocol": protocol,
                 "auto.offset.reset": "earliest",
@@ -92,6 +100,18 @@ def join(kafka_cluster: KafkaCluster, group_id: str) -> Iterator[Callable[..., c
         consumer.close()
 
 
+def _has_leaders(cluster: KafkaCluster | FakeKafka, name: str, partitions: int) -> None:
+    """A broker answers before all know of a topic or a partition, and of its leader."""
+
+    def leaders() -> list[int]:
+        try:
+            return list(cluster.leaders(name).values())
+        except KeyError:
+            return []
+
+    until(lambda: len(leaders()) == partitions and min(leaders()) >= 0, 20, f"{name} to have leaders")
+
+
 def _left(admin: Admin, group: str) -> None:
     """A group is empty a moment after its last member has said goodbye."""
     until(lambda: not admin.describe_consumer_groups([group])[group].members, 20, "the group to be left")
@@ -100,9 +120,9 @@ def _left(admin: Admin, group: str) -> None:
 # ---------------------------------------------------------------- groups
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_group_is_listed_and_described_as_confluents_admin_sees_it(
-    admin: Admin, kafka_cluster: KafkaCluster, topic: str, group_id: str, join: Callable, protocol: str
+    admin: Admin, confluents: AdminClient, topic: str, group_id: str, join: Callable, protocol: str
 ) -> None:
     join(topic, protocol)
     [listed] = [group for group in admin.list_groups() if group.group_id == group_id]
@@ -112,7 +132,7 @@ def test_a_group_is_listed_and_described_as_confluents_admin_sees_it(
     assert listed not in admin.list_groups(types=["share"])
 
     described = admin.describe_consumer_groups([group_id])[group_id]
-    theirs = kafka_cluster.admin.describe_consumer_groups([group_id])[group_id].result()
+    theirs = confluents.describe_consumer_groups([group_id])[group_id].result()
     assert described.state == "Stable"
     assert described.type.lower() == theirs.type.name.lower() == protocol
     assert described.assignor == theirs.partition_assignor
@@ -138,10 +158,10 @@ def test_a_static_member_shows_its_instance_id(
     assert member.group_instance_id == "desk-1"
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_lag_is_what_is_between_commit_and_end(
     admin: Admin,
-    kafka_cluster: KafkaCluster,
+    cluster: KafkaCluster | FakeKafka,
     topic: str,
     group_id: str,
     join: Callable,
@@ -151,14 +171,18 @@ def test_lag_is_what_is_between_commit_and_end(
     join(topic, protocol)
     produce(topic, [b"y"] * 3, partition=1)
     rows = {row.partition: row for row in admin.lag(group_id)}
-    assert {(topic, p): row.current_offset for p, row in rows.items()} == kafka_cluster.committed(group_id)
-    assert {(topic, p): row.log_end_offset for p, row in rows.items()} == kafka_cluster.end_offsets(topic)
+    assert {(topic, p): row.current_offset for p, row in rows.items()} == cluster.committed(group_id)
+    assert {(topic, p): row.log_end_offset for p, row in rows.items()} == cluster.end_offsets(topic)
     assert {p: row.lag for p, row in rows.items()} == {0: 0, 1: 3}
     assert {row.client_id for row in rows.values()} == {"the-other-side"}
 
 
 def test_a_deleted_topic_does_not_hide_the_lag_of_others(
-    admin: Admin, kafka_cluster: KafkaCluster, kafka_topic: Callable[..., str], topic: str, group_id: str
+    admin: Admin,
+    cluster: KafkaCluster | FakeKafka,
+    kafka_topic: Callable[..., str],
+    topic: str,
+    group_id: str,
 ) -> None:
     gone = kafka_topic()
     admin.alter_consumer_group_offsets(
@@ -166,7 +190,7 @@ def test_a_deleted_topic_does_not_hide_the_lag_of_others(
     )
     begun = time.monotonic()
     before = {row.topic: row.lag for row in admin.lag(group_id)}
-    kafka_cluster.delete_topic(gone)
+    cluster.delete_topic(gone)
     after = {row.topic: row.lag for row in admin.lag(group_id)}
     assert before == {gone: 0, topic: 4}
     assert after in ({topic: 4}, {gone: None, topic: 4})  # the broker forgets its offsets in its own time
@@ -174,20 +198,20 @@ def test_a_deleted_topic_does_not_hide_the_lag_of_others(
 
 
 def test_offsets_go_in_with_metadata_and_come_back(
-    admin: Admin, kafka_cluster: KafkaCluster, topic: str, group_id: str
+    admin: Admin, cluster: KafkaCluster | FakeKafka, topic: str, group_id: str
 ) -> None:
     given = {TopicPartition(topic, 0): OffsetAndMetadata(2, "by hand", 0), TopicPartition(topic, 1): 3}
     admin.alter_consumer_group_offsets(group_id, given)
-    assert kafka_cluster.committed(group_id) == {(topic, 0): 2, (topic, 1): 3}
+    assert cluster.committed(group_id) == {(topic, 0): 2, (topic, 1): 3}
     assert admin.list_consumer_group_offsets(group_id) == {
         TopicPartition(topic, 0): OffsetAndMetadata(2, "by hand", 0),
         TopicPartition(topic, 1): OffsetAndMetadata(3),
     }
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_active_group_is_neither_reset_nor_committed_for_nor_deleted(
-    admin: Admin, kafka_cluster: KafkaCluster, topic: str, group_id: str, join: Callable, protocol: str
+    admin: Admin, cluster: KafkaCluster | FakeKafka, topic: str, group_id: str, join: Callable, protocol: str
 ) -> None:
     consumer = join(topic, protocol)
     for execute in (False, True):
@@ -197,27 +221,27 @@ def test_an_active_group_is_neither_reset_nor_committed_for_nor_deleted(
         admin.alter_consumer_group_offsets(group_id, {TopicPartition(topic, 0): 0})
     with pytest.raises(NonEmptyGroupError, match=f"group '{group_id}' has members"):
         admin.delete_consumer_groups([group_id])
-    assert kafka_cluster.committed(group_id) == {(topic, 0): 6, (topic, 1): 4}
+    assert cluster.committed(group_id) == {(topic, 0): 6, (topic, 1): 4}
 
     consumer.close()
     _left(admin, group_id)
     admin.reset_offsets(group_id, OffsetTarget.earliest(), execute=True)
-    assert kafka_cluster.committed(group_id) == {(topic, 0): 0, (topic, 1): 0}
+    assert cluster.committed(group_id) == {(topic, 0): 0, (topic, 1): 0}
     admin.delete_consumer_groups([group_id])
-    assert kafka_cluster.committed(group_id) == {}
+    assert cluster.committed(group_id) == {}
 
 
 def test_a_plan_changes_nothing_and_a_consumer_goes_on_from_what_was_executed(
-    admin: Admin, kafka_cluster: KafkaCluster, topic: str, group_id: str
+    admin: Admin, cluster: KafkaCluster | FakeKafka, topic: str, group_id: str
 ) -> None:
     admin.alter_consumer_group_offsets(group_id, {TopicPartition(topic, p): 4 for p in (0, 1)})
     scope = {topic: [0]}
     plan = admin.reset_offsets(group_id, OffsetTarget.shift_by(-2), scope)
     assert [(r.partition, r.current_offset, r.new_offset) for r in plan] == [(0, 4, 2)]
-    assert kafka_cluster.committed(group_id) == {(topic, 0): 4, (topic, 1): 4}
+    assert cluster.committed(group_id) == {(topic, 0): 4, (topic, 1): 4}
     assert admin.reset_offsets(group_id, OffsetTarget.shift_by(-2), scope, execute=True) == plan
     with ka.Consumer(
-        topics=[topic], group_id=group_id, bootstrap_servers=kafka_cluster.bootstrap_servers
+        topics=[topic], group_id=group_id, bootstrap_servers=cluster.bootstrap_servers
     ) as consumer:
         batch = None
         while batch is None:
@@ -248,7 +272,7 @@ def test_what_cannot_be_reset_is_named(admin: Admin, topic: str, group_id: str) 
 
 
 def test_of_many_groups_all_are_dealt_with_and_the_first_error_names_the_others(
-    admin: Admin, kafka_cluster: KafkaCluster, topic: str, group_id: str
+    admin: Admin, cluster: KafkaCluster | FakeKafka, topic: str, group_id: str
 ) -> None:
     admin.alter_consumer_group_offsets(group_id, {TopicPartition(topic, 0): 1})
     with pytest.raises(GroupIdNotFoundError, match="group 'none-") as caught:
@@ -256,7 +280,7 @@ def test_of_many_groups_all_are_dealt_with_and_the_first_error_names_the_others(
     assert {str(caught.value), caught.value.__notes__[0].removeprefix("and ")} == {
         f"GROUP_ID_NOT_FOUND (69): group 'none-{n}' does not exist" for n in (1, 2)
     }
-    assert kafka_cluster.committed(group_id) == {}
+    assert cluster.committed(group_id) == {}
     with pytest.raises(GroupIdNotFoundError, match=f"group '{group_id}' does not exist"):
         admin.describe_consumer_groups([group_id])
     with pytest.raises(GroupIdNotFoundError):
@@ -267,17 +291,17 @@ def test_of_many_groups_all_are_dealt_with_and_the_first_error_names_the_others(
 
 
 def test_a_topic_is_created_and_described_as_confluents_admin_sees_it(
-    admin: Admin, kafka_cluster: KafkaCluster, group_id: str
+    admin: Admin, cluster: KafkaCluster | FakeKafka, confluents: AdminClient, group_id: str
 ) -> None:
     name = f"made-{group_id}"
     new = NewTopic(name, num_partitions=3, replication_factor=1, configs={"retention.ms": "86400000"})
     admin.create_topics([new], validate_only=True)
     assert name not in {topic.name for topic in admin.list_topics()}
     admin.create_topics([new])
-    kafka_cluster._wait(lambda: kafka_cluster._has_leaders(name, 3), f"topic {name}")
+    _has_leaders(cluster, name, 3)
     [listed] = [topic for topic in admin.list_topics() if topic.name == name]
     described = admin.describe_topics([name])[name]
-    theirs = kafka_cluster.admin.describe_topics(confluent_kafka.TopicCollection([name]))[name].result()
+    theirs = confluents.describe_topics(confluent_kafka.TopicCollection([name]))[name].result()
     # Kafka writes ids in the alphabet that is safe in URLs, librdkafka in the other one.
     their_id = str(theirs.topic_id).translate(str.maketrans("+/", "-_"))
     assert listed.topic_id == described.topic_id == their_id
@@ -286,7 +310,7 @@ def test_a_topic_is_created_and_described_as_confluents_admin_sees_it(
         for p in theirs.partitions
     ]
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    their_config = kafka_cluster.admin.describe_configs([resource])[resource].result()
+    their_config = confluents.describe_configs([resource])[resource].result()
     assert admin.topic_configs([name])[name] == {
         entry.name: entry.value for entry in their_config.values() if not entry.is_default
     }
@@ -295,18 +319,19 @@ def test_a_topic_is_created_and_described_as_confluents_admin_sees_it(
 
 
 def test_what_a_topic_lacks_the_broker_chooses_and_what_it_cannot_have_is_said(
-    admin: Admin, kafka_cluster: KafkaCluster, group_id: str
+    admin: Admin, cluster: KafkaCluster | FakeKafka, group_id: str
 ) -> None:
     name = f"made-{group_id}"
     with pytest.raises(InvalidReplicationFactorError, match=f"for {name}: .*replication factor"):
         admin.create_topics([NewTopic(name, 1, 5)])
     admin.create_topics([NewTopic(name), NewTopic(f"{name}-2", replica_assignment=[[1], [1]])])
-    kafka_cluster._wait(lambda: kafka_cluster._has_leaders(f"{name}-2", 2), f"topic {name}-2")
+    _has_leaders(cluster, f"{name}-2", 2)
     assert len(admin.describe_topics([name])[name].partitions) == 1
     with pytest.raises(UnknownTopicOrPartitionError, match="for no-such-topic"):
         admin.describe_topics([name, "no-such-topic"])
 
 
+@pytest.mark.kafka
 def test_internal_topics_are_known_as_such(admin: Admin, topic: str, group_id: str) -> None:
     admin.alter_consumer_group_offsets(group_id, {TopicPartition(topic, 0): 1})
     assert {t.name: t.is_internal for t in admin.list_topics()}["__consumer_offsets"]
@@ -316,13 +341,13 @@ def test_internal_topics_are_known_as_such(admin: Admin, topic: str, group_id: s
 
 
 def test_offsets_of_the_ends_of_a_time_and_of_the_youngest_record(
-    admin: Admin, kafka_cluster: KafkaCluster, topic: str
+    admin: Admin, cluster: KafkaCluster | FakeKafka, topic: str
 ) -> None:
-    kafka_cluster.delete_records(topic, 0, 2)
+    cluster.delete_records(topic, 0, 2)
     tps = [TopicPartition(topic, p) for p in (0, 1)]
     starts, ends = (admin.list_offsets(dict.fromkeys(tps, at)) for at in (EARLIEST, LATEST))
-    assert {tp: o.offset for tp, o in starts.items()} == kafka_cluster.beginning_offsets(topic)
-    assert {tp: o.offset for tp, o in ends.items()} == kafka_cluster.end_offsets(topic)
+    assert {tp: o.offset for tp, o in starts.items()} == cluster.beginning_offsets(topic)
+    assert {tp: o.offset for tp, o in ends.items()} == cluster.end_offsets(topic)
     found = admin.list_offsets(dict.fromkeys(tps, T0 + 5000))
     assert {tp: (o.offset, o.timestamp) for tp, o in found.items()} == {
         tps[0]: (5, T0 + 5000),
@@ -335,15 +360,18 @@ def test_offsets_of_the_ends_of_a_time_and_of_the_youngest_record(
         admin.list_offsets({tps[0]: LATEST, TopicPartition(topic, 2): LATEST})
 
 
-def test_a_topic_grows_and_is_deleted(admin: Admin, kafka_cluster: KafkaCluster, group_id: str) -> None:
+@pytest.mark.kafka
+def test_a_topic_grows_and_is_deleted(
+    admin: Admin, cluster: KafkaCluster | FakeKafka, confluents: AdminClient, group_id: str
+) -> None:
     name = f"made-{group_id}"
     admin.create_topics([NewTopic(name, 1)])
-    kafka_cluster._wait(lambda: kafka_cluster._has_leaders(name, 1), f"topic {name}")
+    _has_leaders(cluster, name, 1)
     admin.create_partitions({name: 3}, validate_only=True)
     assert len(admin.describe_topics([name])[name].partitions) == 1
     admin.create_partitions({name: 3})
     admin.create_partitions({name: NewPartitions(4, [[1]])})
-    kafka_cluster._wait(lambda: kafka_cluster._has_leaders(name, 4), f"topic {name} to have 4 leaders")
+    _has_leaders(cluster, name, 4)
     with pytest.raises(InvalidPartitionsError, match=rf"for {name}: The topic .*currently has 4 partition"):
         admin.create_partitions({name: 2})
     with pytest.raises(
@@ -356,15 +384,15 @@ def test_a_topic_grows_and_is_deleted(admin: Admin, kafka_cluster: KafkaCluster,
     ):
         admin.delete_topics([name, "no-such-topic"])
     until(lambda: name not in {topic.name for topic in admin.list_topics()}, 20, "the topic to be gone")
-    assert name not in kafka_cluster.admin.list_topics(timeout=slow_s(10)).topics
+    assert name not in confluents.list_topics(timeout=slow_s(10)).topics
 
 
 def test_records_are_deleted_before_an_offset_and_all_of_them(
-    admin: Admin, kafka_cluster: KafkaCluster, topic: str
+    admin: Admin, cluster: KafkaCluster | FakeKafka, topic: str
 ) -> None:
     tps = [TopicPartition(topic, p) for p in (0, 1)]
     assert admin.delete_records({tps[0]: 2, tps[1]: LATEST}) == {tps[0]: 2, tps[1]: 4}
-    assert kafka_cluster.beginning_offsets(topic) == {(topic, 0): 2, (topic, 1): 4}
+    assert cluster.beginning_offsets(topic) == {(topic, 0): 2, (topic, 1): 4}
     with pytest.raises(
         OffsetOutOfRangeError, match=f"for {topic}-0: give an offset from the start of the log"
     ):
@@ -376,8 +404,9 @@ def test_records_are_deleted_before_an_offset_and_all_of_them(
 # ---------------------------------------------------------------- settings
 
 
+@pytest.mark.kafka
 def test_settings_are_described_as_confluents_admin_sees_them(
-    admin: Admin, kafka_cluster: KafkaCluster, topic: str
+    admin: Admin, confluents: AdminClient, topic: str
 ) -> None:
     asked = {
         OurResource("TOPIC", topic): ConfigResource(ConfigResource.Type.TOPIC, topic),
@@ -385,7 +414,7 @@ def test_settings_are_described_as_confluents_admin_sees_them(
     }
     found = admin.describe_configs(asked, include_synonyms=True)
     for ours, theirs in asked.items():
-        their_config = kafka_cluster.admin.describe_configs([theirs])[theirs].result()
+        their_config = confluents.describe_configs([theirs])[theirs].result()
         assert {
             name: (entry.value, entry.is_read_only, entry.is_sensitive, entry.is_default)
             for name, entry in found[ours].items()
@@ -436,6 +465,7 @@ def test_a_setting_that_cannot_be_is_refused_by_name(admin: Admin, topic: str) -
         admin.describe_configs([OurResource("BROKER", "99")])
 
 
+@pytest.mark.kafka
 def test_a_cluster_without_an_authorizer_says_what_it_lacks(admin: Admin) -> None:
     with pytest.raises(SecurityDisabledError, match=r"set authorizer\.class\.name on the brokers"):
         admin.describe_acls()
@@ -447,10 +477,10 @@ def test_a_cluster_without_an_authorizer_says_what_it_lacks(admin: Admin) -> Non
 
 
 def test_the_async_twin_answers_at_the_same_time(
-    kafka_cluster: KafkaCluster, topic: str, group_id: str
+    cluster: KafkaCluster | FakeKafka, topic: str, group_id: str
 ) -> None:
     async def main() -> None:
-        async with AsyncAdmin(bootstrap_servers=kafka_cluster.bootstrap_servers) as admin:
+        async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             await admin.alter_consumer_group_offsets(group_id, {TopicPartition(topic, 0): 1})
             groups, topics, rows = await asyncio.gather(
                 admin.list_groups(), admin.list_topics(), admin.lag(group_id)
@@ -481,8 +511,8 @@ def test_groups_are_answered_for_while_their_coordinator_moves(
         assert [row.current_offset for row in admin.lag(group_id)] == [0]
 
 
-def test_a_closed_admin_says_so_and_closes_again(kafka_cluster: KafkaCluster) -> None:
-    admin = Admin(bootstrap_servers=kafka_cluster.bootstrap_servers)
+def test_a_closed_admin_says_so_and_closes_again(cluster: KafkaCluster | FakeKafka) -> None:
+    admin = Admin(bootstrap_servers=cluster.bootstrap_servers)
     admin.close()
     admin.close()
     with pytest.raises(UsageError, match="this Admin is closed"):

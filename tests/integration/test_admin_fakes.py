@@ -1,49 +1,43 @@
 """The admin against brokers that answer late or not at all, and what it refuses before it connects."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from fakes.broker import SILENCE, Call, FakeCluster
 from fakes.loop import in_loop
 from waiting import within
 
 from kafka_actors import AsyncAdmin, TopicPartition
 from kafka_actors.admin import NewTopic, OffsetTarget
 from kafka_actors.errors import KafkaTimeoutError, UsageError
-from kafka_actors.protocol import ApiKey, MetadataRequest, MetadataResponse
+from kafka_actors.testing import FakeKafka
+from kafka_actors.testing.fake_kafka import Delay, Hold
 
 
 @in_loop
 async def test_connecting_and_all_questions_of_a_call_share_its_time() -> None:
     """ListOffsets tells the broker how long its asker waits."""
-
-    async def late(request: MetadataRequest, call: Call) -> MetadataResponse:
-        await asyncio.sleep(0.2)
-        return call.broker.cluster.metadata([t.name or "" for t in request.topics or ()])
-
-    async with FakeCluster(1, topics={"orders": 1}) as cluster:
-        broker = cluster.brokers[0]
-        broker.on(ApiKey.METADATA, late)
-        broker.on(ApiKey.LIST_OFFSETS, SILENCE)
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        kafka.on("Metadata", Delay(0.2), times=None)
+        held = kafka.on("ListOffsets", Hold(), times=None)
         with within(10):
-            admin = AsyncAdmin(bootstrap_servers=cluster.bootstrap)
+            admin = AsyncAdmin(bootstrap_servers=kafka.bootstrap_servers)
             with pytest.raises(KafkaTimeoutError):
                 await admin.list_offsets({TopicPartition("orders", 0): -1}, timeout_ms=1500)
             await admin.close()
-        [asked, *_] = broker.requests(ApiKey.LIST_OFFSETS)
-        assert asked.timeout_ms <= 1500 - 2 * 200
+        [asked, *_] = held.calls
+        assert asked.request.timeout_ms <= 1500 - 2 * 200
 
 
 @in_loop
 async def test_metadata_that_does_not_come_costs_no_more_than_the_calls_time() -> None:
-    async with FakeCluster(1) as cluster, AsyncAdmin(bootstrap_servers=cluster.bootstrap) as admin:
-        cluster.brokers[0].on(ApiKey.METADATA, SILENCE)
-        with (
-            within(10),
-            pytest.raises(KafkaTimeoutError, match="no broker described the cluster within"),
-        ):
-            await admin.list_groups(timeout_ms=300)
+    with FakeKafka() as kafka:
+        async with AsyncAdmin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            kafka.on("Metadata", Hold(), times=None)
+            with (
+                within(10),
+                pytest.raises(KafkaTimeoutError, match="no broker described the cluster within"),
+            ):
+                await admin.list_groups(timeout_ms=300)
 
 
 @pytest.mark.parametrize(

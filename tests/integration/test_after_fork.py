@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kafka_actors as ka
-from kafka_actors.testing import MockCluster
+from kafka_actors.testing import FakeKafka
 
 # Python 3.12 and newer warn of any fork in a process with threads: that is what users do, and what is tested.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -21,9 +21,8 @@ LIMIT_S = 20
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    with MockCluster(brokers=1) as mock:
-        mock.create_topic("orders", partitions=1)
-        yield mock.bootstrap_servers
+    with FakeKafka(topics={"orders": 1}) as kafka:
+        yield kafka.bootstrap_servers
 
 
 def in_a_fork(call: Callable[[], Any]) -> str:

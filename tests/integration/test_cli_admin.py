@@ -12,14 +12,12 @@ import confluent_kafka
 import pytest
 import yaml
 from fakes.java_tools import Tools
-from fakes.secure import PASSWORD, USER, secure_kafka
+from fakes.secure import PASSWORD, USER, Files
 from waiting import slow_s, until
 
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing import FakeKafka, KafkaCluster
 from kafka_actors.testing.produce import Produce
-
-pytestmark = pytest.mark.kafka
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -34,7 +32,9 @@ Rows = list[list[str]]
 class Shell:
     """Runs our command, and Kafka's tools, on a cluster."""
 
-    def __init__(self, kafka: KafkaCluster, tools: Tools, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, kafka: KafkaCluster | FakeKafka, tools: Tools, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         self.kafka = kafka
         self._tools = tools
         self._capsys = capsys
@@ -73,8 +73,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
 
 
 @pytest.fixture
-def shell(kafka_cluster: KafkaCluster, tools: Tools, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(kafka_cluster, tools, capsys)
+def shell(cluster: KafkaCluster | FakeKafka, tools: Tools, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(cluster, tools, capsys)
 
 
 @pytest.fixture
@@ -86,14 +86,14 @@ def topic(kafka_topic: Callable[..., str], produce: Produce) -> str:
     return name
 
 
-@pytest.fixture(params=["classic", "consumer"])
+@pytest.fixture(params=["classic", pytest.param("consumer", marks=pytest.mark.kafka)])
 def member(
-    request: pytest.FixtureRequest, kafka_cluster: KafkaCluster, topic: str, group_id: str
+    request: pytest.FixtureRequest, cluster: KafkaCluster | FakeKafka, topic: str, group_id: str
 ) -> Iterator[confluent_kafka.Consumer]:
     """A confluent-kafka member of either protocol, which has read and committed all."""
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": kafka_cluster.bootstrap_servers,
+            "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": group_id,
             "group.protocol": request.param,
             "auto.offset.reset": "earliest",
@@ -108,10 +108,10 @@ def member(
 
 
 @pytest.fixture
-def committed(kafka_cluster: KafkaCluster, topic: str, group_id: str) -> str:
+def committed(cluster: KafkaCluster | FakeKafka, topic: str, group_id: str) -> str:
     """A group without members at offset 2 of both partitions; returns its id."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": kafka_cluster.bootstrap_servers, "group.id": group_id}
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group_id}
     )
     at = [confluent_kafka.TopicPartition(topic, p, 2) for p in (0, 1)]
     consumer.commit(offsets=at, asynchronous=False)
@@ -122,6 +122,7 @@ def committed(kafka_cluster: KafkaCluster, topic: str, group_id: str) -> str:
 # ---------------------------------------------------------------- groups
 
 
+@pytest.mark.kafka
 def test_a_group_is_described_in_the_columns_of_kafkas_tool(
     shell: Shell, member: confluent_kafka.Consumer, group_id: str
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_group_is_described_in_the_columns_of_kafkas_tool(
         assert {row[0] for row in ours[1:]} == {group_id}
 
 
+@pytest.mark.kafka
 def test_groups_are_listed_as_kafkas_tool_does(
     shell: Shell, member: confluent_kafka.Consumer, group_id: str
 ) -> None:
@@ -160,9 +162,9 @@ def test_documents_hold_all_there_is_to_say(
 
 
 def test_an_active_group_is_refused_with_exit_code_1_and_one_line(
-    shell: Shell, member: confluent_kafka.Consumer, kafka_cluster: KafkaCluster, group_id: str
+    shell: Shell, member: confluent_kafka.Consumer, cluster: KafkaCluster | FakeKafka, group_id: str
 ) -> None:
-    before = kafka_cluster.committed(group_id)
+    before = cluster.committed(group_id)
     for more in ([], ["--execute"]):
         code, out, err = shell.run(
             "groups", "reset-offsets", "-g", group_id, "--all-topics", "--to-earliest", *more
@@ -173,9 +175,10 @@ def test_an_active_group_is_refused_with_exit_code_1_and_one_line(
             "offsets can be reset while it has none\n"
         )
     assert shell.run("groups", "delete", "-g", group_id)[0] == 1
-    assert kafka_cluster.committed(group_id) == before
+    assert cluster.committed(group_id) == before
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize(
     "target",
     [
@@ -191,23 +194,24 @@ def test_an_active_group_is_refused_with_exit_code_1_and_one_line(
     ids=lambda target: target[0],
 )
 def test_a_reset_goes_where_kafkas_tool_puts_it(
-    shell: Shell, kafka_cluster: KafkaCluster, committed: str, topic: str, target: list[str]
+    shell: Shell, cluster: KafkaCluster | FakeKafka, committed: str, topic: str, target: list[str]
 ) -> None:
     scope = ["--group", committed, "--topic", f"{topic}:0,1", *target]
-    before = kafka_cluster.committed(committed)
+    before = cluster.committed(committed)
     theirs = shell.tool(GROUPS, "--reset-offsets", *scope, "--dry-run")
     code, plan, err = shell.run("groups", "reset-offsets", *scope)
     assert code == 0
     assert rows(plan) == rows(theirs)
     assert err.splitlines()[-1] == "Nothing was changed: --execute commits these offsets."
-    assert kafka_cluster.committed(committed) == before
+    assert cluster.committed(committed) == before
     assert rows(shell.out("groups", "reset-offsets", *scope, "--execute")) == rows(theirs)
     new = {(row[1], int(row[2])): int(row[3]) for row in rows(theirs)[1:]}
-    assert kafka_cluster.committed(committed) == new
+    assert cluster.committed(committed) == new
 
 
+@pytest.mark.kafka
 def test_what_is_exported_is_taken_back_by_us_and_by_kafkas_tool(
-    shell: Shell, kafka_cluster: KafkaCluster, committed: str, topic: str, tmp_path: Path
+    shell: Shell, cluster: KafkaCluster | FakeKafka, committed: str, topic: str, tmp_path: Path
 ) -> None:
     reset = ["groups", "reset-offsets", "-g", committed]
     file = tmp_path / "plan.csv"
@@ -215,11 +219,11 @@ def test_what_is_exported_is_taken_back_by_us_and_by_kafkas_tool(
     assert file.read_text() == f"{topic},0,2\n{topic},1,2\n"
     shell.out(*reset, "--all-topics", "--to-latest", "--execute")
     shell.out(*reset, "--from-file", str(file), "--execute")
-    assert set(kafka_cluster.committed(committed).values()) == {2}
+    assert set(cluster.committed(committed).values()) == {2}
     shell.out(*reset, "--all-topics", "--to-latest", "--execute")
     theirs = ["--reset-offsets", "--group", committed, "--from-file", str(file), "--execute"]
     shell.tool(GROUPS, *theirs)
-    assert set(kafka_cluster.committed(committed).values()) == {2}
+    assert set(cluster.committed(committed).values()) == {2}
 
 
 def test_a_group_is_deleted_and_then_unknown(shell: Shell, committed: str) -> None:
@@ -256,6 +260,7 @@ def test_lag_by_partition_topic_and_group(shell: Shell, committed: str, topic: s
 # ---------------------------------------------------------------- topics and offsets
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize(
     "at",
     [[], ["earliest"], ["latest"], ["max-timestamp"], [str(NOW - 6 * HOUR_MS)], ["-1"], ["-2"]],
@@ -278,6 +283,7 @@ def test_offsets_of_some_partitions_and_of_a_date(shell: Shell, topic: str) -> N
     assert err == f"kafka-actors: error: UNKNOWN_TOPIC_OR_PARTITION (3) for {topic}-2\n"
 
 
+@pytest.mark.kafka
 def test_a_topic_is_created_and_described_as_by_kafkas_tool(shell: Shell, group_id: str) -> None:
     name = f"made-{group_id}"
     create = ["topics", "create", "--topic", name, "--partitions", "2", "--replication-factor", "1"]
@@ -305,6 +311,7 @@ def test_a_topic_is_created_and_described_as_by_kafkas_tool(shell: Shell, group_
     assert shell.out("topics", "describe", "-t", name, "--under-replicated-partitions") == ""
 
 
+@pytest.mark.kafka
 def test_a_topic_is_grown_and_deleted_and_its_settings_changed_as_by_kafkas_tools(
     shell: Shell, group_id: str
 ) -> None:
@@ -365,7 +372,7 @@ def _described(text: str) -> list[dict[str, str]]:
 # ---------------------------------------------------------------- the command as a process
 
 
-def test_no_broker_is_one_line_and_a_traceback_only_with_debug(kafka_cluster: KafkaCluster) -> None:
+def test_no_broker_is_one_line_and_a_traceback_only_with_debug() -> None:
     command = [Path(sys.executable).with_name("kafka-actors"), "topics", "list", "-b", "127.0.0.1:1"]
     command += ["-X", "request.timeout.ms=500"]
     plain = subprocess.run(command, capture_output=True, text=True, check=False, timeout=slow_s(60))
@@ -382,26 +389,26 @@ def test_no_broker_is_one_line_and_a_traceback_only_with_debug(kafka_cluster: Ka
 
 
 def test_kafkas_own_file_for_command_config_works_for_both(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    secure: tuple[KafkaCluster, Files], group_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    kafka, files = secure
     file = tmp_path / "client.properties"
-    with secure_kafka(tmp_path) as (kafka, files):
-        login = "org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
-        escaped = PASSWORD.replace("ä", "\\u00e4")
-        file.write_text(
-            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
-            f'sasl.jaas.config={login}    username="{USER}" password="{escaped}";\n'
-            f"ssl.truststore.type=PEM\nssl.truststore.location={files.ca}\n"
-        )
-        kafka.create_topic("orders")
-        at = kafka.bootstrap("SECURE")
-        theirs = kafka.tool(TOPICS, "--bootstrap-server", at, "--command-config", str(file), "--list").stdout
-        assert "orders" in theirs.split()
-        assert run_command_line(["topics", "list", "-b", at, "--command-config", str(file)]) == 0
-        assert "orders" in capsys.readouterr().out.split()
-        wrong = ["-X", "sasl_plain_password=hunter2"]
-        assert run_command_line(["topics", "list", "-b", at, "--command-config", str(file), *wrong]) == 1
-        err = capsys.readouterr().err
-        assert err.startswith("kafka-actors: error: SASL_AUTHENTICATION_FAILED (58)")
-        assert err.count("\n") == 1
-        assert "hunter2" not in err
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required \\\n"
+    escaped = PASSWORD.replace("ä", "\\u00e4")
+    file.write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={login}    username="{USER}" password="{escaped}";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={files.ca}\n"
+    )
+    topic = kafka.create_topic(group_id)
+    at = kafka.bootstrap("SECURE")
+    theirs = kafka.tool(TOPICS, "--bootstrap-server", at, "--command-config", str(file), "--list").stdout
+    assert topic in theirs.split()
+    assert run_command_line(["topics", "list", "-b", at, "--command-config", str(file)]) == 0
+    assert topic in capsys.readouterr().out.split()
+    wrong = ["-X", "sasl_plain_password=hunter2"]
+    assert run_command_line(["topics", "list", "-b", at, "--command-config", str(file), *wrong]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("kafka-actors: error: SASL_AUTHENTICATION_FAILED (58)")
+    assert err.count("\n") == 1
+    assert "hunter2" not in err

@@ -1,4 +1,4 @@
-"""`kafka-actors produce | consume` on a real broker: what one writes the other reads, in each form; offsets, times, groups, pipes."""
+"""`kafka-actors produce | consume`: what one writes the other reads, in each form; offsets, times, groups, pipes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import pytest
 from waiting import slow_s
 
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing import FakeKafka, KafkaCluster
 from kafka_actors.testing.produce import Produce
-
-pytestmark = pytest.mark.kafka
 
 COMMAND = Path(sys.executable).with_name("kafka-actors")
 FIRST_MS = 1_700_000_000_000
@@ -30,7 +28,7 @@ class Shell:
 
     def __init__(
         self,
-        kafka: KafkaCluster,
+        kafka: KafkaCluster | FakeKafka,
         capsysbinary: pytest.CaptureFixture[bytes],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -53,13 +51,13 @@ class Shell:
 
 @pytest.fixture
 def shell(
-    kafka_cluster: KafkaCluster,
+    cluster: KafkaCluster | FakeKafka,
     capsysbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Shell:
     """Without notices of what takes long: how long it takes on a busy machine is no part of what is printed."""
     monkeypatch.setattr("kafka_actors.cli.output.BLANK_S", 600.0)
-    return Shell(kafka_cluster, capsysbinary, monkeypatch)
+    return Shell(cluster, capsysbinary, monkeypatch)
 
 
 @pytest.fixture
@@ -195,6 +193,7 @@ def test_a_log_ends_with_the_marker_of_a_transaction(shell: Shell, kafka_topic: 
 # ---------------------------------------------------------------- groups and processes
 
 
+@pytest.mark.kafka
 def test_a_group_goes_on_where_it_stopped(shell: Shell, hourly: str, group_id: str) -> None:
     first = shell.out("consume", "-t", hourly, "-g", group_id, "-c", "4")
     behind = json.loads(shell.out("lag", "-g", group_id, "-o", "json"))

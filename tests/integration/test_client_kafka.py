@@ -1,4 +1,4 @@
-"""The client, its look-ups and sockets against real brokers, some of which are killed or stopped."""
+"""The client, its look-ups and sockets against brokers, some of which are killed or stopped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from kafka_actors.protocol import (
 from kafka_actors.protocol.messages.fetch import FetchPartition, FetchTopic
 from kafka_actors.protocol.messages.join_group import JoinGroupRequestProtocol
 from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
-from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing import FakeKafka, KafkaCluster
 
 Topic = Callable[..., str]
 
@@ -59,10 +59,11 @@ async def retried(call: Callable[[], Any], seconds: float = 30.0) -> Any:
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.kafka
 @in_loop
-async def test_bootstrap_and_metadata(kafka_cluster: KafkaCluster, kafka_topic: Topic) -> None:
+async def test_bootstrap_and_metadata(cluster: KafkaCluster | FakeKafka, kafka_topic: Topic) -> None:
     topic = kafka_topic(partitions=5)
-    async with KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers) as client:
+    async with KafkaClient(bootstrap_servers=cluster.bootstrap_servers) as client:
         assert client.snapshot.topics == {}
         await client.set_topics([topic])
         assert client.snapshot.partitions_for_topic(topic) == {0, 1, 2, 3, 4}
@@ -74,27 +75,29 @@ async def test_bootstrap_and_metadata(kafka_cluster: KafkaCluster, kafka_topic: 
 
 
 @in_loop
-async def test_a_recreated_topic_has_another_id(kafka_cluster: KafkaCluster, kafka_topic: Topic) -> None:
+async def test_a_recreated_topic_has_another_id(
+    cluster: KafkaCluster | FakeKafka, kafka_topic: Topic
+) -> None:
     topic = kafka_topic(partitions=3)
-    async with KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers) as client:
+    async with KafkaClient(bootstrap_servers=cluster.bootstrap_servers) as client:
         await client.set_topics([topic])
         old = client.snapshot.topic_id(topic)
-        await asyncio.to_thread(kafka_cluster.delete_topic, topic)
+        await asyncio.to_thread(cluster.delete_topic, topic)
         await client.update_metadata()
         await until_async(lambda: client.snapshot.topic_error(topic) == 3)
-        await asyncio.to_thread(kafka_cluster.create_topic, topic, 2)
+        await asyncio.to_thread(cluster.create_topic, topic, 2)
         await until_async(lambda: client.snapshot.partitions_for_topic(topic) == {0, 1})
         assert client.snapshot.topic_id(topic) not in (None, old)
 
 
 @in_loop
 async def test_offsets_by_time_and_ends_of_epochs(
-    kafka_cluster: KafkaCluster, kafka_topic: Topic, produce: Any
+    cluster: KafkaCluster | FakeKafka, kafka_topic: Topic, produce: Any
 ) -> None:
     topic = kafka_topic(partitions=2)
     await asyncio.to_thread(produce, topic, [b"a", b"b", b"c"], partition=0, timestamps=[1000, 3000, 2000])
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    async with KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers) as client:
+    async with KafkaClient(bootstrap_servers=cluster.bootstrap_servers) as client:
         lookups = OffsetLookups(client)
         assert await lookups.list_offsets({first: EARLIEST, second: LATEST}) == {
             first: ListedOffset(0, -1, 0),
@@ -113,12 +116,12 @@ async def test_offsets_by_time_and_ends_of_epochs(
 
 
 def test_the_fetch_socket_reads_records(
-    kafka_cluster: KafkaCluster, kafka_topic: Topic, produce: Any
+    cluster: KafkaCluster | FakeKafka, kafka_topic: Topic, produce: Any
 ) -> None:
     topic = kafka_topic()
     produce(topic, [b"x" * 1000] * 500, partition=0)
-    host, port = kafka_cluster.address(1)
-    fetch = FetchSocket(host, port, build(ClientConfig)).open()
+    host, _, port = cluster.bootstrap_servers.rpartition(":")
+    fetch = FetchSocket(host, int(port), build(ClientConfig)).open()
     version = fetch.versions.pick(FetchRequest, highest=12)
     request = FetchRequest(
         max_wait_ms=500,
@@ -141,10 +144,12 @@ def test_the_fetch_socket_reads_records(
 
 
 @in_loop
-async def test_a_join_that_waits_holds_up_no_heartbeat(kafka_cluster: KafkaCluster, group_id: str) -> None:
+async def test_a_join_that_waits_holds_up_no_heartbeat(
+    cluster: KafkaCluster | FakeKafka, group_id: str
+) -> None:
     metadata = encode_consumer_protocol(ConsumerProtocolSubscription(topics=[]))
 
-    async with KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers) as client:
+    async with KafkaClient(bootstrap_servers=cluster.bootstrap_servers) as client:
 
         async def coordinator() -> FindCoordinatorResponse:
             found = await client.send(1, FindCoordinatorRequest(key=group_id), max_version=3)
@@ -273,8 +278,8 @@ async def test_a_client_whose_bootstrap_server_is_stopped_finds_another(
 
 
 @in_loop
-async def test_tls_to_a_listener_without_it_is_named_at_once(kafka_cluster: KafkaCluster) -> None:
-    client = KafkaClient(bootstrap_servers=kafka_cluster.bootstrap_servers, security_protocol="SSL")
+async def test_tls_to_a_listener_without_it_is_named_at_once(cluster: KafkaCluster | FakeKafka) -> None:
+    client = KafkaClient(bootstrap_servers=cluster.bootstrap_servers, security_protocol="SSL")
     with (
         within(10),
         pytest.raises(
@@ -285,12 +290,13 @@ async def test_tls_to_a_listener_without_it_is_named_at_once(kafka_cluster: Kafk
     await client.close()
 
 
+@pytest.mark.kafka
 @in_loop
 async def test_an_older_api_version_than_the_brokers_is_spoken(
-    kafka_cluster: KafkaCluster, kafka_topic: Topic
+    cluster: KafkaCluster | FakeKafka, kafka_topic: Topic
 ) -> None:
     topic = kafka_topic(partitions=2)
-    servers = kafka_cluster.bootstrap_servers
+    servers = cluster.bootstrap_servers
     async with KafkaClient(bootstrap_servers=servers, api_version=(2, 4)) as client:
         await client.set_topics([topic])
         assert client.snapshot.partitions_for_topic(topic) == {0, 1}
@@ -302,10 +308,10 @@ async def test_an_older_api_version_than_the_brokers_is_spoken(
 
 @in_loop
 async def test_an_idle_connection_is_closed_before_the_broker_does_and_had_anew(
-    kafka_cluster: KafkaCluster,
+    cluster: KafkaCluster | FakeKafka,
 ) -> None:
     async with KafkaClient(
-        bootstrap_servers=kafka_cluster.bootstrap_servers, connections_max_idle_ms=300
+        bootstrap_servers=cluster.bootstrap_servers, connections_max_idle_ms=300
     ) as client:
         await client.send(1, ListGroupsRequest())
         await until_async(lambda: not client.connected(1))

@@ -1,4 +1,4 @@
-"""`Consumer` on real Kafka: reading, positions, offsets."""
+"""`Consumer`: reading, positions, offsets."""
 
 import time
 
@@ -19,8 +19,6 @@ from kafka_actors.errors import (
 from kafka_actors.records import SCHEMA
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-pytestmark = pytest.mark.kafka
-
 
 def read(consumer, count, timeout=30.0):
     """The values of `count` records by partition, in the order in which they came."""
@@ -34,9 +32,9 @@ def read(consumer, count, timeout=30.0):
 
 
 @pytest.fixture
-def consumer_of(kafka_cluster):
-    """Makes consumers on the shared broker and closes them."""
-    yield from consumers(kafka_cluster.bootstrap_servers)
+def consumer_of(cluster):
+    """Makes consumers on the broker and closes them."""
+    yield from consumers(cluster.bootstrap_servers)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -53,6 +51,7 @@ def test_every_record_is_read_once_and_in_order_whatever_its_codec(consumer_of, 
         assert consumer.lag(TopicPartition(topic, p)) == 0
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize(
     ("codec", "sent"), [("gzip", "lz4"), ("snappy", "zstd"), ("lz4", "gzip"), ("zstd", "snappy")]
 )
@@ -127,8 +126,9 @@ def test_a_batch_after_a_few_messages_goes_on_where_they_ended(consumer_of, kafk
     assert consumer.poll_batch()["offset"].to_pylist()[0] == 10
 
 
+@pytest.mark.kafka
 def test_the_group_reads_everything_and_goes_on_from_its_commits(
-    consumer_of, kafka_cluster, kafka_topic, produce, group_id
+    consumer_of, cluster, kafka_topic, produce, group_id
 ):
     topic = kafka_topic(partitions=4)
     counts = produce(topic, values(2000))
@@ -137,7 +137,7 @@ def test_the_group_reads_everything_and_goes_on_from_its_commits(
     assert sum(len(v) for v in seen.values()) == 2000
     first.commit()
     first.close()
-    committed = kafka_cluster.committed(group_id)
+    committed = cluster.committed(group_id)
     assert {p: o for (_, p), o in committed.items()} == counts
     produce(topic, values(10, 5000))
     second = consumer_of([topic], group_id=group_id)
@@ -187,19 +187,19 @@ def test_commit_covers_the_message_in_hand(consumer_of, kafka_topic, produce, gr
     assert consumer.committed([tp])[tp][:2] == (7, "mine")
 
 
-def test_auto_commit_goes_on_between_polls(consumer_of, kafka_cluster, kafka_topic, produce, group_id):
+def test_auto_commit_goes_on_between_polls(consumer_of, cluster, kafka_topic, produce, group_id):
     topic = kafka_topic()
     produce(topic, values(50))
     consumer = consumer_of([topic], group_id=group_id, auto_commit_interval_ms=200)
     assert read(consumer, 50)
     deadline = time.monotonic() + slow_s(10)
-    while time.monotonic() < deadline and not kafka_cluster.committed(group_id):
+    while time.monotonic() < deadline and not cluster.committed(group_id):
         consumer.poll_batch(timeout_ms=100)
-    assert {p: o for (_, p), o in kafka_cluster.committed(group_id).items()} == {0: 50}
+    assert {p: o for (_, p), o in cluster.committed(group_id).items()} == {0: 50}
 
 
 def test_an_auto_commit_that_failed_is_tried_again_though_nothing_new_was_read(
-    consumer_of, kafka_cluster, kafka_topic, produce, group_id
+    consumer_of, cluster, kafka_topic, produce, group_id
 ):
     topic = kafka_topic()
     produce(topic, values(10))
@@ -216,7 +216,7 @@ def test_an_auto_commit_that_failed_is_tried_again_though_nothing_new_was_read(
 
     core.commit = fails_once
     deadline = time.monotonic() + slow_s(20)
-    while kafka_cluster.committed(group_id) != {(topic, 0): 10}:
+    while cluster.committed(group_id) != {(topic, 0): 10}:
         assert time.monotonic() < deadline, failed
         assert consumer.poll_batch(timeout_ms=100) is None
     assert failed
@@ -279,7 +279,7 @@ def test_a_pause_in_the_middle_of_a_batch_holds_the_rest_back(consumer_of, kafka
     assert read(consumer, 90) == {held.partition: values(90, 10)}
 
 
-def test_what_the_log_has_can_be_asked(consumer_of, kafka_cluster, kafka_topic, produce):
+def test_what_the_log_has_can_be_asked(consumer_of, cluster, kafka_topic, produce):
     topic = kafka_topic()
     tp = TopicPartition(topic, 0)
     produce(topic, values(100), timestamps=[1_000_000 + i * 10 for i in range(100)])

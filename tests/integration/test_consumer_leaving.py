@@ -1,21 +1,19 @@
-"""Partitions that a `Consumer` gives up on real Kafka: to another member, to nobody, or unwillingly."""
+"""Partitions that a `Consumer` gives up: to another member, to nobody, or unwillingly."""
 
 import threading
 import time
 
 import pytest
-from fakes.reading import Log, consumers, poll_until, values
+from fakes.reading import Log, consumers, members_of, poll_until, values
 from waiting import until
 
 from kafka_actors.errors import IllegalGenerationError, KafkaTimeoutError, UsageError
 from kafka_actors.types import TopicPartition
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.fixture
-def consumer_of(kafka_cluster, group_id):
-    yield from consumers(kafka_cluster.bootstrap_servers, group_id=group_id, heartbeat_interval_ms=300)
+def consumer_of(cluster, group_id):
+    yield from consumers(cluster.bootstrap_servers, group_id=group_id, heartbeat_interval_ms=300)
 
 
 def test_messages_that_were_not_handed_out_of_a_partition_that_goes_are_not_committed(
@@ -56,7 +54,7 @@ def test_messages_that_were_not_handed_out_of_a_partition_that_goes_are_not_comm
 
 
 @pytest.mark.parametrize("call", ["subscribe", "assign"])
-def test_to_want_nothing_is_to_leave(consumer_of, kafka_cluster, kafka_topic, produce, group_id, call):
+def test_to_want_nothing_is_to_leave(consumer_of, cluster, kafka_topic, produce, group_id, call):
     """Else the group would wait for a member that reads nothing."""
     topic = kafka_topic(partitions=2)
     produce(topic, values(10))
@@ -66,7 +64,7 @@ def test_to_want_nothing_is_to_leave(consumer_of, kafka_cluster, kafka_topic, pr
     assert consumer.poll_batch(timeout_ms=0) is None
     getattr(consumer, call)([])
     assert consumer.assignment() == consumer.subscription() == set()
-    assert kafka_cluster.describe_group(group_id).members == []
+    assert members_of(cluster.bootstrap_servers, group_id) == 0
     assert log.calls == [("assigned", [0, 1]), ("revoked", [0, 1])]
     with pytest.raises(UsageError, match="nothing is to be read"):
         consumer.poll_batch(timeout_ms=0)
@@ -93,7 +91,7 @@ def test_partitions_that_another_assignment_leaves_out_are_committed(consumer_of
 
 
 def test_unsubscribe_ends_also_where_the_last_commit_fails(
-    consumer_of, kafka_cluster, kafka_topic, produce, group_id, caplog
+    consumer_of, cluster, kafka_topic, produce, group_id, caplog
 ):
     """Else partitions would be read on that others have by now."""
     topic, other = kafka_topic(), kafka_topic()
@@ -111,7 +109,7 @@ def test_unsubscribe_ends_also_where_the_last_commit_fails(
     consumer.unsubscribe()
     assert "the last commit of the group may be missing: no answer in time" in caplog.text
     assert consumer.assignment() == consumer.subscription() == set()
-    assert kafka_cluster.describe_group(group_id).members == []
+    assert members_of(cluster.bootstrap_servers, group_id) == 0
     consumer.subscribe([other])
     poll_until([consumer], lambda: len(seen) == 20, seen=seen)
 
@@ -153,24 +151,25 @@ def test_a_commit_says_that_what_it_should_cover_was_lost(consumer_of, kafka_top
     assert consumer.committed([tp])[tp].offset == 10
 
 
+@pytest.mark.kafka
 def test_a_static_member_that_is_closed_comes_back_without_a_rebalance(
-    consumer_of, kafka_cluster, kafka_topic, group_id
+    consumer_of, cluster, kafka_topic, group_id
 ):
     topic = kafka_topic(partitions=2)
     one = consumer_of([topic], group_instance_id="one")
     two = consumer_of([topic], group_instance_id="two")
     poll_until([one, two], lambda: len(one.assignment()) == len(two.assignment()) == 1)
-    had, generations = two.assignment(), kafka_cluster.generations(group_id)
+    had, generations = two.assignment(), cluster.generations(group_id)
     two.close()
     again = consumer_of([topic], group_instance_id="two")
     poll_until([one, again], again.assignment)
     assert again.assignment() == had
-    assert kafka_cluster.generations(group_id) == generations
+    assert cluster.generations(group_id) == generations
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_a_topic_that_does_not_exist_is_warned_of_once_and_read_when_it_does(
-    consumer_of, kafka_cluster, kafka_topic, produce, caplog, by_hand
+    consumer_of, cluster, kafka_topic, produce, caplog, by_hand
 ):
     topic, later = kafka_topic(), f"{kafka_topic()}-later"
     consumer = consumer_of(
@@ -183,7 +182,7 @@ def test_a_topic_that_does_not_exist_is_warned_of_once_and_read_when_it_does(
         assert consumer.poll_batch(timeout_ms=100) is None
     assert caplog.text.count(f"there is no topic '{later}'") == 1
     assert f"no topic '{topic}'" not in caplog.text
-    kafka_cluster.create_topic(later)
+    cluster.create_topic(later)
     produce(later, values(10))
     seen = []
     poll_until([consumer], lambda: len(seen) == 10, seen=seen)
@@ -204,7 +203,7 @@ def test_an_events_function_that_raises_ends_nothing(consumer_of, kafka_topic, p
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_a_deleted_topic_is_given_up_although_it_can_be_committed_no_more(
-    consumer_of, kafka_cluster, kafka_topic, produce, strategy
+    consumer_of, cluster, kafka_topic, produce, strategy
 ):
     """A commit of its offsets would be tried again and again, and the group, or the consumer's end, would wait for it."""
     topics = [kafka_topic(prefix=f"gone-{strategy}") for _ in range(2)]
@@ -220,9 +219,9 @@ def test_a_deleted_topic_is_given_up_although_it_can_be_committed_no_more(
     while len(seen) < 2:
         batch = consumer.poll_batch(timeout_ms=100_000)
         seen.add(batch["topic"][0].as_py())
-    kafka_cluster.delete_topic(topics[0])
+    cluster.delete_topic(topics[0])
     poll_until([consumer], lambda: consumer.assignment() == {TopicPartition(topics[1], 0)})
-    kafka_cluster.delete_topic(topics[1])
+    cluster.delete_topic(topics[1])
     poll_until([consumer], lambda: not consumer.assignment())
 
 

@@ -1,4 +1,4 @@
-"""Logs on real Kafka as a consumer reads them: compacted, with transactions, truncated at the start, deleted, grown."""
+"""Logs as a consumer reads them: compacted, with transactions, truncated at the start, deleted, grown."""
 
 import time
 
@@ -11,8 +11,6 @@ from kafka_actors.errors import FetchOffsetOutOfRangeError, NoOffsetForPartition
 from kafka_actors.events import NoCommittedOffset, OffsetReset
 from kafka_actors.types import TopicPartition
 
-pytestmark = pytest.mark.kafka
-
 
 def read(consumer, count, timeout=30.0):
     got, deadline = [], time.monotonic() + slow_s(timeout)
@@ -24,13 +22,13 @@ def read(consumer, count, timeout=30.0):
 
 
 @pytest.fixture
-def any_consumer(kafka_cluster):
-    yield from consumers(kafka_cluster.bootstrap_servers)
+def any_consumer(cluster):
+    yield from consumers(cluster.bootstrap_servers)
 
 
 @pytest.fixture
 def consumer_of(any_consumer):
-    """Makes consumers on the shared broker; where a topic is given, of that partition alone."""
+    """Makes consumers; where a topic is given, of that partition alone."""
 
     def make(topic=None, partition=0, **options):
         consumer = any_consumer(**options)
@@ -41,7 +39,8 @@ def consumer_of(any_consumer):
     return make
 
 
-def test_a_compacted_log_is_read_to_its_end(consumer_of, kafka_cluster, kafka_topic, produce):
+@pytest.mark.kafka
+def test_a_compacted_log_is_read_to_its_end(consumer_of, cluster, kafka_topic, produce):
     topic = kafka_topic(
         config={
             "cleanup.policy": "compact",
@@ -57,7 +56,7 @@ def test_a_compacted_log_is_read_to_its_end(consumer_of, kafka_cluster, kafka_to
         time.sleep(0.2)
     reader = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": kafka_cluster.bootstrap_servers,
+            "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": "x",
             "auto.offset.reset": "earliest",
         }
@@ -78,9 +77,9 @@ def test_a_compacted_log_is_read_to_its_end(consumer_of, kafka_cluster, kafka_to
     reader.close()
 
 
-def transactions(kafka_cluster, topic, name, plan):
+def transactions(cluster, topic, name, plan):
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": kafka_cluster.bootstrap_servers, "transactional.id": name}
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
     )
     producer.init_transactions()
     for what, rows in plan:
@@ -95,19 +94,20 @@ def transactions(kafka_cluster, topic, name, plan):
     return producer
 
 
+@pytest.mark.kafka
 def test_read_committed_sees_no_aborted_record_and_reaches_the_end(
-    consumer_of, kafka_cluster, kafka_topic, produce
+    consumer_of, cluster, kafka_topic, produce
 ):
     topic = kafka_topic()
     tp = TopicPartition(topic, 0)
     transactions(
-        kafka_cluster,
+        cluster,
         topic,
         f"{topic}-a",
         [("commit", values(10)), ("abort", values(10, 10)), ("commit", values(5, 20))],
     )
     produce(topic, [b"plain"], partition=0)
-    transactions(kafka_cluster, topic, f"{topic}-b", [("abort", values(200, 100))])
+    transactions(cluster, topic, f"{topic}-b", [("abort", values(200, 100))])
     committed = [*values(10), *values(5, 20), b"plain"]
     consumer = consumer_of(topic, isolation_level="read_committed")
     assert [v for _, v in read(consumer, 16)] == committed
@@ -118,11 +118,11 @@ def test_read_committed_sees_no_aborted_record_and_reaches_the_end(
     assert len(read(everything, 226)) == 226
 
 
-def test_read_committed_stops_at_an_open_transaction(consumer_of, kafka_cluster, kafka_topic, produce):
+def test_read_committed_stops_at_an_open_transaction(consumer_of, cluster, kafka_topic, produce):
     topic = kafka_topic()
     tp = TopicPartition(topic, 0)
     produce(topic, values(3), partition=0)
-    producer = transactions(kafka_cluster, topic, f"{topic}-a", [("open", values(5, 3))])
+    producer = transactions(cluster, topic, f"{topic}-a", [("open", values(5, 3))])
     consumer = consumer_of(topic, isolation_level="read_committed")
     assert [v for _, v in read(consumer, 3)] == values(3)
     assert consumer.poll_batch(timeout_ms=700) is None
@@ -132,7 +132,7 @@ def test_read_committed_stops_at_an_open_transaction(consumer_of, kafka_cluster,
 
 
 def test_deleted_records_are_an_error_with_bounds_and_a_seek_goes_on(
-    consumer_of, kafka_cluster, kafka_topic, produce
+    consumer_of, cluster, kafka_topic, produce
 ):
     topic = kafka_topic()
     tp = TopicPartition(topic, 0)
@@ -140,7 +140,7 @@ def test_deleted_records_are_an_error_with_bounds_and_a_seek_goes_on(
     consumer = consumer_of(topic)
     assert len(read(consumer, 100)) == 100
     consumer.seek(tp, 10)
-    kafka_cluster.delete_records(topic, 0, 50)
+    cluster.delete_records(topic, 0, 50)
     consumer.seek(tp, 10)
     with pytest.raises(FetchOffsetOutOfRangeError) as caught:
         read(consumer, 1)
@@ -150,10 +150,10 @@ def test_deleted_records_are_an_error_with_bounds_and_a_seek_goes_on(
     assert read(consumer, 50)[0][0] == 50
 
 
-def test_deleted_records_can_be_passed_over_with_an_event(consumer_of, kafka_cluster, kafka_topic, produce):
+def test_deleted_records_can_be_passed_over_with_an_event(consumer_of, cluster, kafka_topic, produce):
     topic = kafka_topic()
     produce(topic, values(100))
-    kafka_cluster.delete_records(topic, 0, 50)
+    cluster.delete_records(topic, 0, 50)
     events = []
     consumer = consumer_of(topic, on_data_loss="reset", events=events.append)
     consumer.seek(TopicPartition(topic, 0), 10)
@@ -169,37 +169,33 @@ def test_policy_none_is_a_typed_error(consumer_of, kafka_topic, produce):
         read(consumer, 1)
 
 
-def test_a_deleted_and_recreated_topic_is_an_error_of_its_own(
-    consumer_of, kafka_cluster, kafka_topic, produce
-):
+def test_a_deleted_and_recreated_topic_is_an_error_of_its_own(consumer_of, cluster, kafka_topic, produce):
     topic = kafka_topic()
     produce(topic, values(10))
     consumer = consumer_of(topic, metadata_max_age_ms=500)
     assert len(read(consumer, 10)) == 10
-    kafka_cluster.delete_topic(topic)
-    kafka_cluster.create_topic(topic, 1)
+    cluster.delete_topic(topic)
+    cluster.create_topic(topic, 1)
     produce(topic, [b"new"])
     with pytest.raises(TopicRecreatedError, match=topic):
         read(consumer, 1)
 
 
-def test_a_recreated_topic_can_be_read_by_policy_from_its_start(
-    consumer_of, kafka_cluster, kafka_topic, produce
-):
+def test_a_recreated_topic_can_be_read_by_policy_from_its_start(consumer_of, cluster, kafka_topic, produce):
     topic = kafka_topic()
     produce(topic, values(10))
     events = []
     consumer = consumer_of(topic, metadata_max_age_ms=500, on_data_loss="reset", events=events.append)
     assert len(read(consumer, 10)) == 10
-    kafka_cluster.delete_topic(topic)
-    kafka_cluster.create_topic(topic, 1)
+    cluster.delete_topic(topic)
+    cluster.create_topic(topic, 1)
     produce(topic, values(5, 50))
     assert read(consumer, 5) == list(enumerate(values(5, 50)))
     assert OffsetReset(topic, 0, 10, 0, "recreated", 0) in events
 
 
 def test_a_partition_that_appears_is_read_from_its_start_under_latest(
-    consumer_of, kafka_cluster, kafka_topic, produce, group_id
+    consumer_of, cluster, kafka_topic, produce, group_id
 ):
     topic = kafka_topic()
     events = []
@@ -212,7 +208,7 @@ def test_a_partition_that_appears_is_read_from_its_start_under_latest(
     )
     until(lambda: consumer.poll_batch(timeout_ms=100) is None and consumer.assignment())
     consumer.position(TopicPartition(topic, 0))
-    kafka_cluster.add_partitions(topic, 2)
+    cluster.add_partitions(topic, 2)
     produce(topic, values(100), partition=1)
     assert [v for _, v in read(consumer, 100)] == values(100)
     assert NoCommittedOffset(topic, 1, 0, "earliest") in events

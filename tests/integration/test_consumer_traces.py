@@ -1,4 +1,4 @@
-"""Spans of a `Consumer` on real Kafka: what it hands out, and each commit, also those that nobody asked for."""
+"""Spans of a `Consumer`: what it hands out, and each commit, also those that nobody asked for."""
 
 import time
 
@@ -9,8 +9,6 @@ from waiting import slow_s
 
 import kafka_actors as ka
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.fixture
 def topic(kafka_topic, produce):
@@ -20,11 +18,11 @@ def topic(kafka_topic, produce):
 
 
 @pytest.fixture
-def consumer_of(kafka_cluster, topic, group_id):
+def consumer_of(cluster, topic, group_id):
     """Makes a consumer that has ten records in hand."""
 
     def make():
-        servers = kafka_cluster.bootstrap_servers
+        servers = cluster.bootstrap_servers
         consumer = ka.Consumer(
             topic, group_id=group_id, bootstrap_servers=servers, auto_offset_reset="earliest"
         )
@@ -51,24 +49,22 @@ def check_answered(span, cluster, group_id):
     assert span.status.is_unset
 
 
-def test_a_commit_is_in_the_trace_of_who_asked_for_it_and_says_who_answered(
-    kafka_cluster, consumer_of, group_id
-):
+def test_a_commit_is_in_the_trace_of_who_asked_for_it_and_says_who_answered(cluster, consumer_of, group_id):
     with kept_spans() as ended, consumer_of() as consumer:
         with trace.get_tracer("users").start_as_current_span("mine") as mine:
             consumer.commit()
         (span,) = commits(ended)
         assert span.parent.span_id == mine.get_span_context().span_id
-        check_answered(span, kafka_cluster, group_id)
+        check_answered(span, cluster, group_id)
 
 
-def test_what_is_committed_without_being_asked_for_is_a_span_of_its_own(kafka_cluster, consumer_of, group_id):
+def test_what_is_committed_without_being_asked_for_is_a_span_of_its_own(cluster, consumer_of, group_id):
     with kept_spans() as ended:
         with trace.get_tracer("users").start_as_current_span("mine"), consumer_of() as consumer:
             consumer.poll_batch(timeout_ms=100)  # what was in hand is done
         spans = commits(ended)
-        assert kafka_cluster.committed(group_id) != {}
+        assert cluster.committed(group_id) != {}
         assert spans
         for span in spans:
             assert span.parent is None
-            check_answered(span, kafka_cluster, group_id)
+            check_answered(span, cluster, group_id)

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from fakes.loop import in_loop
-from fakes.members import FakeGroup, member
+from fakes.members import commit, expel, group, member, refused
 from waiting import until_async
 
 from kafka_actors.cluster import SubscriptionState
@@ -17,11 +17,7 @@ from kafka_actors.errors import ConfigError, KafkaTimeoutError
 from kafka_actors.group import BaseCoordinator, ConsumerCoordinator
 from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
-from kafka_actors.protocol import ApiKey, OffsetCommitResponse
-from kafka_actors.protocol.messages.offset_commit import (
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from kafka_actors.testing.fake_kafka import AnswerWithError
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -46,7 +42,7 @@ class Shares(BaseCoordinator):
         assert leader_id == self.member_id
         assert protocol == "first-come"
         free, shares = set("abc"), {}
-        for one in sorted(members, key=lambda m: m.member_id):
+        for one in sorted(members, key=lambda m: m.member_id != leader_id):
             share = sorted(free & set(json.loads(one.metadata)))[:2]
             free -= set(share)
             shares[one.member_id] = json.dumps(share).encode()
@@ -64,8 +60,8 @@ class Shares(BaseCoordinator):
 
 
 @contextlib.asynccontextmanager
-async def shares(group, wants, **options):
-    client = KafkaClient(bootstrap_servers=group.cluster.bootstrap)
+async def shares(kafka, wants, **options):
+    client = KafkaClient(bootstrap_servers=kafka.bootstrap_servers)
     await client.bootstrap()
     one = Shares(client, wants, group_id="g", **FAST, **options)
     try:
@@ -77,13 +73,12 @@ async def shares(group, wants, **options):
 
 @in_loop
 async def test_hooks_make_a_group_of_any_kind():
-    group = FakeGroup()
-    async with group.cluster, shares(group, "abc") as one:
+    async with group() as kafka, shares(kafka, "abc") as one:
         await one.ensure_active_group(timeout_ms=100_000)
         await until_async(lambda: one.calls == [("have", ["a", "b"])])
         assert one.leader
         assert not one.need_rejoin()
-        async with shares(group, "bc") as two:
+        async with shares(kafka, "bc") as two:
             await two.ensure_active_group(timeout_ms=100_000)
             await until_async(lambda: len(two.calls) == 1 and one.joined)
             # Everything was given up, in the generation it was had in, before it was shared out anew.
@@ -93,33 +88,30 @@ async def test_hooks_make_a_group_of_any_kind():
         assert two.generation == -1
         assert two.member_id == ""
         await until_async(lambda: len(one.calls) >= 5)
-        group.model.members.clear()  # the coordinator forgets everybody
+        await expel(kafka, one.member_id)  # the coordinator forgets everybody
         await until_async(lambda: any(call[0] == "lost" for call in one.calls))
         await until_async(lambda: one.calls[-1] == ("have", ["a", "b"]))
-        (join, *_) = group.broker.requests(ApiKey.JOIN_GROUP)
-        assert join.protocol_type == "letters"
+        assert {call.request.protocol_type for call in kafka.requests("JoinGroup")} == {"letters"}
 
 
 @in_loop
 async def test_heartbeat_task_turns_heartbeats_off_and_on():
-    group = FakeGroup()
-    async with group.cluster, shares(group, "abc") as one:
+    async with group() as kafka, shares(kafka, "abc") as one:
         await one.ensure_active_group(timeout_ms=100_000)
-        await until_async(lambda: group.broker.counts[ApiKey.HEARTBEAT] >= 2)
+        await until_async(lambda: kafka.count("Heartbeat") >= 2)
         one.heartbeat_task.disable()
         await asyncio.sleep(0.05)
-        before = group.broker.counts[ApiKey.HEARTBEAT]
+        before = kafka.count("Heartbeat")
         await asyncio.sleep(0.5)
-        assert group.broker.counts[ApiKey.HEARTBEAT] == before
+        assert kafka.count("Heartbeat") == before
         one.heartbeat_task.reset()
-        await until_async(lambda: group.broker.counts[ApiKey.HEARTBEAT] > before)
+        await until_async(lambda: kafka.count("Heartbeat") > before)
 
 
 @in_loop
 async def test_coordinator_that_can_not_be_found_in_time_is_an_error_that_says_so():
-    group = FakeGroup()
-    group.cluster.coordinator = None
-    async with group.cluster, shares(group, "abc") as one:
+    async with group() as kafka, shares(kafka, "abc") as one:
+        kafka.on("FindCoordinator", AnswerWithError(15), times=None)
         with pytest.raises(KafkaTimeoutError, match="group g: the coordinator is not known after 300 ms"):
             await one.ensure_coordinator_known(timeout_ms=300)
         assert one.coordinator_unknown()
@@ -127,10 +119,9 @@ async def test_coordinator_that_can_not_be_found_in_time_is_an_error_that_says_s
 
 @in_loop
 async def test_what_happens_is_measured():
-    group = FakeGroup()
     metrics = Metrics()
-    async with group.cluster, member(group, metrics=metrics) as one:
-        await until_async(lambda: len(one.listener.has) == 2 and group.broker.counts[ApiKey.HEARTBEAT] >= 3)
+    async with group() as kafka, member(kafka, metrics=metrics) as one:
+        await until_async(lambda: len(one.listener.has) == 2 and kafka.count("Heartbeat") >= 3)
         await one.member.commit_offsets_sync({A: OffsetAndMetadata(1)})
         values = {name.name: value for name, value in metrics.metrics().items()}
         assert values["join-total"] == values["sync-total"] == values["rebalance-total"] == 1
@@ -147,37 +138,32 @@ async def test_what_happens_is_measured():
 
 @in_loop
 async def test_committed_offsets_are_asked_for_only_where_they_may_have_changed():
-    group = FakeGroup()
-    group.model.offsets[A] = OffsetAndMetadata(5, "noted")
-    async with group.cluster, member(group) as one:
-        await until_async(lambda: len(one.listener.has) == 2)
-        refresh = one.member.refresh_committed_offsets_if_needed
-        assert await refresh() == {A: (5, "noted", -1), B: None}
-        assert group.broker.counts[ApiKey.OFFSET_FETCH] == 1
-        assert await refresh() == {A: (5, "noted", -1), B: None}
-        assert group.broker.counts[ApiKey.OFFSET_FETCH] == 1
-        await one.member.commit_offsets_sync({B: OffsetAndMetadata(7)})
-        assert await refresh() == {A: (5, "noted", -1), B: (7, "", -1)}
-        asked = group.broker.requests(ApiKey.OFFSET_FETCH)[-1].groups[0].topics
-        assert [(t.name, t.partition_indexes) for t in asked] == [("t", [1])]
-        async with member(group) as two:
-            await until_async(lambda: len(two.listener.has) == 1 and one.member.joined)
-            assert set(await refresh()) == one.listener.has
+    async with group() as kafka:
+        await commit(kafka, A, 5, "noted")
+        async with member(kafka) as one:
+            await until_async(lambda: len(one.listener.has) == 2)
+            refresh = one.member.refresh_committed_offsets_if_needed
+            assert await refresh() == {A: (5, "noted", -1), B: None}
+            assert kafka.count("OffsetFetch") == 1
+            assert await refresh() == {A: (5, "noted", -1), B: None}
+            assert kafka.count("OffsetFetch") == 1
+            await one.member.commit_offsets_sync({B: OffsetAndMetadata(7)})
+            assert await refresh() == {A: (5, "noted", -1), B: (7, "", -1)}
+            asked = kafka.requests("OffsetFetch")[-1].request.groups[0].topics
+            assert [(t.name, t.partition_indexes) for t in asked] == [("t", [1])]
+            async with member(kafka) as two:
+                await until_async(lambda: len(two.listener.has) == 1 and one.member.joined)
+                assert set(await refresh()) == one.listener.has
 
 
 @in_loop
 async def test_default_callback_of_commits_can_be_another_one():
-    group = FakeGroup()
     told = []
 
-    def refuse(request, call):
-        partition = OffsetCommitResponsePartition(partition_index=0, error_code=28)
-        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
-
     callback = lambda offsets, outcome: told.append((offsets, outcome))  # noqa: E731
-    async with group.cluster, member(group, default_offset_commit_callback=callback) as one:
+    async with group() as kafka, member(kafka, default_offset_commit_callback=callback) as one:
         await until_async(lambda: len(one.listener.has) == 2)
-        group.broker.once(ApiKey.OFFSET_COMMIT, refuse)
+        kafka.on("OffsetCommit", refused(0, 28))
         offsets = {A: OffsetAndMetadata(1, "much too long")}
         outcome = await one.member.commit_offsets_async(offsets)
         assert told == [(offsets, outcome)]

@@ -15,7 +15,7 @@ import pytest
 from pages.blocks import ADDRESS, ROOT, blocks_of, needs_of, pages, program_of, topics_of, variables_of
 from waiting import slow_s
 
-from kafka_actors.testing import MockCluster
+from kafka_actors.testing import FakeKafka
 
 LIMIT_S = slow_s(200)
 FOREIGN = re.compile(
@@ -44,10 +44,8 @@ def brokers(page: Path, request: pytest.FixtureRequest) -> Iterator[str]:
                 cluster.create_topic(topic, partitions)
             yield cluster.bootstrap_servers
     elif "broker" in needs_of(page):
-        with MockCluster(brokers=1) as mock:
-            for topic, partitions in topics_of(page).items():
-                mock.create_topic(topic, partitions)
-            yield mock.bootstrap_servers
+        with FakeKafka(topics=topics_of(page)) as kafka:
+            yield kafka.bootstrap_servers
     else:
         yield ADDRESS
 

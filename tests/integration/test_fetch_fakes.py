@@ -1,68 +1,47 @@
 """The fetch path against brokers that answer as told: versions, sessions, errors, broken connections."""
 
 import asyncio
+import itertools
+import uuid
 
-import pyarrow as pa
 import pytest
-from fakes.broker import DROP, SILENCE, FakeCluster
-from waiting import within
+from waiting import until_async, within
 
 import kafka_actors.records as records
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, Fetcher, PartitionFetch, PartitionStart, Pull
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
-from kafka_actors.protocol import ApiKey, FetchResponse
-from kafka_actors.protocol.messages.fetch import FetchableTopicResponse, LeaderIdAndEpoch, PartitionData
+from kafka_actors.protocol import FetchResponse
+from kafka_actors.protocol.messages.fetch import FetchableTopicResponse, PartitionData
+from kafka_actors.testing import FakeKafka
+from kafka_actors.testing.fake_kafka import AnswerWith, AnswerWithError, DropConnection, Hold
 from kafka_actors.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
+COUNT = 100
+ONE_BATCH = 100
+"""Bytes of which one batch has more: an answer brings a batch then."""
 
 
-def data(first, count):
-    rows = [{"value": b"%d" % o, "offset": o} for o in range(first, first + count)]
-    return records.encode(
-        pa.RecordBatch.from_pylist(rows, pa.schema([("value", pa.binary()), ("offset", pa.int64())]))
-    )
-
-
-class Log:
-    """A partition's log behind a FETCH handler: ten records a batch, up to `end`."""
-
-    def __init__(self, cluster, end=100):
-        self.cluster = cluster
-        self.end = end
-        self.offsets = {}
-
-    async def __call__(self, request, call):
-        if request.session_epoch == 0:
-            self.offsets = {}
-        for topic in request.topics:
-            for partition in topic.partitions:
-                self.offsets[partition.partition] = partition.fetch_offset
-        parts = []
-        for partition, offset in self.offsets.items():
-            more = data(offset, min(10, self.end - offset)) if offset < self.end else None
-            parts.append(PartitionData(partition_index=partition, records=more, high_watermark=self.end))
-        if not any(p.records for p in parts):
-            await asyncio.sleep(min(0.05, request.max_wait_ms / 1000))
-        entry = FetchableTopicResponse(topic="t", topic_id=self.cluster.topic_ids["t"], partitions=parts)
-        return FetchResponse(session_id=7, responses=[entry])
+def filled(kafka):
+    """Makes topic `t` of one partition, with 10 batches of 10 records each."""
+    kafka.create_topic("t", 1, len(kafka.broker_ids))
+    for first in range(0, COUNT, 10):
+        kafka.produce("t", [b"%d" % offset for offset in range(first, first + 10)])
 
 
 class Setup:
-    def __init__(self, brokers=1, versions=None, **options):
-        self.cluster = FakeCluster(brokers, {"t": 1}, versions=versions)
-        self.options = options
+    def __init__(self, brokers=1, version="4.1", **options):
+        self.kafka = FakeKafka(brokers, version=version)
+        self.options = {"max_partition_fetch_bytes": ONE_BATCH, **options}
 
     async def __aenter__(self):
-        await self.cluster.__aenter__()
-        for broker in self.cluster.brokers:
-            broker.on(ApiKey.FETCH, Log(self.cluster))
+        filled(self.kafka.start())
         self.config = build(
             ConsumerConfig,
             self.options,
-            bootstrap_servers=self.cluster.bootstrap,
+            bootstrap_servers=self.kafka.bootstrap_servers,
             auto_offset_reset="earliest",
         )
         self.client = KafkaClient(self.config)
@@ -94,7 +73,11 @@ class Setup:
         for source in self.sources.values():
             await source.close()
         await self.client.close()
-        await self.cluster.__aexit__(None, None, None)
+        self.kafka.stop()
+
+    def connections(self):
+        """Number of connections on which records were asked for."""
+        return len({call.link.number for call in self.kafka.requests("Fetch")})
 
     async def read(self, count):
         offsets = []
@@ -115,73 +98,60 @@ def run(test, **options):
     asyncio.run(body())
 
 
-@pytest.mark.parametrize("version", [10, 11, 12, 13, 15, 17])
-def test_every_version_of_fetch_reads_the_same(version):
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [("2.1", 10), ("2.3", 11), ("2.7", 12), ("3.1", 13), ("3.5", 15), ("3.9", 17)],
+)
+def test_every_version_of_fetch_reads_the_same(release, version):
     async def test(setup):
-        assert await setup.read(100) == list(range(100))
-        calls = setup.cluster.brokers[0].calls(ApiKey.FETCH)
+        assert await setup.read(COUNT) == list(range(COUNT))
+        calls = setup.kafka.requests("Fetch")
         assert {call.version for call in calls} == {version}
         assert [c.request.session_epoch for c in calls[:3]] == [0, 1, 2]
 
-    run(test, versions={ApiKey.FETCH: (4, version)})
-
-
-def refuse(code):
-    return lambda request, call: FetchResponse(error_code=code)
+    run(test, version=release)
 
 
 @pytest.mark.parametrize(
     "trouble",
-    [DROP, refuse(70), refuse(71), refuse(106), refuse(-1)],
+    [DropConnection(), *map(AnswerWithError, (70, 71, 106, -1))],
     ids=["drop", "70", "71", "106", "-1"],
 )
 def test_no_trouble_with_one_answer_repeats_or_skips_a_record(trouble):
     async def test(setup):
-        broker = setup.cluster.brokers[0]
-        for _ in range(3):
-            broker.once(ApiKey.FETCH, Log(setup.cluster), trouble)
-        assert await setup.read(100) == list(range(100))
+        asked = itertools.count()
+        rule = setup.kafka.on("Fetch", trouble, times=3, when=lambda _: next(asked) % 2 == 1)
+        assert await setup.read(COUNT) == list(range(COUNT))
+        assert len(rule.calls) == 3
 
     run(test)
 
 
 def test_a_leader_hint_is_followed_without_new_metadata():
     async def test(setup):
-        one, two = setup.cluster.brokers
-
-        def moved(request, call):
-            part = PartitionData(
-                partition_index=0,
-                error_code=6,
-                high_watermark=-1,
-                current_leader=LeaderIdAndEpoch(leader_id=1, leader_epoch=9),
-            )
-            entry = FetchableTopicResponse(topic_id=setup.cluster.topic_ids["t"], partitions=[part])
-            return FetchResponse(session_id=7, responses=[entry])
-
-        one.on(ApiKey.FETCH, moved)
-        one.on(ApiKey.METADATA, SILENCE)
-        two.on(ApiKey.METADATA, SILENCE)
-        assert await setup.read(100) == list(range(100))
-        assert two.counts[ApiKey.FETCH] >= 10
+        setup.kafka.on("Metadata", Hold(), times=None)
+        new = 3 - setup.kafka.leaders("t")[0]
+        setup.kafka.set_leader("t", 0, new)
+        assert await setup.read(COUNT) == list(range(COUNT))
+        assert len([call for call in setup.kafka.requests("Fetch") if call.node_id == new]) >= 10
 
     run(test, brokers=2)
 
 
 def test_a_partition_without_a_leader_causes_no_hot_loop():
     async def test(setup):
-        broker = setup.cluster.brokers[0]
-
-        def nobody(request, call):
+        def nobody(call):
             part = PartitionData(partition_index=0, error_code=6, high_watermark=-1)
-            entry = FetchableTopicResponse(topic_id=setup.cluster.topic_ids["t"], partitions=[part])
-            return FetchResponse(session_id=7, responses=[entry] if request.topics else [])
+            entry = FetchableTopicResponse(
+                topic_id=uuid.UUID(bytes=setup.client.snapshot.topic_id("t")), partitions=[part]
+            )
+            return FetchResponse(session_id=7, responses=[entry] if call.request.topics else [])
 
-        broker.on(ApiKey.FETCH, nobody)
-        before = broker.counts.copy()
+        setup.kafka.on("Fetch", AnswerWith(nobody), times=None)
+        fetches, metadata = setup.kafka.count("Fetch"), setup.kafka.count("Metadata")
         assert await setup.fetcher.next(2.0) is None
-        assert broker.counts[ApiKey.FETCH] - before[ApiKey.FETCH] <= 20
-        assert broker.counts[ApiKey.METADATA] - before[ApiKey.METADATA] <= 20
+        assert setup.kafka.count("Fetch") - fetches <= 20
+        assert setup.kafka.count("Metadata") - metadata <= 20
         assert setup.fetcher.reason(T0).startswith("backing off: NOT_LEADER_OR_FOLLOWER")
 
     run(test)
@@ -189,115 +159,112 @@ def test_a_partition_without_a_leader_causes_no_hot_loop():
 
 def test_a_broker_that_never_answers_is_given_up_after_the_request_timeout():
     async def test(setup):
-        broker = setup.cluster.brokers[0]
-        broker.once(ApiKey.FETCH, SILENCE)
-        assert await setup.read(100) == list(range(100))
-        assert broker.accepted >= 3
+        setup.kafka.on("Fetch", Hold())
+        assert await setup.read(COUNT) == list(range(COUNT))
+        assert setup.connections() >= 2
 
     run(test, request_timeout_ms=300, fetch_max_wait_ms=100)
 
 
 def test_no_pull_means_no_fetch():
     async def test(setup):
-        broker = setup.cluster.brokers[0]
         setup.fetcher.pause([T0])
         await asyncio.sleep(0.3)
-        before = broker.counts[ApiKey.FETCH]
+        before = setup.kafka.count("Fetch")
         await asyncio.sleep(0.3)
-        assert broker.counts[ApiKey.FETCH] == before
+        assert setup.kafka.count("Fetch") == before
         setup.fetcher.resume([T0])
-        assert await setup.read(100) == list(range(100))
+        assert await setup.read(COUNT) == list(range(COUNT))
 
-    run(test)
+    run(test, fetch_max_wait_ms=100)
 
 
 def test_a_connection_that_was_idle_for_long_is_replaced_before_use():
     async def test(setup):
-        broker = setup.cluster.brokers[0]
         assert await setup.read(10)
         setup.fetcher.pause([T0])
         await asyncio.sleep(0.6)
-        accepted = broker.accepted
+        before = setup.connections()
         setup.fetcher.resume([T0])
-        assert (await setup.read(10))[0] >= 10
-        assert broker.accepted > accepted
+        assert await setup.read(COUNT - 10) == list(range(10, COUNT))  # more than was fetched ahead
+        assert setup.connections() > before
 
     run(test, connections_max_idle_ms=300)
 
 
-def test_a_cut_stream_refuses_pulls_until_it_begins_anew():
+def on_one_broker(test):
+    """Runs a test of one connection to a broker of the last release that names topics in a Fetch."""
+
     async def body():
-        cluster = FakeCluster(1, {"t": 1})
-        async with cluster:
-            broker = cluster.brokers[0]
-            broker.on(ApiKey.FETCH, Log(cluster))
-            config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
-            fetcher = BrokerFetcher(0, "127.0.0.1", broker.port, config, connect=FetchSocket)
-            want = PartitionFetch("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
-            reply, answer = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
-            (part,) = reply.partitions
-            assert (part.fetch_offset, part.next_offset, part.size) == (0, 10, len(answer[0]))
-            assert records.next_offset(answer[0]) == 10
-            broker.once(ApiKey.FETCH, DROP)
-            lost = [fetcher.pull(Pull(n, max_bytes=1000, max_wait_ms=10)) for n in (1, 2)]
-            for pull in lost:
-                with pytest.raises(DisconnectedError):
-                    await pull
-            with pytest.raises(DisconnectedError):
-                await fetcher.pull(Pull(3, max_bytes=1000, max_wait_ms=10))
-            reply, _ = await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10))
-            assert reply.partitions[0].next_offset == 10
-            await fetcher.close()
-            with pytest.raises(DisconnectedError):
-                await fetcher.pull(Pull(1))
+        with FakeKafka(version="2.7") as kafka:
+            filled(kafka)
+            await test(kafka, build(ConsumerConfig, bootstrap_servers=kafka.bootstrap_servers))
 
     asyncio.run(body())
+
+
+def connected(kafka, config, **more):
+    return BrokerFetcher(
+        1, "127.0.0.1", int(kafka.bootstrap_servers.partition(":")[2]), config, connect=FetchSocket, **more
+    )
+
+
+WANT = PartitionFetch("t", 0, (0, 1), 0, ONE_BATCH)
+
+
+def test_a_cut_stream_refuses_pulls_until_it_begins_anew():
+    async def test(kafka, config):
+        fetcher = connected(kafka, config)
+        reply, answer = await fetcher.pull(Pull(0, [WANT], max_bytes=1000, max_wait_ms=10))
+        (part,) = reply.partitions
+        assert (part.fetch_offset, part.next_offset, part.size) == (0, 10, len(answer[0]))
+        assert records.next_offset(answer[0]) == 10
+        kafka.on("Fetch", DropConnection())
+        lost = [fetcher.pull(Pull(n, max_bytes=1000, max_wait_ms=10)) for n in (1, 2)]
+        for pull in lost:
+            with pytest.raises(DisconnectedError):
+                await pull
+        with pytest.raises(DisconnectedError):
+            await fetcher.pull(Pull(3, max_bytes=1000, max_wait_ms=10))
+        reply, _ = await fetcher.pull(Pull(0, [WANT], max_bytes=1000, max_wait_ms=10))
+        assert reply.partitions[0].next_offset == 10
+        await fetcher.close()
+        with pytest.raises(DisconnectedError):
+            await fetcher.pull(Pull(1))
+
+    on_one_broker(test)
 
 
 def test_after_an_answer_that_brought_little_the_next_one_keeps_the_pace(monkeypatch):
     """And one that comes late anyway is not held back."""
 
-    async def body():
+    async def test(kafka, config):
         nonlocal now
-        cluster = FakeCluster(1, {"t": 1})
-        async with cluster:
-            broker = cluster.brokers[0]
-            broker.on(ApiKey.FETCH, Log(cluster))
-            config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
-            fetcher = BrokerFetcher(
-                0, "127.0.0.1", broker.port, config, connect=FetchSocket, clock=lambda: now
-            )
-            want = PartitionFetch("t", 0, (0, 1), 0, 1000, cluster.topic_ids["t"].bytes)
-            await fetcher.pull(Pull(0, [want], max_bytes=1000, max_wait_ms=10, pace_ms=500))
-            assert slept == []
-            now += 0.2
-            await fetcher.pull(Pull(1, max_bytes=1000, max_wait_ms=10, pace_ms=500))
-            assert slept == [pytest.approx(0.3)]
-            now += 0.6
-            await fetcher.pull(Pull(2, max_bytes=1000, max_wait_ms=10, pace_ms=500))
-            assert len(slept) == 1
-            await fetcher.close()
+        fetcher = connected(kafka, config, clock=lambda: now)
+        await fetcher.pull(Pull(0, [WANT], max_bytes=1000, max_wait_ms=10, pace_ms=500))
+        assert slept == []
+        now += 0.2
+        await fetcher.pull(Pull(1, max_bytes=1000, max_wait_ms=10, pace_ms=500))
+        assert slept == [pytest.approx(0.3)]
+        now += 0.6
+        await fetcher.pull(Pull(2, max_bytes=1000, max_wait_ms=10, pace_ms=500))
+        assert len(slept) == 1
+        await fetcher.close()
 
     now, slept = 1000.0, []
     monkeypatch.setattr("kafka_actors.fetch.broker_fetcher.time.sleep", slept.append)
-    asyncio.run(body())
+    on_one_broker(test)
 
 
 def test_close_does_not_wait_for_a_broker_that_is_silent():
-    async def body():
-        cluster = FakeCluster(1, {"t": 1})
-        async with cluster:
-            broker = cluster.brokers[0]
-            broker.on(ApiKey.FETCH, SILENCE)
-            config = build(ConsumerConfig, bootstrap_servers=cluster.bootstrap)
-            fetcher = BrokerFetcher(0, "127.0.0.1", broker.port, config, connect=FetchSocket)
-            pull = fetcher.pull(
-                Pull(0, [PartitionFetch("t", 0, (0, 1), 0, 1000)], max_bytes=1000, max_wait_ms=10)
-            )
-            await broker.wait_for(ApiKey.FETCH)
-            with within(5):
-                await fetcher.close()
-            with pytest.raises(DisconnectedError):
-                await pull
+    async def test(kafka, config):
+        held = kafka.on("Fetch", Hold(), times=None)
+        fetcher = connected(kafka, config)
+        pull = fetcher.pull(Pull(0, [WANT], max_bytes=1000, max_wait_ms=10))
+        await until_async(lambda: held.calls)
+        with within(5):
+            await fetcher.close()
+        with pytest.raises(DisconnectedError):
+            await pull
 
-    asyncio.run(body())
+    on_one_broker(test)

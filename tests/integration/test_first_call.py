@@ -11,8 +11,6 @@ from kafka_actors.errors import NoBrokersAvailable, UsageError
 from kafka_actors.net import KafkaClient
 from kafka_actors.types import TopicPartition
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.fixture
 def late(monkeypatch):
@@ -33,16 +31,14 @@ def threads(name):
     return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
 
 
-def test_a_consumer_that_no_broker_answered_is_used_again(
-    late, kafka_cluster, kafka_topic, produce, group_id
-):
+def test_a_consumer_that_no_broker_answered_is_used_again(late, cluster, kafka_topic, produce, group_id):
     topic = kafka_topic()
     produce(topic, [b"x"], partition=0)
     name = f"kafka-consumer-{group_id}"
     consumer = ka.Consumer(
         topic,
         group_id=group_id,
-        bootstrap_servers=kafka_cluster.bootstrap_servers,
+        bootstrap_servers=cluster.bootstrap_servers,
         auto_offset_reset="earliest",
     )
     with pytest.raises(NoBrokersAvailable, match="nobody answers yet"):
@@ -56,14 +52,12 @@ def test_a_consumer_that_no_broker_answered_is_used_again(
         consumer.poll_batch()
 
 
-def test_an_async_consumer_that_no_broker_answered_is_used_again(late, kafka_cluster, kafka_topic, produce):
+def test_an_async_consumer_that_no_broker_answered_is_used_again(late, cluster, kafka_topic, produce):
     topic = kafka_topic()
     produce(topic, [b"x"], partition=0)
 
     async def test():
-        consumer = ka.AsyncConsumer(
-            bootstrap_servers=kafka_cluster.bootstrap_servers, auto_offset_reset="earliest"
-        )
+        consumer = ka.AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest")
         await consumer.assign([TopicPartition(topic, 0)])
         with pytest.raises(NoBrokersAvailable):
             await consumer.poll_batch()
@@ -73,22 +67,20 @@ def test_an_async_consumer_that_no_broker_answered_is_used_again(late, kafka_clu
     asyncio.run(test())
 
 
-def test_a_producer_that_no_broker_answered_is_used_again(late, kafka_cluster, kafka_topic):
+def test_a_producer_that_no_broker_answered_is_used_again(late, cluster, kafka_topic):
     topic = kafka_topic()
-    producer = ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers)
+    producer = ka.Producer(bootstrap_servers=cluster.bootstrap_servers)
     with pytest.raises(NoBrokersAvailable):
         producer.send(topic, b"lost")
     with producer:
         assert producer.send(topic, b"x").result(timeout=slow_s(20)).offset == 0
 
 
-def test_an_async_producer_that_no_broker_answered_is_used_again_by_whoever_waits(
-    late, kafka_cluster, kafka_topic
-):
+def test_an_async_producer_that_no_broker_answered_is_used_again_by_whoever_waits(late, cluster, kafka_topic):
     topic = kafka_topic()
 
     async def test():
-        producer = ka.AsyncProducer(bootstrap_servers=kafka_cluster.bootstrap_servers)
+        producer = ka.AsyncProducer(bootstrap_servers=cluster.bootstrap_servers)
         sent = await asyncio.gather(
             producer.send(topic, b"lost"), producer.send(topic, b"lost"), return_exceptions=True
         )

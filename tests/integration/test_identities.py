@@ -14,7 +14,6 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from fakes.broker import FakeBroker
 from fakes.cloud_endpoints import (
     CloudEndpoint,
     aws_credentials,
@@ -31,7 +30,9 @@ from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import ConnectionFailedError, SaslAuthenticationFailedError, SaslError
 from kafka_actors.identity import AwsMsk, Azure, Google
 from kafka_actors.net import Connection
-from kafka_actors.protocol import ApiKey, SaslAuthenticateResponse, SaslHandshakeResponse
+from kafka_actors.protocol import SaslAuthenticateResponse, SaslHandshakeResponse
+from kafka_actors.testing import FakeKafka
+from kafka_actors.testing.fake_kafka import AnswerWith
 
 MSK = "b-1.orders.abc123.c2.kafka.eu-west-1.amazonaws.com"
 HUB = "orders.servicebus.windows.net"
@@ -160,12 +161,13 @@ def profile(clean, tmp_path):
 
 async def signed_in(answer):
     """Signs in at a broker that speaks AWS_MSK_IAM; returns the message that it got."""
-    async with FakeBroker() as broker:
-        broker.on(ApiKey.SASL_HANDSHAKE, SaslHandshakeResponse(mechanisms=["AWS_MSK_IAM"]))
-        broker.on(ApiKey.SASL_AUTHENTICATE, answer)
-        connection = await Connection.open("127.0.0.1", broker.port, build(ClientConfig, MSK_CONFIG))
+    with FakeKafka() as kafka:
+        kafka.on("SaslHandshake", AnswerWith(lambda _: SaslHandshakeResponse(mechanisms=["AWS_MSK_IAM"])))
+        asked = kafka.on("SaslAuthenticate", AnswerWith(lambda _: answer))
+        host, _, port = kafka.bootstrap_servers.partition(":")
+        connection = await Connection.open(host, int(port), build(ClientConfig, MSK_CONFIG))
         connection.close()
-        return next(call.request for call in broker.log if call.api_key == ApiKey.SASL_AUTHENTICATE)
+        return asked.calls[0].request
 
 
 @in_loop

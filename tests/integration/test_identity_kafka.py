@@ -46,7 +46,7 @@ def brokers(options, **more):
         return admin.describe_cluster().nodes
 
 
-class Given:
+class OneToken:
     def __init__(self, token):
         self._token = token
 
@@ -55,7 +55,7 @@ class Given:
 
 
 def test_a_token_that_the_issuer_signed_is_accepted(validating, options):
-    assert len(brokers(options, sasl_oauth_token_provider=Given(signed(validating[2], sub="ann")))) == 1
+    assert len(brokers(options, sasl_oauth_token_provider=OneToken(signed(validating[2], sub="ann")))) == 1
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_token_that_the_broker_refuses_is_one_line_that_says_whose_it_is(
 ):
     token = signed(validating[2], **{"sub": "ann", **claims})
     with pytest.raises(SaslAuthenticationFailedError) as caught:
-        brokers(options, sasl_oauth_token_provider=Given(token))
+        brokers(options, sasl_oauth_token_provider=OneToken(token))
     said = str(caught.value)
     assert kafka.bootstrap("TOKENS") in said
     assert "sub 'ann'" in said
@@ -84,7 +84,7 @@ def test_a_token_that_the_broker_refuses_is_one_line_that_says_whose_it_is(
 def test_a_token_that_another_key_signed(options, tmp_path):
     token = signed(new_key(tmp_path / "other.pem"), sub="ann")
     with pytest.raises(SaslAuthenticationFailedError, match="sub 'ann'"):
-        brokers(options, sasl_oauth_token_provider=Given(token))
+        brokers(options, sasl_oauth_token_provider=OneToken(token))
 
 
 def test_a_provider_that_is_named_signs_in(validating, options, tmp_path):
@@ -175,9 +175,9 @@ def test_kafka_3_9_validates_as_well(tmp_path):
     with kafka_with_validated_tokens(tmp_path, "3.9.2") as (kafka, ca, key):
         config = {"security_protocol": "SASL_SSL", "ssl_cafile": ca, "sasl_mechanism": "OAUTHBEARER"}
         old = {"bootstrap_servers": kafka.bootstrap("TOKENS"), "config": config}
-        assert brokers(old, sasl_oauth_token_provider=Given(signed(key, sub="ann")))
+        assert brokers(old, sasl_oauth_token_provider=OneToken(signed(key, sub="ann")))
         with pytest.raises(SaslAuthenticationFailedError, match="aud 'other'"):
-            brokers(old, sasl_oauth_token_provider=Given(signed(key, sub="ann", aud="other")))
+            brokers(old, sasl_oauth_token_provider=OneToken(signed(key, sub="ann", aud="other")))
 
 
 # ---------------------------------------------------------------- in the processes of a job

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from jobs.faults import (
-    audit_is_whole,
+    audit_is_complete,
     fence_worker,
     kill_coordinator,
     kill_for_fetches,
@@ -52,7 +52,7 @@ def test_one_job_goes_on_whichever_of_its_actors_dies_or_is_stopped(scene):
     fence_worker(scene, sorted(scene.pids("worker"))[2])
     assert scene.status().group.generation == generation
     duplicates = scene.settle()
-    audit_is_whole(scene)
+    audit_is_complete(scene)
     assert scene.cluster.generations(scene.group)[-1] == generation
     print(f"duplicates {duplicates.total()}, allowed {scene.allowed_duplicates().total()}")
     assert duplicates.total() > 0  # the journal does see what comes twice
@@ -136,7 +136,7 @@ def test_at_every_one_of_many_kills_at_random_all_that_is_committed_was_processe
         name = rng.choice(sorted(pids))
         scene.kill(name)
         killed[name.split("-")[0].split(".")[0]] += 1
-        committed, processed = scene.committed(), ledger.whole()
+        committed, processed = scene.committed(), ledger.processed_ends()
         early = {p: (o, processed[p]) for p, o in committed.items() if o > processed[p]}
         assert not early, f"committed, and not processed below: {early}, seed {seed}"
         assert all(committed[p] >= o for p, o in before.items()), f"seed {seed}"
@@ -144,5 +144,5 @@ def test_at_every_one_of_many_kills_at_random_all_that_is_committed_was_processe
         before = committed
     duplicates = scene.settle(120)
     print(f"killed {dict(killed)}; duplicates {duplicates.total()} of {scene.journal.records()} records")
-    assert ledger.whole() == scene.ends()
+    assert ledger.processed_ends() == scene.ends()
     assert progressed > KILLS / 2, "records were committed between most of the kills"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+from fakes.copying import consumer_of, copied, read_by_java, read_by_librdkafka, read_by_us
 from waiting import until
 
 import kafka_actors as ka
@@ -140,6 +141,33 @@ def test_a_group_is_shared_with_confluents_consumer(kafka: KafkaCluster, topic: 
             assert len(consumer.assignment()) == 4
     finally:
         foreign.close()
+
+
+def test_a_copier_delivers_each_record_once(kafka: KafkaCluster, group_id: str) -> None:
+    """Transactions of both versions, some aborted: version 2 where the cluster has it, from 4.0 on."""
+    target, in_order = _copied(kafka, group_id)
+    assert read_by_us(kafka, target, 400) == in_order
+    assert read_by_librdkafka(kafka, target, 400) == in_order
+
+
+@pytest.mark.slow
+def test_javas_consumer_reads_what_a_copier_has_committed(kafka: KafkaCluster, group_id: str) -> None:
+    target, in_order = _copied(kafka, group_id)
+    read = read_by_java(kafka, target, 400)
+    assert {p: [n for n in read if n % 2 == p] for p in (0, 1)} == in_order
+
+
+def _copied(kafka: KafkaCluster, group_id: str) -> tuple[str, dict[int, list[int]]]:
+    """Copies 400 records, and aborts some transactions. Returns the topic, and what is committed in each partition."""
+    source, target = kafka.create_topic(f"from-{group_id}", 2), kafka.create_topic(f"to-{group_id}", 2)
+    Produce(kafka.bootstrap_servers)(source, [b"%d" % n for n in range(400)], partition=[0, 1] * 200)
+    with (
+        consumer_of(kafka, source, group_id) as consumer,
+        ka.Producer(bootstrap_servers=kafka.bootstrap_servers, transactional_id=group_id) as producer,
+    ):
+        copied(consumer, producer, target, 400, fails=frozenset([1, 3]))
+    assert kafka.committed(group_id) == kafka.end_offsets(source)
+    return target, {0: list(range(0, 400, 2)), 1: list(range(1, 400, 2))}
 
 
 def _poll(consumer: ka.Consumer, values: list[int]) -> int:

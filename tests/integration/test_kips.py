@@ -72,7 +72,7 @@ def open_consumer(racks):
 
 
 @pytest.fixture
-def given(monkeypatch):
+def counted_answers(monkeypatch):
     """Broker id → pulls that it answered and bytes of records that it gave, of all consumers in this process."""
     pulls, sizes = Counter(), Counter()
     fetch = BrokerFetcher.fetch
@@ -105,9 +105,9 @@ def read(consumer, count, timeout=30.0):
 
 
 def test_records_come_from_the_replica_in_the_own_rack_and_from_the_leader_when_it_dies(
-    racks, topic, produce_to, open_consumer, given
+    racks, topic, produce_to, open_consumer, counted_answers
 ):
-    _, sizes = given
+    _, sizes = counted_answers
     produce_to([b"x" * 1000] * 5000, config={"batch.size": 16_384})  # what is fetched ahead is little
     consumer = open_consumer(
         client_rack=NEAR,
@@ -130,8 +130,8 @@ def test_records_come_from_the_replica_in_the_own_rack_and_from_the_leader_when_
     assert consumer.position(TopicPartition(topic, 0)) % 10 == 0
 
 
-def test_the_leader_is_asked_again_for_the_nearest_replica(topic, produce_to, open_consumer, given):
-    pulls, sizes = given
+def test_the_leader_is_asked_again_for_the_nearest_replica(topic, produce_to, open_consumer, counted_answers):
+    pulls, sizes = counted_answers
     produce_to([b"x" * 1000] * 100)
     consumer = open_consumer(client_rack=NEAR, metadata_max_age_ms=500, fetch_max_wait_ms=100)
     consumer.assign([TopicPartition(topic, 0)])
@@ -145,9 +145,9 @@ def test_the_leader_is_asked_again_for_the_nearest_replica(topic, produce_to, op
 
 @pytest.mark.parametrize("rack", ["", FAR, "elsewhere"])
 def test_without_a_replica_in_the_own_rack_records_come_from_the_leader(
-    topic, produce_to, open_consumer, given, rack
+    topic, produce_to, open_consumer, counted_answers, rack
 ):
-    _, sizes = given
+    _, sizes = counted_answers
     produce_to([b"x" * 1000] * 100)
     consumer = open_consumer(client_rack=rack)
     consumer.assign([TopicPartition(topic, 0)])
@@ -185,8 +185,8 @@ def test_a_jobs_records_come_from_the_replica_in_its_rack(racks, topic, produce_
         # While the connection actor of the near broker is still in the making the leader gives the first records.
         until(lambda: read_all(10)[2] > 10_000, 60, "records of the near broker")
         before = read_all(1)
-        given = read_all(5000) - before
-    assert given[2] > 5_000_000 > 500_000 > given[1]
+        by_broker = read_all(5000) - before
+    assert by_broker[2] > 5_000_000 > 500_000 > by_broker[1]
 
 
 # ---------------------------------------------------------------- KIP-320: a log that lost its end

@@ -50,7 +50,7 @@ def test_answers_to_commits_that_get_lost_during_a_rebalance_hold_up_nothing_for
     scene.start(workers=2)
     scene.under_load()
     scene.flowing()
-    with scene.proxy.keeping(ApiKey.OFFSET_COMMIT):
+    with scene.proxy.withholding(ApiKey.OFFSET_COMMIT):
         at = time.monotonic()
         until(lambda: scene.proxy.kept[ApiKey.OFFSET_COMMIT], 10, "a commit without an answer")
         for pid in scene.worker_pids():
@@ -177,7 +177,7 @@ def test_stop_in_the_midst_of_a_commit_returns_in_its_time(stage):
     scene.under_load()
     scene.flowing()
     pids = set(scene.pids().values())
-    with scene.proxy.keeping(ApiKey.OFFSET_COMMIT):
+    with scene.proxy.withholding(ApiKey.OFFSET_COMMIT):
         until(lambda: scene.proxy.kept[ApiKey.OFFSET_COMMIT], 10, "a commit without an answer")
         at = time.monotonic()
         scene.running.stop(timeout=10)
@@ -205,7 +205,7 @@ def test_close_in_the_midst_of_a_commit_returns_in_its_time(proxied, group_id):
         auto_offset_reset="earliest",
         auto_commit_interval_ms=100,
     )
-    with proxy.keeping(ApiKey.OFFSET_COMMIT):
+    with proxy.withholding(ApiKey.OFFSET_COMMIT):
         deadline = time.monotonic() + slow_s(20)
         while not proxy.kept[ApiKey.OFFSET_COMMIT]:
             assert time.monotonic() < deadline, "no commit"

@@ -12,17 +12,22 @@ from kafka_actors.config import ClientConfig
 from kafka_actors.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from kafka_actors.producer import Producer
 from kafka_actors.sinks import DeadLetters, KafkaSink
-from kafka_actors.sinks.kafka import MISSING_S, producer_config
+from kafka_actors.sinks.kafka import TargetProducer, producer_config
 from kafka_actors.sinks.sink import Origin
 
-pytestmark = pytest.mark.kafka
-
 MISSPELT = "misspelt"
+MISSING_S = TargetProducer.__dict__["_missing_s"] / 3
+"""Seconds for which a topic may be unknown here: a third of what is so by default."""
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(TargetProducer, "_missing_s", MISSING_S)
 
 
 @pytest.fixture
-def connection(kafka_cluster):
-    return ClientConfig(bootstrap_servers=[kafka_cluster.bootstrap_servers])
+def connection(cluster):
+    return ClientConfig(bootstrap_servers=[cluster.bootstrap_servers])
 
 
 def test_a_sink_whose_topic_is_not_there_does_not_open(connection):
@@ -43,7 +48,7 @@ def test_without_the_right_to_see_the_topic_it_opens_with_a_warning(connection, 
     assert "the sink's topic can't be checked before the start: TOPIC_AUTHORIZATION_FAILED" in caplog.text
 
 
-def test_a_topic_of_a_column_is_looked_at_when_it_is_first_seen(connection, kafka_topic, kafka_cluster):
+def test_a_topic_of_a_column_is_looked_at_when_it_is_first_seen(connection, kafka_topic, cluster):
     there = kafka_topic()
     writer = KafkaSink().open(connection)
 
@@ -63,12 +68,12 @@ def test_a_topic_of_a_column_is_looked_at_when_it_is_first_seen(connection, kafk
         assert this_run().quiet_s(looked, time.monotonic()) < MISSING_S
         write(there)
         writer.flush()
-        assert kafka_cluster.end_offsets(there) == {(there, 0): 2}
+        assert cluster.end_offsets(there) == {(there, 0): 2}
     finally:
         writer.close()
 
 
-def test_a_topic_that_is_made_meanwhile_is_written_to(connection, kafka_cluster, kafka_topic, monkeypatch):
+def test_a_topic_that_is_made_meanwhile_is_written_to(connection, cluster, kafka_topic, monkeypatch):
     monkeypatch.setattr("kafka_actors.sinks.kafka.TargetProducer._missing_s", 0.2)
     writer = KafkaSink().open(connection)
     topic = f"{kafka_topic()}-later"
@@ -76,7 +81,7 @@ def test_a_topic_that_is_made_meanwhile_is_written_to(connection, kafka_cluster,
     try:
         with pytest.raises(UnknownTopicOrPartitionError):
             writer.write(batch, Origin("t", 0, 0, 0))
-        kafka_cluster.create_topic(topic)
+        cluster.create_topic(topic)
         time.sleep(0.3)
         writer.write(batch, Origin("t", 0, 0, 0))
         writer.flush()

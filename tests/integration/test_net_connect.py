@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from fakes.broker import FakeBroker
 from fakes.loop import in_loop
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import ConnectionFailedError
 from kafka_actors.net import Connection, FetchSocket
+from kafka_actors.testing import FakeKafka
 
 CONFIG = build(ClientConfig)
 
@@ -50,6 +51,13 @@ def open_to(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return through_asyncio if request.param == "asyncio" else blocking
 
 
+@contextmanager
+def listening(host: str) -> Iterator[int]:
+    """A broker at this address; yields its port."""
+    with FakeKafka(host=host) as kafka:
+        yield int(kafka.bootstrap_servers.rpartition(":")[2])
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -61,8 +69,8 @@ def test_all_addresses_of_a_name_are_tried(open_to: Any, resolve: Resolve) -> No
 
     @in_loop
     async def run() -> None:
-        async with FakeBroker(host="127.0.0.1") as broker:
-            await open_to("kafka.test", broker.port)
+        with listening("127.0.0.1") as port:
+            await open_to("kafka.test", port)
 
     run()
 
@@ -70,12 +78,12 @@ def test_all_addresses_of_a_name_are_tried(open_to: Any, resolve: Resolve) -> No
 def test_the_name_is_resolved_anew_each_time(open_to: Any, resolve: Resolve) -> None:
     @in_loop
     async def run() -> None:
-        async with FakeBroker(host="127.0.0.2") as broker:
+        with listening("127.0.0.2") as port:
             resolve("127.0.0.1")
             with pytest.raises(ConnectionFailedError):
-                await open_to("kafka.test", broker.port)
+                await open_to("kafka.test", port)
             resolve("127.0.0.2")
-            await open_to("kafka.test", broker.port)
+            await open_to("kafka.test", port)
 
     run()
 
@@ -86,16 +94,16 @@ def test_an_address_that_never_answers_leaves_time_for_the_next(open_to: Any, re
 
     @in_loop
     async def run() -> None:
-        async with FakeBroker(host="127.0.0.1") as broker:
+        with listening("127.0.0.1") as port:
             hole = socket.socket()
-            hole.bind(("127.0.0.2", broker.port))
+            hole.bind(("127.0.0.2", port))
             hole.listen(0)
             fillers = [socket.socket() for _ in range(4)]
             for filler in fillers:
                 filler.setblocking(False)
-                filler.connect_ex(("127.0.0.2", broker.port))
+                filler.connect_ex(("127.0.0.2", port))
             started = time.monotonic()
-            await open_to("kafka.test", broker.port, 1_000)
+            await open_to("kafka.test", port, 1_000)
             assert time.monotonic() - started >= 0.4  # else the hole was none
             for sock in (hole, *fillers):
                 sock.close()
@@ -106,8 +114,8 @@ def test_an_address_that_never_answers_leaves_time_for_the_next(open_to: Any, re
 def test_ipv6(open_to: Any) -> None:
     @in_loop
     async def run() -> None:
-        async with FakeBroker(host="::1") as broker:
-            await open_to("::1", broker.port)
+        with listening("::1") as port:
+            await open_to("::1", port)
 
     run()
 

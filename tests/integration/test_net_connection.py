@@ -1,4 +1,4 @@
-"""One connection to a broker that answers as told."""
+"""One connection to a broker whose faults are told."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import socket
 import threading
 
 import pytest
-from fakes.broker import DROP, SILENCE, FakeBroker, FakeCluster, Raw
 from fakes.loop import in_loop
+from fakes.scripted import PING, PINGS, PONG, answer, arrived, brokers
+from msgspec.structs import replace
+from waiting import until_async
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import (
@@ -30,32 +32,44 @@ from kafka_actors.net import Connection
 from kafka_actors.protocol import (
     ApiKey,
     FindCoordinatorRequest,
-    HeartbeatRequest,
-    HeartbeatResponse,
+    FindCoordinatorResponse,
     MetadataRequest,
     MetadataResponse,
 )
-
-HEARTBEAT = HeartbeatRequest(group_id="g")
-
-
-async def opened(broker: FakeBroker, **options: object) -> Connection:
-    return await Connection.open(broker.host, broker.port, build(ClientConfig, options))
+from kafka_actors.testing import FakeKafka
+from kafka_actors.testing.fake_kafka import DropConnection, Hold
 
 
-async def open_files() -> int:
-    await asyncio.sleep(0.05)
+async def opened(kafka: FakeKafka, **options: object) -> Connection:
+    return await Connection.open(*kafka.address(1), build(ClientConfig, options))
+
+
+def find(key: int) -> FindCoordinatorRequest:
+    """A request whose response names it."""
+    return FindCoordinatorRequest(coordinator_keys=[str(key)])
+
+
+def found(response: FindCoordinatorResponse) -> int:
+    return int(response.coordinators[0].key)
+
+
+def requested_keys(kafka: FakeKafka) -> list[int]:
+    return [int(call.request.coordinator_keys[0]) for call in kafka.requests("FindCoordinator")]
+
+
+def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
 @in_loop
 async def test_a_request_gets_its_response_in_the_newest_common_version() -> None:
-    async with FakeBroker(versions={ApiKey.METADATA: (0, 7)}) as broker:
-        connection = await opened(broker, client_id="me")
+    async with brokers() as kafka:
+        kafka.set_versions("Metadata", (0, 7))
+        connection = await opened(kafka, client_id="me")
         response = await connection.send(MetadataRequest(topics=None))
         assert isinstance(response, MetadataResponse)
-        assert response.brokers[0].port == broker.port
-        call = broker.calls(ApiKey.METADATA)[0]
+        assert response.brokers[0].port == kafka.address(1)[1]
+        call = kafka.requests("Metadata")[0]
         assert (call.version, call.client_id) == (7, "me")
         connection.close()
 
@@ -64,10 +78,11 @@ async def test_a_request_gets_its_response_in_the_newest_common_version() -> Non
 def test_api_versions_falls_back_for_a_broker_that_knows_only_older_ones(highest: int) -> None:
     @in_loop
     async def run() -> None:
-        async with FakeBroker(versions={ApiKey.API_VERSIONS: (0, highest)}) as broker:
-            connection = await opened(broker)
-            assert broker.counts[ApiKey.API_VERSIONS] == 2
-            assert (await connection.send(HEARTBEAT)).error_code == 0
+        async with brokers() as kafka:
+            kafka.set_versions("ApiVersions", (0, highest))
+            connection = await opened(kafka)
+            assert kafka.count("ApiVersions") == 2
+            assert (await connection.send(PING)).error_code == 0
             connection.close()
 
     run()
@@ -75,127 +90,106 @@ def test_api_versions_falls_back_for_a_broker_that_knows_only_older_ones(highest
 
 @in_loop
 async def test_a_broker_before_2_1_is_refused() -> None:
-    async with FakeBroker(
-        versions={ApiKey.FETCH: (4, 8), ApiKey.METADATA: (0, 6), ApiKey.JOIN_GROUP: (0, 3)}
-    ) as old:
-        for key in list(old.versions):
-            if key not in (ApiKey.FETCH, ApiKey.METADATA, ApiKey.JOIN_GROUP, ApiKey.API_VERSIONS):
-                del old.versions[key]
+    async with brokers() as old:
+        spoken = {
+            ApiKey.API_VERSIONS: (0, 4),
+            ApiKey.FETCH: (4, 8),
+            ApiKey.METADATA: (0, 6),
+            ApiKey.JOIN_GROUP: (0, 3),
+        }
+        for api in ApiKey:
+            old.set_versions(api, spoken.get(api))
         with pytest.raises(UnrecognizedBrokerVersion):
             await opened(old)
 
 
 @in_loop
 async def test_requests_are_pipelined_up_to_the_window_and_answered_in_order() -> None:
-    async with FakeBroker() as broker:
-        release = asyncio.Event()
-
-        async def hold(request: HeartbeatRequest, call: object) -> HeartbeatResponse:
-            await release.wait()
-            return HeartbeatResponse(error_code=request.generation_id)
-
-        broker.on(ApiKey.HEARTBEAT, hold)
-        connection = await opened(broker, max_in_flight_requests_per_connection=3)
-        sends = [asyncio.create_task(connection.send(HeartbeatRequest("g", i))) for i in range(8)]
-        await broker.wait_for(ApiKey.HEARTBEAT, 1)
+    async with brokers() as kafka:
+        held = kafka.on("FindCoordinator", Hold(), times=None)
+        connection = await opened(kafka, max_in_flight_requests_per_connection=3)
+        sends = [asyncio.create_task(connection.send(find(i))) for i in range(8)]
+        await arrived(kafka, "FindCoordinator")
         assert connection.in_flight == 8
         assert len(connection._requests.in_flight) == 3
-        release.set()
-        assert [r.error_code for r in await asyncio.gather(*sends)] == list(range(8))
-        assert [r.generation_id for r in broker.requests(ApiKey.HEARTBEAT)] == list(range(8))
+        held.release()
+        assert [found(r) for r in await asyncio.gather(*sends)] == list(range(8))
+        assert requested_keys(kafka) == list(range(8))
         connection.close()
 
 
 @in_loop
 async def test_a_pending_request_holds_up_what_is_behind_it_on_its_socket_only() -> None:
-    async with FakeBroker() as broker:
-        release = asyncio.Event()
-
-        async def hold(request: object, call: object) -> HeartbeatResponse:
-            await release.wait()
-            return HeartbeatResponse()
-
-        broker.once(ApiKey.HEARTBEAT, hold)
-        first, second = await opened(broker), await opened(broker)
-        held = asyncio.create_task(first.send(HEARTBEAT))
-        await broker.wait_for(ApiKey.HEARTBEAT)
+    async with brokers() as kafka:
+        held = kafka.on(PINGS, Hold())
+        first, second = await opened(kafka), await opened(kafka)
+        ahead = asyncio.create_task(first.send(PING))
+        await arrived(kafka, PINGS)
         behind = asyncio.create_task(first.send(MetadataRequest()))
         assert isinstance(await second.send(MetadataRequest()), MetadataResponse)
         assert not behind.done()
-        release.set()
-        await asyncio.gather(held, behind)
+        held.release()
+        await asyncio.gather(ahead, behind)
         first.close()
         second.close()
 
 
 @in_loop
 async def test_a_timeout_closes_the_connection_and_answers_each_waiter_once() -> None:
-    async with FakeBroker() as broker:
-        broker.on(ApiKey.HEARTBEAT, SILENCE)
-        connection = await opened(broker, max_in_flight_requests_per_connection=2)
+    async with brokers() as kafka:
+        kafka.on(PINGS, Hold(), times=None)
+        connection = await opened(kafka, max_in_flight_requests_per_connection=2)
         results = await asyncio.gather(
-            connection.send(HEARTBEAT, timeout_ms=5_000),
-            connection.send(HEARTBEAT, timeout_ms=100),
-            connection.send(HEARTBEAT, timeout_ms=5_000),
+            connection.send(PING, timeout_ms=5_000),
+            connection.send(PING, timeout_ms=100),
+            connection.send(PING, timeout_ms=5_000),
             return_exceptions=True,
         )
         # The outcome of the first two is unknown; the third was certainly never sent.
         assert [type(r) for r in results] == [DisconnectedError, KafkaTimeoutError, NodeNotReadyError]
-        assert "no answer to Heartbeat" in str(results[0])
+        assert "no answer to ListGroups" in str(results[0])
         assert connection.closed
-        with pytest.raises(NodeNotReadyError, match="no answer to Heartbeat"):
-            await connection.send(HEARTBEAT)
+        with pytest.raises(NodeNotReadyError, match="no answer to ListGroups"):
+            await connection.send(PING)
 
 
 @in_loop
 async def test_a_request_that_never_got_its_turn_says_so_and_hurts_no_other() -> None:
-    async with FakeBroker() as broker:
-        release = asyncio.Event()
-
-        async def hold(request: object, call: object) -> HeartbeatResponse:
-            await release.wait()
-            return HeartbeatResponse()
-
-        broker.on(ApiKey.HEARTBEAT, hold)
-        connection = await opened(broker, max_in_flight_requests_per_connection=1)
-        first = asyncio.create_task(connection.send(HEARTBEAT))
-        await broker.wait_for(ApiKey.HEARTBEAT)
-        with pytest.raises(NodeNotReadyError, match="too busy to send Heartbeat"):
-            await connection.send(HEARTBEAT, timeout_ms=50)
-        release.set()
+    async with brokers() as kafka:
+        held = kafka.on(PINGS, Hold(), times=None)
+        connection = await opened(kafka, max_in_flight_requests_per_connection=1)
+        first = asyncio.create_task(connection.send(PING))
+        await arrived(kafka, PINGS)
+        with pytest.raises(NodeNotReadyError, match="too busy to send ListGroups"):
+            await connection.send(PING, timeout_ms=50)
+        held.release()
         assert (await first).error_code == 0
-        assert broker.counts[ApiKey.HEARTBEAT] == 1
+        assert kafka.count(PINGS) == 1
         connection.close()
 
 
 @in_loop
 async def test_a_caller_that_gives_up_does_not_disturb_the_order() -> None:
-    async with FakeBroker() as broker:
-        release = asyncio.Event()
-
-        async def hold(request: HeartbeatRequest, call: object) -> HeartbeatResponse:
-            await release.wait()
-            return HeartbeatResponse(error_code=request.generation_id)
-
-        broker.on(ApiKey.HEARTBEAT, hold)
-        connection = await opened(broker, max_in_flight_requests_per_connection=2)
-        sends = [asyncio.create_task(connection.send(HeartbeatRequest("g", i))) for i in range(4)]
-        await broker.wait_for(ApiKey.HEARTBEAT)
+    async with brokers() as kafka:
+        held = kafka.on("FindCoordinator", Hold(), times=None)
+        connection = await opened(kafka, max_in_flight_requests_per_connection=2)
+        sends = [asyncio.create_task(connection.send(find(i))) for i in range(4)]
+        await arrived(kafka, "FindCoordinator")
         sends[0].cancel()  # in flight
         sends[2].cancel()  # in the queue: never sent
-        release.set()
-        assert [(await sends[i]).error_code for i in (1, 3)] == [1, 3]
-        assert [r.generation_id for r in broker.requests(ApiKey.HEARTBEAT)] == [0, 1, 3]
+        held.release()
+        assert [found(await sends[i]) for i in (1, 3)] == [1, 3]
+        assert requested_keys(kafka) == [0, 1, 3]
         connection.close()
 
 
 @in_loop
 async def test_a_broker_that_drops_the_connection_fails_what_is_in_flight() -> None:
-    async with FakeBroker() as broker:
-        broker.on(ApiKey.HEARTBEAT, DROP)
-        connection = await opened(broker)
-        with pytest.raises(DisconnectedError, match=f"127.0.0.1:{broker.port}"):
-            await connection.send(HEARTBEAT)
+    async with brokers() as kafka:
+        kafka.on(PINGS, DropConnection())
+        connection = await opened(kafka)
+        with pytest.raises(DisconnectedError, match=f"127.0.0.1:{kafka.address(1)[1]}"):
+            await connection.send(PING)
         assert connection.closed
 
 
@@ -212,11 +206,11 @@ async def test_a_broker_that_drops_the_connection_fails_what_is_in_flight() -> N
 def test_garbage_closes_the_connection_with_a_named_error(data: bytes, error: type[Exception]) -> None:
     @in_loop
     async def run() -> None:
-        async with FakeBroker() as broker:
-            broker.on(ApiKey.HEARTBEAT, Raw(data))
-            connection = await opened(broker)
+        async with brokers() as kafka:
+            kafka.on(PINGS, answer(lambda call: data))
+            connection = await opened(kafka)
             with pytest.raises((error, DisconnectedError)):
-                await connection.send(HEARTBEAT)
+                await connection.send(PING)
             assert connection.closed
             assert isinstance(connection.error, ProtocolError)
             if error is not DisconnectedError:
@@ -240,81 +234,83 @@ async def test_a_server_that_is_no_broker_is_refused_at_once() -> None:
 
 @in_loop
 async def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
-    async with FakeBroker() as broker:
-        broker.on(ApiKey.API_VERSIONS, SILENCE)
-        before = await open_files()
+    async with brokers() as kafka:
+        kafka.on("ApiVersions", Hold())
+        before = open_files()
         with pytest.raises(ConnectionFailedError, match="no answer to ApiVersions in time"):
-            await Connection.open(broker.host, broker.port, build(ClientConfig), timeout_ms=200)
-        await broker.drop_connections()
-        assert await open_files() <= before
+            await Connection.open(*kafka.address(1), build(ClientConfig), timeout_ms=200)
+        kafka.disconnect()
+        await until_async(lambda: open_files() <= before)
 
 
 @in_loop
 async def test_a_server_that_hangs_up_during_the_handshake() -> None:
-    async with FakeBroker() as broker:
-        broker.on(ApiKey.API_VERSIONS, DROP)
+    async with brokers() as kafka:
+        kafka.on("ApiVersions", DropConnection())
         with pytest.raises(ConnectionFailedError, match="closed"):
-            await opened(broker)
+            await opened(kafka)
 
 
 @in_loop
 async def test_a_request_that_cannot_be_encoded_leaves_the_connection_alive() -> None:
-    async with FakeBroker(versions={ApiKey.FIND_COORDINATOR: (0, 3), ApiKey.LIST_GROUPS: None}) as broker:
-        connection = await opened(broker)
+    async with brokers() as kafka:
+        kafka.set_versions("FindCoordinator", (0, 3))
+        kafka.set_versions("ListGroups", None)
+        connection = await opened(kafka)
         with pytest.raises(EncodeError):
             await connection.send(FindCoordinatorRequest(coordinator_keys=["g"]))
         with pytest.raises(UnsupportedVersionError):
             await connection.send(FindCoordinatorRequest(key="g"), min_version=4)
-        assert (await connection.send(FindCoordinatorRequest(key="g"))).node_id == 0
+        assert (await connection.send(FindCoordinatorRequest(key="g"))).node_id == 1
         assert not connection.closed
         connection.close()
 
 
 @in_loop
 async def test_a_version_bound_is_kept() -> None:
-    async with FakeBroker() as broker:
-        connection = await opened(broker)
+    async with brokers() as kafka:
+        connection = await opened(kafka)
         await connection.send(FindCoordinatorRequest(key="g"), max_version=3)
-        assert broker.calls(ApiKey.FIND_COORDINATOR)[0].version == 3
+        assert kafka.requests("FindCoordinator")[0].version == 3
         connection.close()
 
 
 @in_loop
 async def test_an_idle_connection_closes_itself() -> None:
-    async with FakeBroker() as broker:
-        connection = await opened(broker, connections_max_idle_ms=150)
+    async with brokers() as kafka:
+        connection = await opened(kafka, connections_max_idle_ms=150)
         for _ in range(4):
             await asyncio.sleep(0.08)
-            await connection.send(HEARTBEAT)  # not idle as long as it is used
+            await connection.send(PING)  # not idle as long as it is used
         await asyncio.sleep(0.4)
         assert connection.closed
         with pytest.raises(NodeNotReadyError, match="closed"):
-            await connection.send(HEARTBEAT)
+            await connection.send(PING)
 
 
 @in_loop
 async def test_throttling_holds_the_next_request_back() -> None:
-    async with FakeBroker() as broker:
-        broker.once(ApiKey.HEARTBEAT, HeartbeatResponse(throttle_time_ms=300))
-        connection = await opened(broker)
-        await connection.send(HEARTBEAT)
+    async with brokers() as kafka:
+        kafka.on(PINGS, answer(replace(PONG, throttle_time_ms=300)))
+        connection = await opened(kafka)
+        await connection.send(PING)
         assert 0 < connection.throttle_delay() <= 0.3
-        await connection.send(HEARTBEAT)
-        first, second = (call.at for call in broker.calls(ApiKey.HEARTBEAT))
+        await connection.send(PING)
+        first, second = (call.at for call in kafka.requests(PINGS))
         assert second - first >= 0.29
         connection.close()
 
 
 @in_loop
 async def test_close_answers_waiters_and_frees_the_socket() -> None:
-    async with FakeBroker() as broker:
-        before = await open_files()
-        broker.on(ApiKey.HEARTBEAT, SILENCE)
-        connection = await opened(broker)
+    async with brokers() as kafka:
+        before = open_files()
+        kafka.on(PINGS, Hold(), times=None)
+        connection = await opened(kafka)
         told: list[Connection] = []
         connection.add_close_callback(told.append)
-        waiting = asyncio.create_task(connection.send(HEARTBEAT))
-        await broker.wait_for(ApiKey.HEARTBEAT)
+        waiting = asyncio.create_task(connection.send(PING))
+        await arrived(kafka, PINGS)
         connection.close()
         connection.close()
         with pytest.raises(DisconnectedError, match="closed"):
@@ -322,15 +318,15 @@ async def test_close_answers_waiters_and_frees_the_socket() -> None:
         assert told == [connection]
         connection.add_close_callback(told.append)
         assert told == [connection] * 2
-        await broker.drop_connections()
-        assert await open_files() <= before
+        kafka.disconnect()
+        await until_async(lambda: open_files() <= before)
 
 
 @in_loop
 async def test_options_of_the_socket() -> None:
-    async with FakeBroker() as broker:
+    async with brokers() as kafka:
         config = build(ClientConfig, receive_buffer_bytes=65_536, send_buffer_bytes=32_768)
-        connection = await Connection.open(broker.host, broker.port, config, source=("127.0.0.1", 0))
+        connection = await Connection.open(*kafka.address(1), config, source=("127.0.0.1", 0))
         sock = connection._frames.transport.get_extra_info("socket")  # type: ignore[union-attr]
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -343,9 +339,8 @@ async def test_options_of_the_socket() -> None:
 
 @in_loop
 async def test_a_large_response_in_many_pieces() -> None:
-    async with FakeCluster(1, {"t" * 200 + str(i): 50 for i in range(100)}) as cluster:
-        broker = cluster.brokers[0]
-        connection = await Connection.open(broker.host, broker.port, build(ClientConfig), buffer_size=1000)
+    async with brokers(1, {"t" * 200 + str(i): 50 for i in range(100)}) as kafka:
+        connection = await Connection.open(*kafka.address(1), build(ClientConfig), buffer_size=1000)
         response = await connection.send(MetadataRequest(topics=None))
         assert sum(len(t.partitions) for t in response.topics) == 5_000
         connection.close()
@@ -353,8 +348,8 @@ async def test_a_large_response_in_many_pieces() -> None:
 
 @in_loop
 async def test_use_after_a_fork_raises_and_leaves_the_parent_unharmed() -> None:
-    async with FakeBroker() as broker:
-        connection = await opened(broker)
+    async with brokers() as kafka:
+        connection = await opened(kafka)
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -369,14 +364,14 @@ async def test_use_after_a_fork_raises_and_leaves_the_parent_unharmed() -> None:
         assert b"can't be shared" in os.read(read, 1000)
         os.close(read)
         os.close(write)
-        assert (await connection.send(HEARTBEAT)).error_code == 0
+        assert (await connection.send(PING)).error_code == 0
         connection.close()
 
 
 @in_loop
 async def test_connections_refuse_pickling_and_configs_do_not() -> None:
-    async with FakeBroker() as broker:
-        connection = await opened(broker)
+    async with brokers() as kafka:
+        connection = await opened(kafka)
         with pytest.raises(TypeError, match="can't be pickled"):
             pickle.dumps(connection)
         config = build(ClientConfig, client_id="me")
@@ -386,13 +381,13 @@ async def test_connections_refuse_pickling_and_configs_do_not() -> None:
 
 @in_loop
 async def test_use_in_another_loop_raises() -> None:
-    async with FakeBroker() as broker:
-        connection = await opened(broker)
+    async with brokers() as kafka:
+        connection = await opened(kafka)
         raised: list[BaseException] = []
 
         def elsewhere() -> None:
             try:
-                asyncio.run(connection.send(HEARTBEAT))
+                asyncio.run(connection.send(PING))
             except UsageError as error:
                 raised.append(error)
 
@@ -400,5 +395,5 @@ async def test_use_in_another_loop_raises() -> None:
         thread.start()
         await asyncio.to_thread(thread.join)
         assert "another event loop" in str(raised[0])
-        assert (await connection.send(HEARTBEAT)).error_code == 0
+        assert (await connection.send(PING)).error_code == 0
         connection.close()

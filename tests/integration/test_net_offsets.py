@@ -5,65 +5,34 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fakes.broker import DROP, SILENCE, Call, FakeCluster
 from fakes.loop import in_loop
-from waiting import within
+from waiting import until_async, within
 
 from kafka_actors.errors import KafkaTimeoutError, TopicAuthorizationFailedError, UnsupportedVersionError
 from kafka_actors.net import EARLIEST, LATEST, EpochEnd, KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.net.offsets import MAX_TIMESTAMP
-from kafka_actors.protocol import (
-    ApiKey,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    TopicPartition,
-)
-from kafka_actors.protocol.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
-from kafka_actors.protocol.messages.offset_for_leader_epoch import EpochEndOffset, OffsetForLeaderTopicResult
+from kafka_actors.protocol import TopicPartition
+from kafka_actors.testing import FakeKafka
+from kafka_actors.testing.fake_kafka import AnswerWithError, DropConnection, Hold
 
 TPS = [TopicPartition("t", i) for i in range(3)]
-
-
-def listing(**errors: int) -> Any:
-    """Answers with the partition's number as offset; `p1=6` makes that the error of partition 1."""
-
-    def answer(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    t.name,
-                    [
-                        ListOffsetsPartitionResponse(
-                            p.partition_index,
-                            errors.get(f"p{p.partition_index}", 0),
-                            5,
-                            100 + p.partition_index,
-                            0,
-                        )
-                        for p in t.partitions
-                    ],
-                )
-                for t in request.topics
-            ]
-        )
-
-    return answer
+AT_MS = 1_000
 
 
 class Setup:
-    """Three brokers, each leads one partition of `t`."""
+    """Three brokers, each leads one partition of `t`: partition n has n + 1 records."""
 
     def __init__(self, **options: Any) -> None:
-        self.cluster = FakeCluster(3, {"t": 3, "untracked": 1})
-        self.options = options
+        self.kafka = FakeKafka(3, **options)
 
     async def __aenter__(self) -> Setup:
-        await self.cluster.__aenter__()
-        for broker in self.cluster.brokers:
-            broker.on(ApiKey.LIST_OFFSETS, listing())
-        self.client = KafkaClient(bootstrap_servers=self.cluster.bootstrap, **self.options)
+        self.kafka.start()
+        self.kafka.create_topic("t", 3, 3)
+        self.kafka.create_topic("untracked", 1)
+        for tp in TPS:
+            self.kafka.produce("t", [b"x"] * (tp.partition + 1), partition=tp.partition, timestamp_ms=AT_MS)
+        self.leaders = self.kafka.leaders("t")
+        self.client = KafkaClient(bootstrap_servers=self.kafka.bootstrap_servers)
         self.client.set_topics(["t"])
         await self.client.bootstrap()
         self.lookups = OffsetLookups(self.client)
@@ -71,46 +40,56 @@ class Setup:
 
     async def __aexit__(self, *_: object) -> None:
         await self.client.close()
-        await self.cluster.__aexit__()
+        self.kafka.stop()
+
+    def list_requests(self) -> dict[int, list[Any]]:
+        """The ListOffsets requests that each broker got."""
+        found: dict[int, list[Any]] = {}
+        for call in self.kafka.requests("ListOffsets"):
+            found.setdefault(call.node_id, []).append(call.request)
+        return found
 
 
 @in_loop
 async def test_each_leader_is_asked_once_for_all_of_its_partitions() -> None:
     async with Setup() as setup:
-        setup.cluster.move("t", 2, 0)
+        first, second, _ = setup.leaders.values()
+        setup.kafka.set_leader("t", 2, first)
         await setup.client.update_metadata()
         found = await setup.lookups.list_offsets(
-            {TPS[0]: EARLIEST, TPS[1]: LATEST, TPS[2]: 1234}, isolation_level="read_committed"
+            {TPS[0]: EARLIEST, TPS[1]: LATEST, TPS[2]: AT_MS - 1}, isolation_level="read_committed"
         )
-        assert found == {tp: ListedOffset(100 + tp.partition, 5, 0) for tp in TPS}
-        first, second, third = setup.cluster.brokers
-        request = first.requests(ApiKey.LIST_OFFSETS)[0]
-        asked = {
-            (p.partition_index, p.timestamp, p.current_leader_epoch) for p in request.topics[0].partitions
+        assert found == {
+            TPS[0]: ListedOffset(0, -1, 0),
+            TPS[1]: ListedOffset(2, -1, 0),
+            TPS[2]: ListedOffset(0, AT_MS, 0),
         }
-        assert asked == {(0, EARLIEST, 0), (2, 1234, 1)}
+        asked = setup.list_requests()
+        assert {node: len(requests) for node, requests in asked.items()} == {first: 1, second: 1}
+        [request] = asked[first]
+        assert {
+            (p.partition_index, p.timestamp, p.current_leader_epoch) for p in request.topics[0].partitions
+        } == {(0, EARLIEST, 0), (2, AT_MS - 1, 1)}
         assert request.isolation_level == 1
-        assert [b.counts[ApiKey.LIST_OFFSETS] for b in (first, second, third)] == [1, 1, 0]
 
 
 @in_loop
 async def test_a_leader_that_moved_is_followed() -> None:
     async with Setup() as setup:
-        old, new = setup.cluster.brokers[:2]
-        old.on(ApiKey.LIST_OFFSETS, listing(p0=6))
-        setup.cluster.move("t", 0, 1)
+        new = setup.leaders[1]
+        setup.kafka.set_leader("t", 0, new)
         found = await setup.lookups.list_offsets({TPS[0]: LATEST})
-        assert found[TPS[0]] == ListedOffset(100, 5, 0)
-        assert new.counts[ApiKey.LIST_OFFSETS] == 1
+        assert found[TPS[0]] == ListedOffset(1, -1, 1)
+        assert len(setup.list_requests()[new]) == 1
 
 
 @in_loop
 async def test_a_leader_that_hangs_is_not_waited_for_once_another_leads() -> None:
     async with Setup() as setup:
-        setup.cluster.brokers[0].on(ApiKey.LIST_OFFSETS, SILENCE)
+        held = setup.kafka.on("ListOffsets", Hold(), times=None, broker_id=setup.leaders[0])
         asking = asyncio.create_task(setup.lookups.list_offsets(dict.fromkeys(TPS, LATEST)))
-        await setup.cluster.brokers[0].wait_for(ApiKey.LIST_OFFSETS)
-        setup.cluster.move("t", 0, 1)
+        await until_async(lambda: held.calls)
+        setup.kafka.set_leader("t", 0, setup.leaders[1])
         await setup.client.update_metadata()
         with within(5):
             found = await asking
@@ -120,16 +99,17 @@ async def test_a_leader_that_hangs_is_not_waited_for_once_another_leads() -> Non
 @in_loop
 async def test_temporary_errors_and_lost_connections_are_tried_again() -> None:
     async with Setup() as setup:
-        setup.cluster.brokers[0].once(ApiKey.LIST_OFFSETS, DROP, listing(p0=78), listing(p0=5), listing(p0=7))
+        for action in (DropConnection(), AnswerWithError(78), AnswerWithError(5), AnswerWithError(7)):
+            setup.kafka.on("ListOffsets", action)
         found = await setup.lookups.list_offsets({TPS[0]: LATEST})
-        assert found[TPS[0]] == ListedOffset(100, 5, 0)
-        assert setup.cluster.brokers[0].counts[ApiKey.LIST_OFFSETS] == 5
+        assert found[TPS[0]] == ListedOffset(1, -1, 0)
+        assert setup.kafka.count("ListOffsets") == 5
 
 
 @in_loop
 async def test_a_final_error_is_the_partitions_own() -> None:
     async with Setup() as setup:
-        setup.cluster.brokers[0].on(ApiKey.LIST_OFFSETS, listing(p0=29))
+        setup.kafka.on("ListOffsets", AnswerWithError(29), times=None, broker_id=setup.leaders[0])
         found = await setup.lookups.list_offsets(dict.fromkeys(TPS, LATEST))
         assert isinstance(found[TPS[0]], TopicAuthorizationFailedError)
         assert isinstance(found[TPS[1]], ListedOffset)
@@ -143,7 +123,7 @@ async def test_what_has_no_answer_in_time_says_what_was_heard_last() -> None:
         assert isinstance(found[missing], KafkaTimeoutError)
         assert "UNKNOWN_TOPIC_OR_PARTITION" in str(found[missing])
         assert isinstance(found[TPS[0]], ListedOffset)
-        assert sum(b.counts[ApiKey.METADATA] for b in setup.cluster.brokers) <= 20
+        assert setup.kafka.count("Metadata") <= 20
 
 
 @in_loop
@@ -151,35 +131,25 @@ async def test_a_topic_that_is_not_tracked_is_found() -> None:
     async with Setup() as setup:
         untracked = TopicPartition("untracked", 0)
         found = await setup.lookups.list_offsets({untracked: EARLIEST})
-        assert found[untracked] == ListedOffset(100, 5, 0)
+        assert found[untracked] == ListedOffset(0, -1, 0)
 
 
 @in_loop
 async def test_a_special_timestamp_that_the_broker_is_too_old_for() -> None:
-    async with Setup() as setup:
-        setup.cluster.brokers[0].versions[ApiKey.LIST_OFFSETS] = (1, 6)
-        await setup.client.close(0)
+    async with Setup(version="2.8") as setup:
         found = await setup.lookups.list_offsets({TPS[0]: MAX_TIMESTAMP})
         assert isinstance(found[TPS[0]], UnsupportedVersionError)
 
 
 @in_loop
 async def test_ends_of_epochs() -> None:
-    def ends(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
-        return OffsetForLeaderEpochResponse(
-            topics=[
-                OffsetForLeaderTopicResult(
-                    t.topic, [EpochEndOffset(0, p.partition, p.leader_epoch, 50) for p in t.partitions]
-                )
-                for t in request.topics
-            ]
-        )
-
     async with Setup() as setup:
-        for broker in setup.cluster.brokers:
-            broker.on(ApiKey.OFFSET_FOR_LEADER_EPOCH, ends)
-        found = await setup.lookups.offsets_for_leader_epoch({TPS[0]: (3, 2), TPS[1]: (-1, 0)})
-        assert found == {TPS[0]: EpochEnd(2, 50), TPS[1]: EpochEnd(0, 50)}
-        request = setup.cluster.brokers[0].requests(ApiKey.OFFSET_FOR_LEADER_EPOCH)[0]
-        assert request.topics[0].partitions[0].current_leader_epoch == 3
-        assert request.replica_id == -1
+        setup.kafka.set_leader("t", 0, setup.leaders[1])
+        await setup.client.update_metadata()
+        found = await setup.lookups.offsets_for_leader_epoch({TPS[0]: (1, 0), TPS[1]: (-1, 0)})
+        assert found == {TPS[0]: EpochEnd(0, 1), TPS[1]: EpochEnd(0, 2)}
+        requests = [call.request for call in setup.kafka.requests("OffsetForLeaderEpoch")]
+        assert {
+            (p.partition, p.current_leader_epoch) for r in requests for t in r.topics for p in t.partitions
+        } == {(0, 1), (1, 0)}
+        assert {request.replica_id for request in requests} == {-1}

@@ -95,8 +95,8 @@ def test_sparks_source_and_sink_take_each_option_of_javas_or_refuse_it_by_name(
     schema = StructType([StructField("value", StringType())])
     unknown, refused, misnamed, contradicting = set(), set(), set(), set()
     for client, parse in (
-        ("consumer", lambda given: parse_batch({**given, "subscribe": "t"})),
-        ("producer", lambda given: parse_sink({**given, "topic": "t"}, schema)),
+        ("consumer", lambda read: parse_batch({**read, "subscribe": "t"})),
+        ("producer", lambda read: parse_sink({**read, "topic": "t"}, schema)),
     ):
         for name in java[client].keys() - {"bootstrap.servers"}:
             default = java[client][name]

@@ -1,4 +1,4 @@
-"""`Producer` against real Kafka: what others read is what was sent, where Java would have sent it."""
+"""`Producer`: what others read is what was sent, where Java would have sent it."""
 
 import asyncio
 import itertools
@@ -19,9 +19,8 @@ from kafka_actors.errors import (
     UsageError,
 )
 from kafka_actors.records import SCHEMA
+from kafka_actors.testing.fake_kafka import Hold
 from kafka_actors.types import TopicPartition
-
-pytestmark = pytest.mark.kafka
 
 """For records with old timestamps."""
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -81,44 +80,42 @@ def a_matrix():
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_read_is_what_was_sent(kafka_cluster, kafka_topic, codec):
+def test_what_is_read_is_what_was_sent(cluster, kafka_topic, codec):
     topic, sent = kafka_topic(1), a_matrix()
     with ka.Producer(
-        bootstrap_servers=kafka_cluster.bootstrap_servers, compression_type=codec, batch_size=20_000
+        bootstrap_servers=cluster.bootstrap_servers, compression_type=codec, batch_size=20_000
     ) as producer:
         result = producer.send_batch(sent, topic).result(timeout=slow_s(20))
     assert result.rows == sent.num_rows
     assert sum(r.records for r in result.partitions[topic, 0]) == sent.num_rows
-    ours = read_ours(kafka_cluster, topic, sent.num_rows)
+    ours = read_ours(cluster, topic, sent.num_rows)
     assert ours.select(sent.schema.names).combine_chunks().to_batches()[0].equals(sent)
-    for row, message in zip(sent.to_pylist(), read_foreign(kafka_cluster, topic, sent.num_rows), strict=True):
+    for row, message in zip(sent.to_pylist(), read_foreign(cluster, topic, sent.num_rows), strict=True):
         assert (message.key(), message.value()) == (row["key"], row["value"])
         assert message.timestamp()[1] == round(row["timestamp"].timestamp() * 1000)
         assert message.headers() == (row["headers"] and [(h["key"], h["value"]) for h in row["headers"]])
 
 
-def test_keys_go_where_java_sends_them(kafka_cluster, kafka_topic):
+def test_keys_go_where_java_sends_them(cluster, kafka_topic):
     """librdkafka's murmur2_random is Java's default partitioner for records with a key."""
     from confluent_kafka import Producer
 
     keys = [b"", b"k", *(b"key-%d" % i * (i % 7 + 1) for i in range(5000))]
     theirs, ours, one_by_one = (kafka_topic(13, prefix=p) for p in ("theirs", "ours", "single"))
-    foreign = Producer(
-        {"bootstrap.servers": kafka_cluster.bootstrap_servers, "partitioner": "murmur2_random"}
-    )
+    foreign = Producer({"bootstrap.servers": cluster.bootstrap_servers, "partitioner": "murmur2_random"})
     for key in keys:
         foreign.produce(theirs, b"", key)
     foreign.flush()
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send_batch(pa.record_batch({"key": keys, "value": [b""] * len(keys)}), ours)
         for key in keys:
             producer.send(one_by_one, b"", key)
-    expected = read_ours(kafka_cluster, theirs, len(keys)).select(["partition", "key"])
-    assert expected.equals(read_ours(kafka_cluster, ours, len(keys)).select(["partition", "key"]))
-    assert expected.equals(read_ours(kafka_cluster, one_by_one, len(keys)).select(["partition", "key"]))
+    expected = read_ours(cluster, theirs, len(keys)).select(["partition", "key"])
+    assert expected.equals(read_ours(cluster, ours, len(keys)).select(["partition", "key"]))
+    assert expected.equals(read_ours(cluster, one_by_one, len(keys)).select(["partition", "key"]))
 
 
-def test_a_batch_may_name_topics_and_partitions_and_be_one_that_was_read(kafka_cluster, kafka_topic):
+def test_a_batch_may_name_topics_and_partitions_and_be_one_that_was_read(cluster, kafka_topic):
     one, two, copy = kafka_topic(4, prefix="one"), kafka_topic(2, prefix="two"), kafka_topic(4, prefix="copy")
     batch = pa.table(
         {
@@ -128,31 +125,31 @@ def test_a_batch_may_name_topics_and_partitions_and_be_one_that_was_read(kafka_c
             "value": pa.array(["ä", None, "", "z"], pa.large_string()),
         }
     )
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         result = producer.send_batch(batch).result(timeout=slow_s(20))
         assert {tp for tp in result.partitions if tp.partition in (3, 1)} >= {(one, 3), (two, 1)}
-        read = read_ours(kafka_cluster, one, 2)
+        read = read_ours(cluster, one, 2)
         producer.send_batch(read, topic=copy)
         producer.flush(timeout_ms=200_000)
     assert read.column("value").to_pylist() in ([b"\xc3\xa4", b""], [b"", b"\xc3\xa4"])
-    assert read_ours(kafka_cluster, two, 2).column("value").to_pylist().count(None) == 1
-    assert read_ours(kafka_cluster, copy, 2).drop_columns(["topic"]).equals(read.drop_columns(["topic"]))
+    assert read_ours(cluster, two, 2).column("value").to_pylist().count(None) == 1
+    assert read_ours(cluster, copy, 2).drop_columns(["topic"]).equals(read.drop_columns(["topic"]))
 
 
-def test_rows_without_a_key_fill_one_partition_after_another(kafka_cluster, kafka_topic):
+def test_rows_without_a_key_fill_one_partition_after_another(cluster, kafka_topic):
     topic = kafka_topic(4)
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers, batch_size=10_000) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers, batch_size=10_000) as producer:
         producer.send_batch(pa.record_batch({"value": [b"x" * 100] * 20_000}), topic).result(
             timeout=slow_s(20)
         )
-    counts = kafka_cluster.end_offsets(topic)
+    counts = cluster.end_offsets(topic)
     assert sum(counts.values()) == 20_000
     assert min(counts.values()) > 1000
 
 
-def test_each_future_knows_where_its_record_is(kafka_cluster, kafka_topic):
+def test_each_future_knows_where_its_record_is(cluster, kafka_topic):
     topic = kafka_topic(3)
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         futures = [producer.send(topic, b"%d" % i, partition=i % 3, timestamp_ms=1000 + i) for i in range(99)]
         places = [future.result(timeout=slow_s(20)) for future in futures]
     assert [(p.partition, p.offset, p.timestamp_ms) for p in places] == [
@@ -160,18 +157,18 @@ def test_each_future_knows_where_its_record_is(kafka_cluster, kafka_topic):
     ]
 
 
-def test_log_append_time_is_the_brokers(kafka_cluster, kafka_topic):
+def test_log_append_time_is_the_brokers(cluster, kafka_topic):
     topic = kafka_topic(1, config={"message.timestamp.type": "LogAppendTime"})
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         place = producer.send(topic, b"x", timestamp_ms=1).result(timeout=slow_s(20))
     assert abs(place.timestamp_ms - time.time() * 1000) < 60_000
 
 
-def test_an_asyncio_producer_does_the_same(kafka_cluster, kafka_topic):
+def test_an_asyncio_producer_does_the_same(cluster, kafka_topic):
     topic = kafka_topic(2)
 
     async def main():
-        async with ka.AsyncProducer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+        async with ka.AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             future = await producer.send(topic, "text", key="k", headers={"h": b"1"})
             place = await future
             many = await producer.send_batch(pa.record_batch({"value": [b"x"] * 1000}), topic)
@@ -181,7 +178,7 @@ def test_an_asyncio_producer_does_the_same(kafka_cluster, kafka_topic):
 
     place = asyncio.run(main())
     assert place.topic == topic
-    table = read_ours(kafka_cluster, topic, 1001)
+    table = read_ours(cluster, topic, 1001)
     assert {"key": "h", "value": b"1"} in table.column("headers").to_pylist()[0:1001][
         table.column("key").to_pylist().index(b"k")
     ]
@@ -190,30 +187,32 @@ def test_an_asyncio_producer_does_the_same(kafka_cluster, kafka_topic):
 # ------------------------------------------------------------ limits and errors
 
 
-def test_a_batch_too_large_for_the_topic_is_split_and_nothing_is_lost(kafka_cluster, kafka_topic):
+@pytest.mark.kafka
+def test_a_batch_too_large_for_the_topic_is_split_and_nothing_is_lost(cluster, kafka_topic):
     topic = kafka_topic(1, config={"max.message.bytes": "20000"})
     values = [b"%05d" % i + bytes(100) for i in range(3000)]
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         result = producer.send_batch(pa.record_batch({"value": values}), topic).result(timeout=slow_s(20))
     assert sum(r.records for r in result.partitions[topic, 0]) == 3000
-    assert read_ours(kafka_cluster, topic, 3000).column("value").to_pylist() == values
+    assert read_ours(cluster, topic, 3000).column("value").to_pylist() == values
 
 
-def test_too_large_a_record_is_named_before_it_is_sent(kafka_cluster, kafka_topic):
+def test_too_large_a_record_is_named_before_it_is_sent(cluster, kafka_topic):
     topic = kafka_topic(1)
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         batch = pa.record_batch({"value": [b"small", bytes(2_000_000)]})
         with pytest.raises(MessageTooLargeError, match=rf"for {topic}: row 1 takes .* max_request_size"):
             producer.send_batch(batch, topic)
         with pytest.raises(MessageTooLargeError, match=rf"for {topic}-0: the record takes"):
             producer.send(topic, bytes(2_000_000))
         producer.flush(timeout_ms=5_000)
-    assert kafka_cluster.end_offsets(topic) == {(topic, 0): 0}
+    assert cluster.end_offsets(topic) == {(topic, 0): 0}
 
 
-def test_a_record_that_the_broker_refuses_has_its_error_and_others_are_delivered(kafka_cluster, kafka_topic):
+@pytest.mark.kafka
+def test_a_record_that_the_broker_refuses_has_its_error_and_others_are_delivered(cluster, kafka_topic):
     compacted = kafka_topic(1, config={"cleanup.policy": "compact"})
-    producer = ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers, linger_ms=0)
+    producer = ka.Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0)
     refused = producer.send(compacted, b"no key")
     assert "INVALID_RECORD" in str(refused.exception(timeout=slow_s(20)))
     producer.flush(timeout_ms=200_000)  # it was looked at: nothing is raised
@@ -223,10 +222,11 @@ def test_a_record_that_the_broker_refuses_has_its_error_and_others_are_delivered
         producer.close(timeout_ms=200_000)
 
 
-def test_options_columns_and_calls_that_cannot_be_are_named(kafka_cluster, kafka_topic):
+def test_options_columns_and_calls_that_cannot_be_are_named(cluster, kafka_topic):
     topic = kafka_topic(2)
     for options, match in [
-        ({"transactional_id": "t"}, "transactional_id: transactions are not supported yet"),
+        ({"transactional_id": " "}, "transactional_id: is empty"),
+        ({"transactional_id": "t", "acks": "1"}, "acks: is 1: must be 'all' with a transactional_id"),
         ({"acks": 0}, "acks: is 0"),
         ({"acks": 1}, "acks: is 1: must be 'all' unless"),
         ({"max_in_flight_requests_per_connection": 6}, "must be 5 at most"),
@@ -235,7 +235,7 @@ def test_options_columns_and_calls_that_cannot_be_are_named(kafka_cluster, kafka
     ]:
         with pytest.raises(ConfigError, match=match):
             ka.Producer(**options)
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers, max_block_ms=500) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=500) as producer:
         for columns, match in [
             ({"val": [b"x"]}, "column 'val'"),
             ({"value": [1]}, "column value is int64"),
@@ -259,21 +259,21 @@ def test_no_broker_is_named_and_nothing_hangs():
         ka.Producer(bootstrap_servers="127.0.0.1:1", request_timeout_ms=1000).send("t", b"x")
 
 
-def test_memory_is_bounded_and_whoever_sends_more_waits(kafka_cluster_3, kafka_topic):
-    topic = kafka_topic(1, cluster=kafka_cluster_3, replica_assignment=[[kafka_cluster_3.broker_ids[0]]])
+def test_memory_is_bounded_and_whoever_sends_more_waits(fake_kafka):
+    topic = fake_kafka.create_topic("orders")
     batch = pa.record_batch({"value": [bytes(1000)] * 1000})
     producer = ka.Producer(
-        bootstrap_servers=kafka_cluster_3.bootstrap_servers,
+        bootstrap_servers=fake_kafka.bootstrap_servers,
         buffer_memory=4_000_000,
         max_block_ms=2_000,
     )
     producer.send(topic, b"x").result(timeout=slow_s(20))
-    kafka_cluster_3.pause(kafka_cluster_3.broker_ids[0])
+    held = fake_kafka.on("Produce", Hold(), times=None)
     with pytest.raises(KafkaTimeoutError, match=f"{topic}: no room in buffer_memory"):  # noqa: PT012
         for _ in range(10):
             producer.send_batch(batch, topic)
     assert 4_000_000 <= producer._core.intake.used < 5_100_000
-    kafka_cluster_3.resume(kafka_cluster_3.broker_ids[0])
+    held.release()
     for _ in range(20):
         producer.send_batch(batch, topic)
     producer.close(timeout_ms=60_000)

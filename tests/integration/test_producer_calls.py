@@ -1,4 +1,4 @@
-"""A producer on real Kafka that is called from where it can't wait, in the wrong loop, or with what is no partition."""
+"""A producer that is called from where it can't wait, in the wrong loop, or with what is no partition."""
 
 import asyncio
 import threading
@@ -11,19 +11,17 @@ from waiting import slow_s
 import kafka_actors as ka
 from kafka_actors.errors import UsageError
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.fixture
-def producer(kafka_cluster):
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as made:
+def producer(cluster):
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as made:
         yield made
 
 
-def test_a_callback_that_raises_holds_up_nobodys_outcome(kafka_cluster, kafka_topic):
+def test_a_callback_that_raises_holds_up_nobodys_outcome(cluster, kafka_topic):
     """Outcomes of four partitions that are acknowledged together, and the memory that they took."""
     topic, first = kafka_topic(4), []
-    with ka.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers, linger_ms=200) as producer:
+    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=200) as producer:
         futures = [producer.send(topic, b"x", partition=p) for p in range(4)]
 
         def raising(future):
@@ -65,10 +63,10 @@ def test_a_callback_that_would_wait_for_what_comes_through_its_thread_is_told_so
     assert producer.send(other, b"z").result(timeout=slow_s(20)).offset == 0
 
 
-def test_the_asyncio_twin_belongs_to_one_event_loop(kafka_cluster, kafka_topic):
+def test_the_asyncio_twin_belongs_to_one_event_loop(cluster, kafka_topic):
     """No outcome would ever come in another one."""
     topic = kafka_topic()
-    producer = ka.AsyncProducer(bootstrap_servers=kafka_cluster.bootstrap_servers)
+    producer = ka.AsyncProducer(bootstrap_servers=cluster.bootstrap_servers)
 
     async def send():
         return await (await producer.send(topic, b"x"))
@@ -85,13 +83,11 @@ def test_the_asyncio_twin_belongs_to_one_event_loop(kafka_cluster, kafka_topic):
             asyncio.run(call())
 
 
-def test_a_partition_that_a_topic_has_got_meanwhile_is_sent_to(producer, kafka_cluster, kafka_topic):
-    from confluent_kafka.admin import NewPartitions
-
+@pytest.mark.kafka
+def test_a_partition_that_a_topic_has_got_meanwhile_is_sent_to(producer, cluster, kafka_topic):
     def grow(topic):
         producer.send(topic, b"x").result(timeout=slow_s(20))
-        (grown,) = kafka_cluster.admin.create_partitions([NewPartitions(topic, 3)]).values()
-        grown.result()
+        cluster.add_partitions(topic, 3)
 
     for send in (
         lambda topic: producer.send(topic, b"x", partition=2).result(timeout=slow_s(20)).partition == 2,
@@ -129,7 +125,7 @@ def test_what_is_no_partition_fails_alone(producer, kafka_topic, partition):
     assert sent.result(timeout=slow_s(20)).offset == 0
 
 
-def test_javas_longest_time_means_without_end(kafka_cluster, kafka_topic):
-    servers, topic = kafka_cluster.bootstrap_servers, kafka_topic(1)
+def test_javas_longest_time_means_without_end(cluster, kafka_topic):
+    servers, topic = cluster.bootstrap_servers, kafka_topic(1)
     with ka.Producer(bootstrap_servers=servers, max_block_ms=2**63 - 1) as producer:
         assert producer.send(topic, b"x").result(timeout=slow_s(20)).offset == 0

@@ -34,6 +34,7 @@ API_NAMES = re.findall(
     InitProducerId OffsetForLeaderEpoch AddPartitionsToTxn AddOffsetsToTxn EndTxn TxnOffsetCommit DescribeConfigs
     SaslAuthenticate CreatePartitions DeleteGroups OffsetDelete DescribeCluster ConsumerGroupHeartbeat
     ConsumerGroupDescribe IncrementalAlterConfigs DescribeAcls CreateAcls DeleteAcls
+    DescribeProducers DescribeTransactions ListTransactions
     """,
 )
 

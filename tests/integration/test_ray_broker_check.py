@@ -68,8 +68,6 @@ def test_one_unknown_host_among_several_is_waited_for(caplog):
     assert "it is not a valid host name; 127.0.0.1:1" in caplog.text
 
 
-def test_a_port_that_speaks_no_tls():
-    from kafka_actors.testing import MockCluster
-
-    with MockCluster(brokers=1) as mock, pytest.raises(AuthenticationError, match="does not speak TLS"):
-        start.check_cluster(config(mock.bootstrap_servers, security_protocol="SSL"))
+def test_a_port_that_speaks_no_tls(fake_kafka):
+    with pytest.raises(AuthenticationError, match="does not speak TLS"):
+        start.check_cluster(config(fake_kafka.bootstrap_servers, security_protocol="SSL"))

@@ -17,15 +17,13 @@ from kafka_actors.events import OffsetReset
 from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
-pytestmark = pytest.mark.kafka
-
 COUNT = 400
 
 
 @pytest.fixture
-def consumer_of(kafka_cluster, group_id):
+def consumer_of(cluster, group_id):
     yield from consumers(
-        kafka_cluster.bootstrap_servers,
+        cluster.bootstrap_servers,
         group_id=group_id,
         heartbeat_interval_ms=300,
         metadata_max_age_ms=500,
@@ -100,9 +98,9 @@ CASES = [
 
 @pytest.mark.parametrize(("gap_s", "after", "reset", "loss", "commits"), CASES)
 def test_a_topic_that_is_made_anew_under_a_member(
-    consumer_of, kafka_cluster, kafka_topic, produce, group_id, gap_s, after, reset, loss, commits
+    consumer_of, cluster, kafka_topic, produce, group_id, gap_s, after, reset, loss, commits
 ):
-    topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
+    topic, broker = kafka_topic(4), Broker(cluster, group_id)
     if reset == "none":
         commit(broker.servers, group_id, topic, 4, 0, "")
     events, seen = [], []
@@ -146,11 +144,12 @@ def test_a_topic_that_is_made_anew_under_a_member(
             assert (named, offset) == (new_id, COUNT // after), partition
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize("loss", ["fail", "reset"])
 def test_a_commit_of_the_topic_before_does_not_count_for_the_process_that_starts_next(
-    consumer_of, kafka_cluster, kafka_topic, produce, group_id, loss
+    consumer_of, cluster, kafka_topic, produce, group_id, loss
 ):
-    topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
+    topic, broker = kafka_topic(4), Broker(cluster, group_id)
     old_id = broker.topic_id(topic)
     broker.make_anew(topic, 0, 4, produce)
     commit(broker.servers, group_id, topic, 4, 50, pack("", old_id))  # one that reaches the coordinator late
@@ -175,9 +174,9 @@ def test_a_commit_of_the_topic_before_does_not_count_for_the_process_that_starts
 
 
 def test_a_users_metadata_and_that_of_other_clients_is_handed_back_as_it_is(
-    consumer_of, kafka_cluster, kafka_topic, produce, group_id
+    consumer_of, cluster, kafka_topic, produce, group_id
 ):
-    topic, broker = kafka_topic(1), Broker(kafka_cluster, group_id)
+    topic, broker = kafka_topic(1), Broker(cluster, group_id)
     tp, topic_id = TopicPartition(topic, 0), broker.topic_id(topic)
     produce(topic, values(10))
     consumer = consumer_of(enable_auto_commit=False)
@@ -202,8 +201,8 @@ def test_a_users_metadata_and_that_of_other_clients_is_handed_back_as_it_is(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gap_s", [0, 1])
-def test_the_async_twin_reads_a_topic_that_is_made_anew(kafka_cluster, kafka_topic, produce, group_id, gap_s):
-    topic, broker, events = kafka_topic(4), Broker(kafka_cluster, group_id), []
+def test_the_async_twin_reads_a_topic_that_is_made_anew(cluster, kafka_topic, produce, group_id, gap_s):
+    topic, broker, events = kafka_topic(4), Broker(cluster, group_id), []
 
     async def read():
         seen = []
@@ -249,9 +248,9 @@ def test_the_async_twin_reads_a_topic_that_is_made_anew(kafka_cluster, kafka_top
 @pytest.mark.parametrize("gap_s", [0, 1])
 @pytest.mark.parametrize("loss", ["fail", "reset"])
 def test_a_job_under_which_a_topic_is_made_anew(
-    ray_local, kafka_cluster, kafka_topic, produce, group_id, tmp_path, gap_s, loss
+    ray_local, cluster, kafka_topic, produce, group_id, tmp_path, gap_s, loss
 ):
-    topic, broker = kafka_topic(4), Broker(kafka_cluster, group_id)
+    topic, broker = kafka_topic(4), Broker(cluster, group_id)
     produce(topic, values(COUNT), partition=spread(4))
     written = tmp_path / "seen"
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes.broker import DROP, SILENCE, FakeBroker
 from fakes.loop import in_loop
+from fakes.scripted import arrived, brokers
 from waiting import slow_s
 
 from kafka_actors import records
 from kafka_actors.config import ClientConfig, build
-from kafka_actors.errors import DisconnectedError, NodeNotReadyError, UsageError
+from kafka_actors.errors import DisconnectedError, NodeNotReadyError, UnknownMemberIdError, UsageError
 from kafka_actors.net import (
     EARLIEST,
     OFFSETS_CHANNEL,
@@ -26,11 +26,13 @@ from kafka_actors.net import (
     PartitionOffsetFetchRequest,
     PartitionOffsetRequest,
 )
-from kafka_actors.protocol import ApiKey, FindCoordinatorRequest, ProduceRequest
+from kafka_actors.protocol import FindCoordinatorRequest, ProduceRequest
 from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing.fake_kafka import DropConnection, Hold
 
 OPENER = ConnectionOpener(build(ClientConfig))
+UNKNOWN_MEMBER = UnknownMemberIdError.code
 
 
 def broker_of(kafka: KafkaCluster) -> Broker:
@@ -184,23 +186,23 @@ async def find_coordinator(broker: Broker, group: str) -> None:
     await until_ready(lambda: broker.request(FindCoordinatorRequest(key=group), max_version=3))
 
 
-# ---------------------------------------------------------------- against a broker that does as told
+# ---------------------------------------------------------------- against a broker whose faults are told
 
 
 @in_loop
 async def test_acks_0_is_refused_because_no_response_would_come() -> None:
-    async with FakeBroker() as fake:
-        broker = Broker(0, fake.host, fake.port, OPENER, 1_000, 1_000)
+    async with brokers() as fake:
+        broker = Broker(1, *fake.address(1), OPENER, 1_000, 1_000)
         with pytest.raises(UsageError, match="acks=0"):
             await broker.produce_messages(ProduceRequest(acks=0))
-        assert fake.accepted == 0
+        assert fake.connections(closed=True) == 0
 
 
 @in_loop
 async def test_a_fetch_has_its_own_wait_beyond_the_channels_timeout() -> None:
-    async with FakeBroker() as fake:
-        fake.on(ApiKey.FETCH, SILENCE)
-        broker = Broker(0, fake.host, fake.port, OPENER, 100, 100)
+    async with brokers() as fake:
+        fake.on("Fetch", Hold())
+        broker = Broker(1, *fake.address(1), OPENER, 100, 100)
         await broker.connect()
         started = asyncio.get_running_loop().time()
         with pytest.raises(Exception, match=r"no answer to Fetch for 0\.5 s"):
@@ -210,10 +212,10 @@ async def test_a_fetch_has_its_own_wait_beyond_the_channels_timeout() -> None:
 
 @in_loop
 async def test_callers_share_one_attempt_to_open_a_channel() -> None:
-    async with FakeBroker() as fake:
-        broker = Broker(0, fake.host, fake.port, OPENER, 1_000, 1_000)
+    async with brokers() as fake:
+        broker = Broker(1, *fake.address(1), OPENER, 1_000, 1_000)
         await asyncio.gather(*(broker.heartbeat(name, "g", 1, "m") for name in "aabbb"))
-        assert fake.accepted == 2
+        assert fake.connections(closed=True) == 2
         assert await broker._get_unique_req_handler("a") is broker.handler
         assert await broker._get_unique_req_handler("b") is not broker.handler
         assert await broker._get_unique_req_handler(OFFSETS_CHANNEL) is broker.offsets_channel_handler
@@ -222,32 +224,34 @@ async def test_callers_share_one_attempt_to_open_a_channel() -> None:
 
 @in_loop
 async def test_a_members_own_connection_that_was_lost_is_told_once_and_had_anew() -> None:
-    async with FakeBroker() as fake:
-        broker = Broker(0, fake.host, fake.port, OPENER, 1_000, 1_000)
+    async with brokers() as fake:
+        broker = Broker(1, *fake.address(1), OPENER, 1_000, 1_000)
         await broker.heartbeat("main", "g", 1, "m")
-        fake.once(ApiKey.HEARTBEAT, DROP)
+        fake.on("Heartbeat", DropConnection())
         with pytest.raises(DisconnectedError):
             await broker.heartbeat("other", "g", 1, "m")
-        assert (await broker.heartbeat("other", "g", 1, "m")).error_code == 0
-        fake.once(ApiKey.HEARTBEAT, DROP)
+        assert (await broker.heartbeat("other", "g", 1, "m")).error_code == UNKNOWN_MEMBER
+        fake.on("Heartbeat", DropConnection())
         with pytest.raises(DisconnectedError):
             await broker.heartbeat("main", "g", 1, "m")
         with pytest.raises(NodeNotReadyError):  # the main channel's loss is the caller's to see
             await broker.heartbeat("main", "g", 1, "m")
         await broker.connect()
-        assert (await broker.heartbeat("main", "g", 1, "m")).error_code == 0
+        assert (await broker.heartbeat("main", "g", 1, "m")).error_code == UNKNOWN_MEMBER
         broker.close()
 
 
 @in_loop
 async def test_a_broker_closed_while_it_connects_keeps_no_connection() -> None:
-    async with FakeBroker() as fake:
-        broker = Broker(0, fake.host, fake.port, OPENER, 1_000, 1_000)
+    async with brokers() as fake:
+        broker = Broker(1, *fake.address(1), OPENER, 1_000, 1_000)
+        held = fake.on("ApiVersions", Hold())
         connecting = asyncio.create_task(broker.connect())
-        await fake.wait_for(ApiKey.API_VERSIONS)
+        await arrived(fake, "ApiVersions")
         broker.close()
+        held.release()
         with pytest.raises(NodeNotReadyError, match="closed while connecting"):
             await connecting
         assert not broker.connected
         await asyncio.sleep(0.05)
-        assert fake.connections == 0
+        assert fake.connections() == 0

@@ -1,10 +1,11 @@
-"""The renewal of a session (KIP-368) in every order of events, against a broker that does as told."""
+"""The renewal of a session (KIP-368) in every order of events, and brokers that are none or do not know the password."""
 
 import asyncio
 
 import pytest
-from fakes.broker import SILENCE, FakeBroker
 from fakes.loop import in_loop
+from fakes.scripted import PING, PINGS, PONG, answer, arrived, brokers
+from msgspec.structs import replace
 from waiting import within
 
 from kafka_actors.config import ClientConfig, build
@@ -17,13 +18,8 @@ from kafka_actors.errors import (
     SslAuthenticationError,
 )
 from kafka_actors.net import Connection, FetchSocket
-from kafka_actors.protocol import (
-    ApiKey,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    SaslAuthenticateResponse,
-    SaslHandshakeResponse,
-)
+from kafka_actors.protocol import ApiKey, SaslAuthenticateResponse
+from kafka_actors.testing.fake_kafka import Hold
 
 LIFETIME_MS = 300
 CONFIG = build(
@@ -36,18 +32,19 @@ CONFIG = build(
 )
 
 
-async def opened(broker, config=CONFIG):
-    broker.on(ApiKey.SASL_HANDSHAKE, SaslHandshakeResponse(mechanisms=["PLAIN"]))
-    broker.on(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateResponse(session_lifetime_ms=LIFETIME_MS))
-    return await Connection.open("127.0.0.1", broker.port, config)
+USERS = {"ann": "hush"}
+SESSIONS = {"users": USERS, "config": {"connections.max.reauth.ms": LIFETIME_MS}}
 
 
-def kinds(broker):
-    return [call.api_key for call in broker.log if call.api_key != ApiKey.API_VERSIONS]
+async def opened(kafka, config=CONFIG):
+    return await Connection.open(*kafka.address(1), config)
+
+
+def kinds(kafka):
+    return [call.api_key for call in kafka.requests() if call.api_key != ApiKey.API_VERSIONS]
 
 
 LOGIN = [ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE]
-BEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 
 @in_loop
@@ -83,11 +80,11 @@ async def test_a_port_that_speaks_something_else_to_tls():
 def challenge(iterations):
     """The first answer of a broker that goes on from the nonce it is given, as SCRAM has it."""
 
-    def answer(request, call):
-        nonce = request.auth_bytes.partition(b",r=")[2]
+    def first(call):
+        nonce = call.request.auth_bytes.partition(b",r=")[2]
         return SaslAuthenticateResponse(auth_bytes=b"r=%bmore,s=c2FsdA==,i=%d" % (nonce, iterations))
 
-    return answer
+    return first
 
 
 @in_loop
@@ -104,69 +101,63 @@ def challenge(iterations):
 async def test_a_broker_that_only_says_it_knows_the_password_gets_no_request(answers, said):
     options = {name: getattr(CONFIG, name) for name in CONFIG.__struct_fields__}
     config = build(ClientConfig, {**options, "sasl_mechanism": "SCRAM-SHA-256"})
-    async with FakeBroker() as broker:
-        broker.on(ApiKey.SASL_HANDSHAKE, SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"]))
+    async with brokers(users=USERS) as kafka:
+        host, port = kafka.address(1)
         for open_ in (
-            lambda: Connection.open("127.0.0.1", broker.port, config),
-            lambda: asyncio.to_thread(FetchSocket("127.0.0.1", broker.port, config).open),
+            lambda: Connection.open(host, port, config),
+            lambda: asyncio.to_thread(FetchSocket(host, port, config).open),
         ):
-            for answer in answers:
-                broker.once(ApiKey.SASL_AUTHENTICATE, answer)
-            with pytest.raises(SaslError, match=rf"127\.0\.0\.1:{broker.port}: SCRAM: .*{said}") as caught:
+            for given in answers:
+                kafka.on("SaslAuthenticate", answer(given))
+            with pytest.raises(SaslError, match=rf"127\.0\.0\.1:{port}: SCRAM: .*{said}") as caught:
                 await open_()
             assert not caught.value.retriable
-            assert ApiKey.METADATA not in kinds(broker)
+            assert kafka.count("Metadata") == 0
 
 
 @in_loop
 async def test_renewal_waits_for_what_is_in_flight_and_requests_for_renewal():
-    async with FakeBroker() as broker:
-        connection = await opened(broker)
-        gate = asyncio.Event()
-
-        async def hold(request, call):
-            await gate.wait()
-            return HeartbeatResponse()
-
-        broker.once(ApiKey.HEARTBEAT, hold)
-        first = asyncio.create_task(connection.send(BEAT))
-        await broker.wait_for(ApiKey.HEARTBEAT)
+    async with brokers(**SESSIONS) as kafka:
+        connection = await opened(kafka)
+        held = kafka.on(PINGS, Hold())
+        first = asyncio.create_task(connection.send(PING))
+        await arrived(kafka, PINGS)
         await asyncio.sleep(LIFETIME_MS / 1000)
-        parked = [asyncio.create_task(connection.send(BEAT)) for _ in range(3)]
+        parked = [asyncio.create_task(connection.send(PING)) for _ in range(3)]
         await asyncio.sleep(0.05)
-        assert kinds(broker) == [*LOGIN, ApiKey.HEARTBEAT]
-        gate.set()
+        assert kinds(kafka) == [*LOGIN, PINGS]
+        held.release()
         for sent in (first, *parked):
             assert (await sent).error_code == 0
-        assert kinds(broker) == [*LOGIN, ApiKey.HEARTBEAT, *LOGIN, *[ApiKey.HEARTBEAT] * 3]
+        assert kinds(kafka) == [*LOGIN, PINGS, *LOGIN, *[PINGS] * 3]
         connection.close()
 
 
 @in_loop
 async def test_a_throttled_connection_renews_when_that_is_over():
-    async with FakeBroker() as broker:
-        connection = await opened(broker)
-        broker.once(ApiKey.HEARTBEAT, HeartbeatResponse(throttle_time_ms=500))
-        await connection.send(BEAT)
+    async with brokers(**SESSIONS) as kafka:
+        connection = await opened(kafka)
+        kafka.on(PINGS, answer(replace(PONG, throttle_time_ms=500)))
+        await connection.send(PING)
         await asyncio.sleep(LIFETIME_MS / 1000)
         with within(3):
-            await connection.send(BEAT)
-        assert kinds(broker) == [*LOGIN, ApiKey.HEARTBEAT, *LOGIN, ApiKey.HEARTBEAT]
+            await connection.send(PING)
+        assert kinds(kafka) == [*LOGIN, PINGS, *LOGIN, PINGS]
         connection.close()
 
 
 @in_loop
 async def test_a_refused_renewal_answers_each_waiter_once():
-    async with FakeBroker() as broker:
-        connection = await opened(broker)
+    async with brokers(**SESSIONS) as kafka:
+        connection = await opened(kafka)
         refusal = SaslAuthenticateResponse(error_code=58, error_message="credentials were revoked")
-        broker.once(ApiKey.SASL_AUTHENTICATE, refusal)
+        kafka.on("SaslAuthenticate", answer(refusal))
         await asyncio.sleep(LIFETIME_MS / 1000)
-        answers = await asyncio.gather(*(connection.send(BEAT) for _ in range(3)), return_exceptions=True)
+        answers = await asyncio.gather(*(connection.send(PING) for _ in range(3)), return_exceptions=True)
         assert [type(answer) for answer in answers] == [NodeNotReadyError] * 3
         assert all("credentials were revoked" in str(answer) for answer in answers)
         assert isinstance(connection.error, SaslAuthenticationFailedError)
-        assert ApiKey.HEARTBEAT not in kinds(broker)
+        assert PINGS not in kinds(kafka)
 
 
 @in_loop
@@ -176,23 +167,23 @@ async def test_a_renewal_without_an_answer_ends_in_time():
         {name: getattr(CONFIG, name) for name in CONFIG.__struct_fields__ if name != "request_timeout_ms"},
         request_timeout_ms=400,
     )
-    async with FakeBroker() as broker:
-        connection = await opened(broker, config)
-        broker.on(ApiKey.SASL_HANDSHAKE, SILENCE)
+    async with brokers(**SESSIONS) as kafka:
+        connection = await opened(kafka, config)
+        kafka.on("SaslHandshake", Hold())
         await asyncio.sleep(LIFETIME_MS / 1000)
         with pytest.raises(NodeNotReadyError):
-            await connection.send(BEAT, timeout_ms=5_000)
+            await connection.send(PING, timeout_ms=5_000)
         assert isinstance(connection.error, KafkaTimeoutError)
 
 
 @in_loop
 async def test_closing_ends_a_renewal():
-    async with FakeBroker() as broker:
-        connection = await opened(broker)
-        broker.on(ApiKey.SASL_HANDSHAKE, SILENCE)
+    async with brokers(**SESSIONS) as kafka:
+        connection = await opened(kafka)
+        kafka.on("SaslHandshake", Hold())
         await asyncio.sleep(LIFETIME_MS / 1000)
-        sent = asyncio.create_task(connection.send(BEAT))
-        await broker.wait_for(ApiKey.SASL_HANDSHAKE, 2)
+        sent = asyncio.create_task(connection.send(PING))
+        await arrived(kafka, "SaslHandshake", 2)
         renewal = connection._renewal
         connection.close()
         with pytest.raises(NodeNotReadyError):

@@ -3,10 +3,9 @@
 import asyncio
 import random
 import time
-from threading import Thread, Timer
+from threading import Timer
 
 import pytest
-from fakes.broker import FakeBroker
 from fakes.kdc import NAME, Realm, required
 from waiting import slow_s
 
@@ -19,9 +18,10 @@ from kafka_actors.errors import (
     SaslError,
 )
 from kafka_actors.net import Connection
-from kafka_actors.protocol import ApiKey, MetadataRequest, SaslAuthenticateResponse, SaslHandshakeResponse
+from kafka_actors.protocol import MetadataRequest, SaslAuthenticateResponse, SaslHandshakeResponse
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.cluster import TEST_JVM
+from kafka_actors.testing.fake_kafka import AnswerWith
 
 pytestmark = pytest.mark.kafka
 
@@ -202,39 +202,17 @@ TOKENS = [b"", b"\0", b"\x60\x81", bytes(200), *(random.Random(n).randbytes(4**n
 
 
 @pytest.mark.parametrize("token", TOKENS, ids=len)
-def test_tokens_that_no_kdc_made_are_refused(alice, ask, token):
-    with Speaker(token) as port:
-        config = build(ClientConfig, OPTIONS)
-        with pytest.raises(SaslError, match=rf"127\.0\.0\.1:{port}: GSSAPI: kafka@localhost: .+"):
-            ask("127.0.0.1", port, config)
-
-
-class Speaker:
-    """A broker that answers each step of SASL with the same token. Entering it gives its port."""
-
-    def __init__(self, token):
-        self._token = token
-
-    def __enter__(self):
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever)
-        self._thread.start()
-        return self._run(self._start())
-
-    async def _start(self):
-        self._broker = FakeBroker()
-        self._broker.on(ApiKey.SASL_HANDSHAKE, SaslHandshakeResponse(mechanisms=["GSSAPI"]))
-        self._broker.on(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateResponse(auth_bytes=self._token))
-        return (await self._broker.__aenter__()).port
-
-    def __exit__(self, *_):
-        self._run(self._broker.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _run(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(slow_s(20))
+def test_tokens_that_no_kdc_made_are_refused(alice, ask, fake_kafka, token):
+    """The broker answers each step of SASL with the same one."""
+    mechanisms, step = (
+        SaslHandshakeResponse(mechanisms=["GSSAPI"]),
+        SaslAuthenticateResponse(auth_bytes=token),
+    )
+    fake_kafka.on("SaslHandshake", AnswerWith(lambda _: mechanisms), times=None)
+    fake_kafka.on("SaslAuthenticate", AnswerWith(lambda _: step), times=None)
+    host, _, port = fake_kafka.bootstrap_servers.partition(":")
+    with pytest.raises(SaslError, match=rf"127\.0\.0\.1:{port}: GSSAPI: kafka@localhost: .+"):
+        ask(host, int(port), build(ClientConfig, OPTIONS))
 
 
 def test_no_kdc(kafka, realm, alice, ask):

@@ -216,7 +216,7 @@ def test_no_log_and_no_traceback_shows_a_secret(kafka, ask, caplog, mechanism):
     if mechanism == "OAUTHBEARER":
         token = unsecured_token(-60)
         secrets = [token, token.split(".")[1]]
-        options = sasl_options(mechanism, sasl_oauth_token_provider=Given(token))
+        options = sasl_options(mechanism, sasl_oauth_token_provider=OneToken(token))
     address, config = config_for(kafka, "LOGIN", security_protocol="SASL_PLAINTEXT", **options)
     with pytest.raises(SaslAuthenticationFailedError) as caught:
         ask(*address, config)
@@ -227,7 +227,7 @@ def test_no_log_and_no_traceback_shows_a_secret(kafka, ask, caplog, mechanism):
     assert not [secret for secret in secrets if secret in "".join(shown)]
 
 
-class Given:
+class OneToken:
     """A provider of one token."""
 
     def __init__(self, token):

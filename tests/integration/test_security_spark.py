@@ -1,7 +1,11 @@
 """The Spark source over SASL_SSL, from planning to its tasks; and what it says where it is refused."""
 
+import json
+import os
+
 import pytest
 from fakes.secure import PASSWORD, USER
+from fakes.signed_tokens import kafka_with_validated_tokens
 from fakes.spark import spark_session
 from pyspark.sql.utils import AnalysisException
 
@@ -121,3 +125,38 @@ def test_a_reference_to_nothing_is_one_clear_error(spark, javas):
         AnalysisException, match=r"kafka\.sasl\.jaas\.config: refers to \$\{env:NOT_THERE_AT_ALL\}"
     ):
         spark.read.format("kafka_actors").options(**options).load()
+
+
+# ---------------------------------------------------------------- a token provider that is named
+
+
+def test_tasks_make_the_named_provider_and_the_broker_takes_their_signed_tokens(spark, group_id, tmp_path):
+    """Nothing but its name travels: a task that writes and one that reads each sign in by themselves."""
+    made_in = tmp_path / "made_in"
+    made_in.mkdir()
+    with kafka_with_validated_tokens(tmp_path) as (kafka, ca, _):
+        topic = kafka.create_topic(group_id, partitions=2)
+        identity = {
+            "key_file": str(tmp_path / "issuer.pem"),
+            "subject": "by-spark",
+            "made_in": str(made_in),
+        }
+        options = {
+            "kafka.bootstrap.servers": kafka.bootstrap("TOKENS"),
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.ssl.cafile": ca,
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauth.token.provider": "tests.fakes.signing_provider:SignedTokens",
+            "kafka.sasl.identity": json.dumps(identity),
+        }
+        rows = spark.range(20).selectExpr("cast(id as string) as value").repartition(2)
+        rows.write.format("kafka_actors").options(**options, topic=topic).mode("append").save()
+        written_by = {path.name for path in made_in.iterdir()}
+        for path in made_in.iterdir():
+            path.unlink()
+        frame = spark.read.format("kafka_actors").options(**options, subscribe=topic).load()
+        assert sorted(int(row.value) for row in frame.collect()) == list(range(20))
+        read_by = {path.name for path in made_in.iterdir()}
+    for makers in (written_by, read_by):
+        assert makers
+        assert str(os.getpid()) not in makers

@@ -29,7 +29,9 @@ START = """
 import sys
 from pyspark.sql import SparkSession
 
-servers, source, target, checkpoint, pipeline_source, pipeline_target, dead, directory = sys.argv[1:]
+import kafka_actors
+
+servers, source, target, checkpoint, pipeline_source, pipeline_target, dead, exactly, directory = sys.argv[1:]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 """
 
@@ -51,11 +53,16 @@ for name in ("kafka_actors", "by_hand"):
 to = {"kafka.bootstrap.servers": servers, "topic": target}
 df.write.format("kafka_actors").mode("append").options(**to).save()
 stream = spark.readStream.format("kafka_actors").options(**options, subscribe=source).load()
-writer = stream.select("value").writeStream.format("kafka_actors").options(**to)
+values = stream.select("value")
+writer = values.writeStream.format("kafka_actors").options(**to, **kafka_actors.spark.transactional(values))
 query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 print("ended", query.awaitTermination(600))
 written = spark.read.format("kafka_actors").options(**options, subscribe=target).load()
 print("written", written.count())
+try:
+    kafka_actors.spark.transactional(values.repartition(2))
+except kafka_actors.errors.ConfigError as error:
+    print(str(error).partition(" a shuffle")[0])
 """
 
 # Spark Connect looks data sources up at each action: two DataFrames of one pipeline at a time, then runs of each kind.
@@ -77,9 +84,15 @@ stream = {"checkpoint": directory + "/c", "trigger": "availableNow"}
 run = decoded.write_kafka(pipeline_target).on_spark(spark, progress=False, **stream)
 run.run()
 print(run.status().state, run.status().records)
+exact = decoded.write_kafka(exactly, delivery="exactly_once")
+exact.on_spark(spark, progress=False, checkpoint=directory + "/exact", trigger="availableNow").run()
+try:
+    decoded.sql("select distinct id from {this}").write_kafka(exactly, delivery="exactly_once").on_spark(spark).run()
+except ka.errors.ConfigError as error:
+    print(str(error).partition(": ")[2].partition(" a shuffle")[0])
 decoded.write_parquet(directory + "/out").on_spark(spark, progress=False).run()
 print("files", sorted(row.id for row in spark.read.parquet(directory + "/out").collect()))
-for topic in (pipeline_target, dead):
+for topic in (pipeline_target, dead, exactly):
     options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
     print(spark.read.format("kafka_actors").options(**options).load().count())
 """
@@ -92,7 +105,7 @@ def ran(
     """Runs both programs in one process, after one another: a start of Spark takes longer than they do."""
     directory, produce = tmp_path_factory.mktemp("connect"), Produce(kafka_cluster.bootstrap_servers)
     name = f"connect-{uuid.uuid4().hex[:8]}"
-    source, target, *topics = [kafka_cluster.create_topic(f"{name}-{number}") for number in range(5)]
+    source, target, *topics = [kafka_cluster.create_topic(f"{name}-{number}") for number in range(6)]
     produce(source, [b"a"])
     produce(topics[0], [b'{"id": 1}', b"bad", b'{"id": 2}'])
     arguments = [kafka_cluster.bootstrap_servers, source, target, str(directory / "checkpoint"), *topics]
@@ -118,6 +131,7 @@ def test_it_is_found_registered_read_streamed_and_written(ran: subprocess.Comple
         "by_hand [Row(value='a')]",
         "ended True",
         "written 2",
+        "transactional: Exchange is",
     ], ran.stderr[-3_000:]
 
 
@@ -127,7 +141,9 @@ def test_pipelines_run_there(ran: subprocess.CompletedProcess[str]) -> None:
         "twice [2, 4]",
         "finished",
         "finished 3",
+        "delivery: Exchange is",
         "files [1, 2]",
         "4",
-        "3",
+        "4",
+        "2",
     ], ran.stderr[-3_000:]

@@ -73,19 +73,19 @@ def options(password, servers=servers, **more):
     }
 
 
-def read(given):
-    return spark.read.format("kafka_actors").options(**given).load()
+def read(kafka):
+    return spark.read.format("kafka_actors").options(**kafka).load()
 
 
-def write(given):
+def write(kafka):
     frame = spark.range(3).selectExpr("cast(id as string) as value")
-    frame.write.format("kafka_actors").mode("append").options(**given, topic=target).save()
+    frame.write.format("kafka_actors").mode("append").options(**kafka, topic=target).save()
 
 
-def stream(given, name):
+def stream(kafka, name):
     start = {"subscribe": source, "startingOffsets": "earliest"}
-    df = spark.readStream.format("kafka_actors").options(**given, **start).load()
-    writer = df.select("value").writeStream.format("kafka_actors").options(**given, topic=target)
+    df = spark.readStream.format("kafka_actors").options(**kafka, **start).load()
+    writer = df.select("value").writeStream.format("kafka_actors").options(**kafka, topic=target)
     query = writer.option("checkpointLocation", f"{directory}/{name}").trigger(availableNow=True).start()
     try:
         query.awaitTermination(90)

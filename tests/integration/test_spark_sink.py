@@ -11,11 +11,14 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from fakes.spark import errors_line, spark_session
 from pace import this_run
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.utils import AnalysisException
 from waiting import slow_s
 
+from kafka_actors.errors import ConfigError
+from kafka_actors.spark import transactional
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
 
@@ -288,3 +291,85 @@ def test_what_a_broker_refuses_for_good_is_not_tried_again(
             write(df)
         assert "Failed to commit" in str(caught.value)
     assert len(log(sound)) <= 2
+
+
+# ---------------------------------------------------------------- in transactions
+
+
+@pytest.mark.spark_versions
+def test_plans_that_may_deal_rows_to_other_tasks_are_refused_by_the_operators_name(
+    spark: SparkSession, kafka_cluster: KafkaCluster
+) -> None:
+    stream = records_of(spark, "orders", kafka_cluster)
+    named = stream.selectExpr("cast(value as string) as value", "timestamp")
+    batch = spark.createDataFrame([("a", 1)], "value string, n int")
+    taken = [
+        stream.where("partition = 1").select("value"),
+        named.union(named)
+        .withWatermark("timestamp", "1 minute")
+        .selectExpr("explode(split(value, ',')) as value"),
+        named.mapInArrow(lambda batches: batches, "value string, timestamp timestamp"),
+        batch.where("n > 0"),
+        spark.range(10).selectExpr("cast(id as string) as value"),
+    ]
+    for df in taken:
+        assert transactional(df)["transactional"] == "true"
+    refused = {
+        "Exchange": [
+            named.repartition(3),
+            named.groupBy("value").count(),
+            named.dropDuplicates(["value"]),
+            batch.groupBy("value").count(),
+            batch.sort("n"),
+        ],
+        "Coalesce": [named.coalesce(1), batch.coalesce(1)],
+        "StreamingRelation of rate": [spark.readStream.format("rate").load()],
+        "Filter has rand()": [named.where("rand() > 0.5")],
+        "Sample": [batch.sample(0.5)],
+    }
+    for name, dfs in refused.items():
+        for df in dfs:
+            with pytest.raises(ConfigError) as caught:
+                transactional(df)
+            assert str(caught.value).startswith(f"transactional: {name}")
+    limits = [named.limit(3), batch.limit(3), batch.sort("n").limit(3)]
+    joins = [named.join(batch, "value"), batch.crossJoin(batch.select("n"))]
+    for df in limits + joins:
+        with pytest.raises(
+            ConfigError, match=r"^transactional: \S*(Limit|TakeOrdered|Join|CartesianProduct|Exchange)"
+        ):
+            transactional(df)
+
+
+def test_each_write_within_foreach_batch_is_one_of_its_own(
+    spark: SparkSession,
+    kafka_topic: Topic,
+    kafka_cluster: KafkaCluster,
+    produce: Produce,
+    tmp_path: Path,
+    log: Log,
+) -> None:
+    source, target = kafka_topic(1), kafka_topic(1)
+    produce(source, [b"a", b"b"])
+    brokers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers}
+
+    def twice(df: DataFrame, number: int) -> None:
+        rows = df.select("value")
+        for _ in range(2):
+            writer = rows.write.format("kafka_actors").mode("append").options(**brokers, topic=target)
+            writer.options(**transactional(rows)).save()
+
+    query = records_of(spark, source, kafka_cluster).writeStream.foreachBatch(twice)
+    query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+    read = spark.read.format("kafka_actors").options(**brokers, subscribe=target).load()
+    assert sorted(bytes(row.value) for row in read.collect()) == [b"a", b"a", b"b", b"b"]
+
+
+def test_a_transaction_longer_than_the_brokers_allow_is_refused_with_the_option(
+    write: Write, spark: SparkSession, kafka_topic: Topic
+) -> None:
+    df = spark.createDataFrame([("a",)], "value string")
+    with pytest.raises(PySparkException) as caught:
+        write(df, topic=kafka_topic(1), **transactional(df), **{"kafka.transaction.timeout.ms": "900001"})
+    said = errors_line(caught)
+    assert "transaction_timeout_ms (900001) is beyond the brokers' transaction.max.timeout.ms" in said

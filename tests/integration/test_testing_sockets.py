@@ -19,7 +19,7 @@ def connect(kafka: FakeKafka, server: int = 0) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=slow_s(5))
 
 
-def asked(connection: socket.socket) -> int:
+def request(connection: socket.socket) -> int:
     """The number of APIs that a broker tells."""
     connection.sendall(ASK)
     with connection.makefile("rb") as stream:
@@ -31,21 +31,21 @@ def test_brokers_have_ports_of_their_own_and_answer() -> None:
     with FakeKafka(2) as first, FakeKafka(2) as second:
         assert len({*first.bootstrap_servers.split(","), *second.bootstrap_servers.split(",")}) == 4
         with connect(first, 1) as connection:
-            assert asked(connection) > 20
+            assert request(connection) > 20
 
 
 def test_a_killed_broker_closes_its_connections_refuses_others_and_comes_back() -> None:
     with FakeKafka(2) as kafka, connect(kafka) as one, connect(kafka, 1) as two:
-        assert asked(one) == asked(two)
+        assert request(one) == request(two)
         address = one.getpeername()
         kafka.kill(1)
         assert one.recv(1) == b""
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address, timeout=slow_s(5))
-        assert asked(two) > 20
+        assert request(two) > 20
         kafka.restart(1)
         with socket.create_connection(address, timeout=slow_s(5)) as again:
-            assert asked(again) > 20
+            assert request(again) > 20
         kafka.restart(2, new_port=True)
         assert kafka.bootstrap_servers.split(",")[1] != f"{two.getpeername()[0]}:{two.getpeername()[1]}"
 
@@ -53,11 +53,11 @@ def test_a_killed_broker_closes_its_connections_refuses_others_and_comes_back() 
 def test_connections_are_closed_on_demand_and_at_the_end() -> None:
     with FakeKafka() as kafka:
         with connect(kafka) as connection:
-            asked(connection)
+            request(connection)
             kafka.disconnect()
             assert connection.recv(1) == b""
         last = connect(kafka)
-        asked(last)
+        request(last)
     with last:
         assert last.recv(1) == b""
     kafka.stop()

@@ -28,7 +28,12 @@ from kafka_actors.admin import (
     NewTopic,
     OffsetTarget,
 )
-from kafka_actors.errors import NoBrokersAvailable, TopicAlreadyExistsError, UndeliveredError
+from kafka_actors.errors import (
+    NoBrokersAvailable,
+    TopicAlreadyExistsError,
+    TransactionOutcomeUnknownError,
+    UndeliveredError,
+)
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.node import free_ports
 
@@ -63,11 +68,13 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "reset_offsets": ("g", OffsetTarget.earliest()),
     "send": (TP.topic, b"v"),
     "send_batch": (pa.record_batch({"value": [b"v"]}), TP.topic),
+    "send_offsets_to_transaction": ({TP: 1}, ka.ConsumerGroupMetadata("g")),
     "topic_configs": ([TP.topic],),
 }
 """Arguments of the calls beside the limit."""
 
 UNDER_MAX_BLOCK = {"partitions_for", "send", "send_batch"}
+OF_TRANSACTIONS = ("_transaction", "_transactions")
 CLASSES = [ka.Admin, ka.AsyncAdmin, ka.AsyncConsumer, ka.AsyncProducer, ka.Consumer, ka.Producer]
 Ended = tuple[str, float]
 """The class of the error, `NoneType` for none, and how many seconds it took."""
@@ -94,6 +101,8 @@ def made(cls: type, name: str, address: str) -> Any:
     options: dict[str, Any] = {"bootstrap_servers": address}
     if "Producer" in cls.__name__:
         options["max_block_ms"] = LIMIT_MS if name in UNDER_MAX_BLOCK else 60_000
+        if name.endswith(OF_TRANSACTIONS):
+            options["transactional_id"] = f"limits-{uuid.uuid4().hex}"
     if "Consumer" in cls.__name__:
         options["group_id"] = f"limits-{uuid.uuid4().hex}"
     return cls(**options)
@@ -126,10 +135,17 @@ class Call:
         """Anything that needs a broker, so that the call is not the first one."""
         first = {"assign": "topics", "send": "send", "list_topics": "list_topics"}
         method = next(first[name] for name in first if hasattr(self._client, name))
+        if self.name == "init_transactions":
+            method = "partitions_for"
+        elif self.name.endswith(OF_TRANSACTIONS):
+            await self.do("init_transactions")
+            await self.do("begin_transaction")
         sent = await self.do(method, *ARGUMENTS.get(method, ()))
         if method == "send":
             await self.do("flush")
             assert sent.done()
+        elif method == "partitions_for":
+            assert sent == {0}
         else:
             assert TP.topic in str(sent)
 
@@ -144,7 +160,9 @@ class Call:
 
     async def close(self) -> None:
         limit = {"timeout_ms": LIMIT_MS} if "timeout_ms" in str(inspect.signature(self._client.close)) else {}
-        with suppress(UndeliveredError):  # of what was sent while nobody answered
+        with suppress(
+            UndeliveredError, TransactionOutcomeUnknownError
+        ):  # of what was sent while nobody answered
             await self.do("close", **limit)
         if self._thread is not None:
             self._thread.shutdown(wait=False)
@@ -204,6 +222,7 @@ def test_a_limit_holds_where_the_broker_no_longer_answers(cls: type, kafka_clust
     names = limited(cls)
     ended = dict(zip(names, asyncio.run(later_calls(cls, names, kafka_cluster)), strict=True))
     assert late(ended) == {}
+    assert not {name: one for name, one in ended.items() if one[0] in ("TypeError", "UsageError")}
 
 
 def test_connecting_goes_on_between_polls_until_its_own_limit(

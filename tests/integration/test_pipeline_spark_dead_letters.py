@@ -35,7 +35,7 @@ def written(place):
     return sorted(msgspec.json.decode(m.value)["id"] for m in place.records(place.output))
 
 
-def letters(place):
+def dead_letter_runs(place):
     return sorted(bytes(m.value or b"") for m in place.records(place.dead))
 
 
@@ -54,7 +54,7 @@ def test_in_a_batch_each_failed_record_is_one_dead_letter(place, query, rows):
     pipeline = place.read().decode_json(SCHEMA, on_error="dead_letter").sql(query)
     pipeline.write_kafka(place.output).dead_letters(place.dead).on_spark(place.spark).run()
     assert written(place) == rows
-    assert letters(place) == sorted(BAD.values())
+    assert dead_letter_runs(place) == sorted(BAD.values())
 
 
 class Moody:
@@ -103,11 +103,11 @@ def test_in_a_stream_they_go_past_the_dataframe_stage(place, tmp_path):
     assert run.status().records == 30
     assert place.committed() == {0: 10, 1: 10, 2: 10}
     assert len(written(place)) == 2
-    assert letters(place) == sorted(BAD.values())
+    assert dead_letter_runs(place) == sorted(BAD.values())
     place.fill([30, 31], {30: b"late"})
     pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="availableNow").run()
     assert len(written(place)) == 2
-    assert letters(place) == sorted([*BAD.values(), b"late"])
+    assert dead_letter_runs(place) == sorted([*BAD.values(), b"late"])
 
 
 def test_a_stream_with_totals_has_them_and_the_dead_letters_of_each_micro_batch(place, tmp_path):
@@ -130,7 +130,7 @@ def test_a_stream_with_totals_has_them_and_the_dead_letters_of_each_micro_batch(
             assert run.status().state == "running", run.wait()
     totals = {m.key: msgspec.json.decode(m.value)["id"] for m in place.records(place.output)}
     assert totals == {b"DE": 1, b"FR": 2, b"IT": 2}
-    assert letters(place) == [b"no"]
+    assert dead_letter_runs(place) == [b"no"]
 
 
 def test_in_a_stream_what_fails_by_chance_is_refused_before_it_starts(place, tmp_path):
@@ -161,7 +161,7 @@ def test_files_have_the_rows_and_the_topic_the_dead_letters(place, tmp_path, mon
     pipeline.on_spark(place.spark, **how).run()
     rows = place.spark.read.parquet(str(tmp_path / "out")).collect()
     assert {row.id: row.at for row in rows} == {n: n // 3 for n in GOOD}
-    assert letters(place) == sorted(BAD.values())
+    assert dead_letter_runs(place) == sorted(BAD.values())
     assert {path.suffix for path in (tmp_path / "out").glob("[!.]*")} == {".parquet"}
 
 
@@ -197,7 +197,7 @@ def test_references_are_looked_up_in_the_tasks_and_stand_in_no_plan(place, tmp_p
     assert place.cluster.bootstrap_servers.encode() not in cloudpickle.dumps(pipeline)
     pipeline.on_spark(place.spark).run()
     assert written(place) == GOOD
-    assert letters(place) == sorted(BAD.values())
+    assert dead_letter_runs(place) == sorted(BAD.values())
 
 
 def test_two_actions_on_a_micro_batch_send_nothing_and_both_see_the_failed_records(place, tmp_path):
@@ -212,4 +212,4 @@ def test_two_actions_on_a_micro_batch_send_nothing_and_both_see_the_failed_recor
     writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
     assert writer.start().awaitTermination(90)
     assert counts == [GOOD, sorted(BAD.values())]
-    assert letters(place) == []
+    assert dead_letter_runs(place) == []

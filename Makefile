@@ -27,7 +27,7 @@ SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*
 GROUPS := -n 3 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz mutants soak differential docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
+.PHONY: help demo demo-spark docs test test-slow test-unit test-spark test-helm test-image lint format bench bench-check fuzz mutants soak ledger simulate loads differential docs-options docs-values docs-dashboard docs-pictures java-answers dist lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -40,24 +40,24 @@ demo-spark: $(VENV)/.installed-demo-spark  ## one pipeline on Spark and on Ray, 
 	$(if $(KAFKA),BOOTSTRAP=$(KAFKA) )$(BIN)/python examples/revenue_pipeline.py
 
 test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven for real Kafka, Go for Helm
-	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
+	$(BIN)/python -m pytest tests/unit tests/property -n 2 --dist worksteal -q -m "not slow"
 	$(BIN)/python tests/helm/tools.py
 	$(BIN)/python -m kafka_actors.testing.spark > /dev/null
 	$(BIN)/python -m pytest tests/integration tests/helm -m "not slow" $(GROUPS)
 
 # The longest tests are longer with KAFKA_ACTORS_TEST_KILLS=2000, KAFKA_ACTORS_TEST_IDLE_S=3600, KAFKA_ACTORS_TEST_SASL_S=600.
 test-slow: lint  ## all tests: every fault, every long run
-	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q
+	$(BIN)/python -m pytest tests/unit tests/property -n 2 --dist worksteal -q
 	$(MAKE) java-answers
 	git diff --exit-code --stat -- tests/java/answers
-	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest tests/integration --kafka=both
 	$(MAKE) test-spark
 	$(MAKE) test-spark SPARK=4.2.0
 	$(MAKE) test-helm
 	$(MAKE) test-image
 
 test-unit: $(VENV)/.installed-dev  ## the tests that need nothing but Python
-	$(BIN)/python -m pytest tests/unit tests/property -n 2 -q -m "not slow"
+	$(BIN)/python -m pytest tests/unit tests/property -n 2 --dist worksteal -q -m "not slow"
 
 test-spark: $(VENV)/.installed-dev  ## the tests of Spark with another PySpark, which is fetched at first (400 MB): SPARK=4.2.0
 	spark="$$($(BIN)/python -m kafka_actors.testing.spark $(SPARK))" && \
@@ -71,11 +71,12 @@ test-image: $(VENV)/.installed-dev  ## the image of the Dockerfile, built and ru
 	$(BIN)/python tests/helm/tools.py
 	$(BIN)/python -m pytest tests/helm -m slow -q -rs
 
-lint: $(VENV)/.installed-dev  ## style, types, and who may import whom
+lint: $(VENV)/.installed-dev  ## style, types, who may import whom, and the ratchets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/unit/test_house.py
 
 format: $(VENV)/.installed-dev  ## put the sources into shape
 	$(BIN)/ruff check --fix .
@@ -90,11 +91,22 @@ bench-check: $(VENV)/.installed-dev  ## what of the latest benchmarks fell behin
 fuzz: $(VENV)/.installed-fuzz  ## coverage-guided fuzzing of all that reads foreign bytes; FUZZ=name SECONDS=60
 	$(BIN)/python tests/fuzz.py $(FUZZ) --seconds $(or $(SECONDS),60)
 
-soak: $(VENV)/.installed-dev  ## producers and readers on real brokers under faults at random, and a check of all they did; MINUTES=10 SEED=…
-	PYTHONPATH=tests $(BIN)/python -m histories.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+soak: $(VENV)/.installed-dev  ## producers and readers on real brokers under faults at random, and a check of all they did; MINUTES=10 SEED=… PAUSE=0.1
+	PYTHONPATH=tests $(BIN)/python -m histories.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE))
 
-differential: $(VENV)/.installed-dev  ## FakeKafka against a real broker with the same random requests; SEEDS=1000 FIRST=0
+ledger: $(VENV)/.installed-dev  ## a job that delivers exactly once under kills and stops at random, and a check of all results; FAULTS=200 SEED=…
+	KAFKA_ACTORS_TEST_CRASHES=$(or $(FAULTS),200) KAFKA_ACTORS_TEST_SEED=$(or $(SEED),19) \
+	$(BIN)/python -m pytest tests/integration/test_job_exactly_once.py -k many_times -m slow -s -q
+
+simulate: $(VENV)/.installed-dev  ## groups of clients in simulated time, under faults that a seed makes; SEEDS=10000 FIRST=0 SCENARIO=group
+	PYTHONPATH=tests $(BIN)/python -m simulation.run --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0) $(if $(SCENARIO),--scenario $(SCENARIO))
+
+loads: $(VENV)/.installed-dev  ## 5,000 partitions, 200 topics, large records, 100 rebalances, and what is left of each; LOAD=group PARTITIONS=5000 WORKERS=4 KAFKA=host:port
+	PYTHONPATH=tests $(BIN)/python -m loads.heavy $(LOAD) --partitions $(or $(PARTITIONS),5000) --workers $(or $(WORKERS),4) $(if $(KAFKA),--kafka $(KAFKA))
+
+differential: $(VENV)/.installed-dev  ## FakeKafka against a real broker with the same random requests; SEEDS=1000 FIRST=0 KAFKA=3.9.2 LEVEL=1 of transaction.version
 	KAFKA_ACTORS_TEST_SEEDS=$(or $(SEEDS),300) KAFKA_ACTORS_TEST_FIRST_SEED=$(or $(FIRST),0) \
+	  $(if $(KAFKA),KAFKA_ACTORS_TEST_KAFKA=$(KAFKA)) $(if $(LEVEL),KAFKA_ACTORS_TEST_TRANSACTION_VERSION=$(LEVEL)) \
 	  $(BIN)/python -m pytest tests/integration/test_fake_kafka_differential.py -q
 
 java-answers: $(VENV)/.installed-dev  ## what Kafka's own classes say to the tests of protocol, assignors and options, asked anew

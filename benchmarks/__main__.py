@@ -22,6 +22,7 @@ import sys
 from benchmarks import (
     batches,
     consumer,
+    exactly_once,
     idle,
     job,
     latency,
@@ -34,6 +35,7 @@ from benchmarks import (
     start,
     store,
     telemetry,
+    transactions,
     tune,
 )
 from benchmarks.common import RESULTS, Options, Section, run_sections
@@ -51,6 +53,8 @@ BENCHMARKS = (
     idle,
     start,
     producer,
+    transactions,
+    exactly_once,
     telemetry,
     spark,
     ray_data,

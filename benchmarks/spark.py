@@ -19,10 +19,13 @@ from kafka_actors.testing.spark import CONNECTOR_SPARK, connector_jars, pyspark_
 OURS, THEIRS = "kafka_actors", "Spark's kafka"
 TWO_COLUMNS = f"{OURS}, .schema() of two columns"
 FUSED, MAP_IN_ARROW, FROM_JSON = "pipeline, fused", f"{THEIRS} + mapInArrow", f"{THEIRS} + from_json"
+TRANSACTIONAL = f"{OURS}, transactional"
 OUR_FORMAT, THEIR_FORMAT = "kafka_actors", "kafka"
 RECORDS, ROWS = 10_000_000, 1_000_000
 WRITES = 10
 """A write of so many rows takes less than a second: too little for a run."""
+TASK_ROWS = 100_000
+"""Rows of a task of a transactional write, and so of its transaction."""
 WARM_UPS = 2
 NOTES = (
     f"PySpark {CONNECTOR_SPARK}, `local[*]`, one session for all, {WARM_UPS} runs of each to warm up; timed from `.load()` "
@@ -67,6 +70,11 @@ def sections() -> list[Section]:
             clients,
         )
     )
+    session = Session()
+    plain = {"source": OUR_FORMAT, "tasks": ROWS // TASK_ROWS}
+    clients = {TRANSACTIONAL: session.writes(**plain, transactional=True), OURS: session.writes(**plain)}
+    title = f"{ROWS:,} rows of 100 bytes that are in memory, in tasks of {TASK_ROWS:,}, written by {WRITES} queries, one after the other"
+    found.append(_section("spark/transactional", title, session, clients))
     return found
 
 
@@ -133,14 +141,15 @@ class Session:
 
         return run
 
-    def writes(self, source: str) -> Client:
+    def writes(self, source: str, **arguments: object) -> Client:
         """A client that writes to a new topic, which is then read by Spark's own source."""
 
         def run(stage: Stage) -> Run:
             rows = ROWS // 50 if stage.options.quick else ROWS
             servers, topic = stage.cluster.bootstrap_servers, f"spark-{time.monotonic_ns()}"
             stage.cluster.create_topic(topic, Data().partitions)
-            answer = self.ask("write", servers=servers, topic=topic, source=source, rows=rows, times=WRITES)
+            told = {"servers": servers, "topic": topic, "source": source, "rows": rows, "times": WRITES}
+            answer = self.ask("write", **told, **arguments)
             written = self.ask("totals", servers=servers, topic=topic, source=THEIR_FORMAT)["result"]
             stage.cluster.delete_topic(topic)
             total = rows * WRITES

@@ -137,28 +137,42 @@ def json_from_json(spark: SparkSession, source: str, servers: str, topic: str) -
     )
 
 
-def write(spark: SparkSession, source: str, servers: str, topic: str, rows: int, times: int = 1) -> list[int]:
+def write(
+    spark: SparkSession,
+    source: str,
+    servers: str,
+    topic: str,
+    rows: int,
+    times: int = 1,
+    tasks: int | None = None,
+    transactional: bool = False,
+) -> list[int]:
     """Rows that Spark has in memory, to a topic, by so many queries."""
+    import kafka_actors as ka
+
     for _ in range(times):
-        writer = orders_in_memory(spark, rows).write.format(source).mode("append")
+        df = orders_in_memory(spark, rows, tasks)
+        writer = df.write.format(source).mode("append")
+        if transactional:
+            writer.options(**ka.spark.transactional(df))
         writer.option("kafka.bootstrap.servers", servers).option("topic", topic).save()
     return [rows * times]
 
 
-def orders_in_memory(spark: SparkSession, rows: int) -> DataFrame:
-    """Values of 100 bytes under 8-byte keys; the same `DataFrame` each time."""
-    if rows not in _IN_MEMORY:
-        df = spark.range(rows).selectExpr(
+def orders_in_memory(spark: SparkSession, rows: int, tasks: int | None = None) -> DataFrame:
+    """Values of 100 bytes under 8-byte keys, in so many partitions; the same `DataFrame` each time."""
+    if (rows, tasks) not in _IN_MEMORY:
+        df = spark.range(rows, numPartitions=tasks).selectExpr(
             "cast(lpad(id, 8, '0') as binary) as key",
             """cast(rpad('{"id":' || id || ',"amount":' || (id * 7919) % 900000 || ',"note":"', 98, sha2(cast(id as string), 512))
                || '"}' as binary) as value""",
         )
-        _IN_MEMORY[rows] = df.persist()
+        _IN_MEMORY[rows, tasks] = df.persist()
         df.count()
-    return _IN_MEMORY[rows]
+    return _IN_MEMORY[rows, tasks]
 
 
-_IN_MEMORY: dict[int, DataFrame] = {}
+_IN_MEMORY: dict[tuple[int, int | None], DataFrame] = {}
 QUERIES: dict[str, Callable[..., list[int]]] = {
     query.__name__: query
     for query in (totals, stream_totals, json_fused, json_map_in_arrow, json_from_json, write)

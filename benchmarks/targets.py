@@ -13,12 +13,14 @@ from benchmarks import spark, telemetry
 from benchmarks.batches import LARGE_NAME, SMALL_NAME
 from benchmarks.common import OURS
 from benchmarks.consumer import FLOOR
+from benchmarks.exactly_once import AT_LEAST_ONCE, EXACTLY_ONCE
 from benchmarks.job import ONE_WORKER, TWO_PROCESSES, TWO_WORKERS
 from benchmarks.peers import CONFLUENT, JAVA
 from benchmarks.producer import PRODUCER
 from benchmarks.ray_data import READ_KAFKA
 from benchmarks.scale import PARTITIONS, name_of
 from benchmarks.start import WORKERS
+from benchmarks.transactions import COPIER
 
 BEST = "the best"
 """In place of a client to compare with: the one of the section with the highest median."""
@@ -170,6 +172,10 @@ TARGETS: tuple[Target, ...] = (
            Sense.REPORTED, 0, unit="s"),
     _rate("Producer, Arrow, against confluent-kafka, plain", "producer/none", PRODUCER, CONFLUENT, 3),
     _rate("Producer, Arrow, against confluent-kafka, zstd", "producer/zstd", PRODUCER, CONFLUENT, 3),
+    _rate("copy in transactions against confluent-kafka", "transactions/copy", COPIER, CONFLUENT, 5),
+    _rate("transactions of one record against confluent-kafka", "transactions/one", PRODUCER, CONFLUENT, 1),
+    _rate("Job exactly once against at least once, plain", "exactly_once/none", EXACTLY_ONCE, AT_LEAST_ONCE, 0.9, "%"),
+    _rate("Job exactly once against at least once, zstd", "exactly_once/zstd", EXACTLY_ONCE, AT_LEAST_ONCE, 0.9, "%"),
     _rate("Consumer that nobody measures, against one without the calls", "telemetry/consumer", OURS, telemetry.UNTOLD, 0.97, "%"),
     _rate("Spark, batch, against its own source, plain", "spark/none", spark.OURS, spark.THEIRS, 3),
     _rate("Spark, batch, against its own source, zstd", "spark/zstd", spark.OURS, spark.THEIRS, 2.5),
@@ -179,5 +185,6 @@ TARGETS: tuple[Target, ...] = (
     _rate("Spark, a fused JSON stage, against from_json", "spark/json", spark.FUSED, spark.FROM_JSON, 5),
     _rate("Spark, stream, against its own source", "spark/stream", spark.OURS, spark.THEIRS, 2.5, bounded_by=OF_A_STREAM),
     _rate("Spark, sink, against its own sink", "spark/sink", spark.OURS, spark.THEIRS, 1),
+    _rate("Spark, transactional sink, against the plain one", "spark/transactional", spark.TRANSACTIONAL, spark.OURS, 0.85, unit="%"),
     _rate("Job, 2 workers, against ray.data.read_kafka", "ray_data", TWO_WORKERS, READ_KAFKA, 25, bounded_by=THE_START),
 )  # fmt: skip

@@ -35,12 +35,11 @@ def brokers() -> Iterator[Brokers]:
                 servers, lambda topic, partitions: admin.create_topics([NewTopic(topic, partitions)])
             )
         return
-    from kafka_actors.testing import MockCluster  # pip install "kafka-actors[testing]"
+    from kafka_actors.testing import FakeKafka
 
-    with MockCluster(brokers=1) as mock:
+    with FakeKafka() as kafka:
         yield Brokers(
-            mock.bootstrap_servers,
-            lambda topic, partitions: mock.create_topic(topic, partitions=partitions, replication_factor=1),
+            kafka.bootstrap_servers, lambda topic, partitions: kafka.create_topic(topic, partitions)
         )
 
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import UsageError
-from kafka_actors.events import Event
+from kafka_actors.events import Event, OffsetReset
 from kafka_actors.fetch.messages import Epoch
 from kafka_actors.types import TopicPartition
 
@@ -283,8 +283,10 @@ class PartitionTable:
         if partition.state is FetchState.FAILED:
             return
         if left is not None and left.topic_id == partition.topic_id:
+            old, new = partition.position, left.offset
+            self.events.append(OffsetReset(*partition.tp, old, new, LookupPurpose.RECREATED.value, 0))
             partition.position_epoch = left.leader_epoch
-            self.set_position(partition, left.offset, Trigger.SOUGHT)
+            self.set_position(partition, new, Trigger.SOUGHT)
             return
         self.lose_position(partition, LookupPurpose.RECREATED)
         if self._policy.loss_is_fatal:

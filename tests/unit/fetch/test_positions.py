@@ -314,6 +314,7 @@ def test_metadata_that_is_older_than_the_commit_moves_nothing_back(looked_up):
         harness.machine.on_offset(lookup, (0, 0), harness.now)
     harness.machine.update_metadata(snapshot(1, topic_id=b"j" * 16, epochs=[0]))
     assert partition.where == CommitPosition(10, -1, b"j" * 16)
+    assert harness.events[-1] == OffsetReset("a", 0, 0 if looked_up else 10, 10, "recreated", 0)
     want = harness.pulls()[-1].pull.wants[0]
     assert (want.fetch_offset, want.topic_id) == (10, b"j" * 16)
 

@@ -48,10 +48,13 @@ class Autoscale(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("min", "max"):
-            _whole(name, getattr(self, name))
+            _positive_integer(name, getattr(self, name))
         if self.max < self.min:
             raise ConfigError("workers.max", f"is {self.max}: must be at least min ({self.min})")
-        if self.initial is not None and not self.min <= _whole("initial", self.initial) <= self.max:
+        if (
+            self.initial is not None
+            and not self.min <= _positive_integer("initial", self.initial) <= self.max
+        ):
             raise ConfigError("workers.initial", f"is {self.initial}: must lie in {self}")
         if _number("target_lag_seconds", self.target_lag_seconds) < 1:
             raise ConfigError(
@@ -78,7 +81,7 @@ class Autoscale(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.min}..{self.max}"
 
 
-def _whole(name: str, value: Any) -> int:
+def _positive_integer(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"workers.{name}", f"is {value!r}: must be a whole number of at least 1")
     return value

@@ -53,14 +53,14 @@ class AsyncProducer(BaseProducer):
 
     def __init__(self, config: Mapping[str, Any] | None = None, **options: Unpack[ProducerOptions]) -> None:
         super().__init__(config=config, **options)
-        self._beginning: asyncio.Task[None] | None = None
+        self._start_task: asyncio.Task[None] | None = None
         self._room: asyncio.Event | None = None
 
     async def __aenter__(self) -> Self:
         try:
             await self._started()
         except BaseException:  # a cancellation, too: nobody would close it
-            await self._give_up_beginning(self._beginning)
+            await self._abandon_start(self._start_task)
             raise
         return self
 
@@ -232,9 +232,9 @@ class AsyncProducer(BaseProducer):
         self._check_process()
         self._check_loop()
         self._closed = True
-        if self._beginning is None:
+        if self._start_task is None:
             return
-        self._beginning.cancel()  # if it isn't done
+        self._start_task.cancel()  # if it isn't done
         try:
             if self._core.transactions is None:
                 await self._flush(limit_s)
@@ -248,37 +248,37 @@ class AsyncProducer(BaseProducer):
 
     def _check_loop(self) -> None:
         """Raises `UsageError` in another event loop than its own, where no outcome would ever come."""
-        if self._beginning is not None and self._beginning.get_loop() is not asyncio.get_running_loop():
+        if self._start_task is not None and self._start_task.get_loop() is not asyncio.get_running_loop():
             raise UsageError(another_loop(self))
 
     async def _started(self, limit_s: float | None = None) -> float | None:
         """Waits until connected: see `Producer._started`."""
         self._check_open()
-        if self._beginning is None:
+        if self._start_task is None:
             self._room = asyncio.Event()
             self._core.on_room = self._room.set
-            self._beginning = asyncio.create_task(self._core.begin())
+            self._start_task = asyncio.create_task(self._core.begin())
         self._check_loop()
         if self._ready:
             return None
-        beginning, client, began = self._beginning, self._core.client, self._core.client.now()
-        await asyncio.wait({beginning}, timeout=self._block_s(None) if limit_s is None else limit_s)
-        if not beginning.done():
+        starting, client, began = self._start_task, self._core.client, self._core.client.now()
+        await asyncio.wait({starting}, timeout=self._block_s(None) if limit_s is None else limit_s)
+        if not starting.done():
             raise client.not_connected(client.now() - began)
-        if beginning.cancelled():
+        if starting.cancelled():
             self._check_open()
-        if beginning.exception() is not None:
-            await self._give_up_beginning(beginning)
-        beginning.result()
+        if starting.exception() is not None:
+            await self._abandon_start(starting)
+        starting.result()
         self._ready = True
         return began
 
-    async def _give_up_beginning(self, beginning: asyncio.Task[None] | None) -> None:
-        """Undoes a beginning that failed; the next call begins anew."""
-        if beginning is None or beginning is not self._beginning or self._closed:
+    async def _abandon_start(self, starting: asyncio.Task[None] | None) -> None:
+        """Undoes a start that failed; the next call starts anew."""
+        if starting is None or starting is not self._start_task or self._closed:
             return
-        beginning.cancel()
-        failed, self._beginning, self._ready = self._core, None, False
+        starting.cancel()
+        failed, self._start_task, self._ready = self._core, None, False
         self._make()
         await _wait_closed(failed.client.close())
 

@@ -67,7 +67,7 @@ class Producer(BaseProducer):
 
     def __init__(self, config: Mapping[str, Any] | None = None, **options: Unpack[ProducerOptions]) -> None:
         self._io: IoThread | None = None
-        self._beginning: Future[None] | None = None
+        self._start_future: Future[None] | None = None
         self._starting = threading.Lock()
         self._room = threading.Event()
         super().__init__(config=config, **options)
@@ -80,7 +80,7 @@ class Producer(BaseProducer):
         try:
             self._started()
         except BaseException:  # an interrupt, too: nobody would close it
-            self._give_up_beginning(self._beginning)
+            self._abandon_start(self._start_future)
             raise
         return self
 
@@ -305,8 +305,8 @@ class Producer(BaseProducer):
             self._closed = True
             if self._io is None:
                 return
-        if self._beginning is not None:
-            self._beginning.cancel()  # if it isn't done
+        if self._start_future is not None:
+            self._start_future.cancel()  # if it isn't done
         try:
             try:
                 self._finish(limit_s)
@@ -343,16 +343,16 @@ class Producer(BaseProducer):
         if self._ready:
             return None
         began = time.monotonic()
-        beginning = self._begin()
-        if not ended_within(beginning, self._block_s(None) if limit_s is None else limit_s):
+        starting = self._begin()
+        if not ended_within(starting, self._block_s(None) if limit_s is None else limit_s):
             raise self._core.client.not_connected(time.monotonic() - began)
         try:
-            beginning.result()
+            starting.result()
         except CancelledError:
             self._check_open()  # another thread has closed it
             raise
         except Exception:
-            self._give_up_beginning(beginning)
+            self._abandon_start(starting)
             raise
         self._ready = True
         return began
@@ -360,18 +360,18 @@ class Producer(BaseProducer):
     def _begin(self) -> Future[None]:
         with self._starting:
             self._check_open()
-            if self._beginning is None:
+            if self._start_future is None:
                 self._io = IoThread("kafka-producer")
-                self._beginning = self._io.submit(self._core.begin())
-            return self._beginning
+                self._start_future = self._io.submit(self._core.begin())
+            return self._start_future
 
-    def _give_up_beginning(self, beginning: Future[None] | None) -> None:
-        """Undoes a beginning that failed; the next call begins anew."""
+    def _abandon_start(self, starting: Future[None] | None) -> None:
+        """Undoes a start that failed; the next call starts anew."""
         with self._starting:
-            if beginning is None or beginning is not self._beginning or self._io is None or self._closed:
+            if starting is None or starting is not self._start_future or self._io is None or self._closed:
                 return
-            io, self._io, self._beginning, self._ready = self._io, None, None, False
-            beginning.cancel()
+            io, self._io, self._start_future, self._ready = self._io, None, None, False
+            starting.cancel()
             _wait_closed(io.submit(self._core.client.close()))
             io.stop()
             self._make()

@@ -235,7 +235,7 @@ def _answered(span: Span, who: Attributes, error: BaseException | None) -> None:
 def committing(
     group: str | None,
     of: Iterable[SpanContext] = (),
-    asked_by: Iterable[str] = (),
+    requested_by: Iterable[str] = (),
     *,
     where: Attributes = (),
     unasked: bool = False,
@@ -243,14 +243,14 @@ def committing(
     """Surrounds a commit with a span that links to the `process` spans `of` what is committed. Yields its `traceparent`, to be
     sent to other processes.
 
-    asked_by: `traceparent`s of the commits that this one gathers. One of them becomes the parent, several become links.
+    requested_by: `traceparent`s of the commits that this one gathers. One of them becomes the parent, several become links.
     where: attributes of the cluster, if it is known. unasked: an automatic commit, which begins a trace of its own,
     because the span that was current when its loop was started is unrelated. An exception marks the span as failed.
     """
     if not tracing():
         yield ""
         return
-    asking = [context for context in map(parse, asked_by) if context is not None]
+    asking = [context for context in map(parse, requested_by) if context is not None]
     parent = Context() if unasked else None
     if len(asking) == 1:
         parent = trace.set_span_in_context(trace.NonRecordingSpan(asking[0]))

@@ -197,29 +197,29 @@ def copy(
     return Copy(kafka_cluster, kafka_topic, produce, tmp_path)
 
 
-def test_each_row_is_there_once_wherever_the_driver_is_killed(
+def test_each_row_is_there_once_when_the_driver_is_killed(
     copy: Copy, kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A zombie of a former driver ends with a named error, and what is run from an older copy of the checkpoint as well. The groups with the
-    markers are listed only when they are asked for."""
-    for batch, step in enumerate(STEPS):
-        words = copy.dies(step, batch)
+    markers are listed only when they are asked for. A driver takes long to start: the slow test below has it killed at all steps."""
+    copy.dies("commit begins", 0)
+    words = copy.dies("zombie", 1)
     older = copy.checkpoint.with_name("older")
     shutil.copytree(copy.checkpoint, older)
-    copy.dies(LOGGED, len(STEPS))  # the zombie's micro-batch is written again, then one more
+    copy.dies(LOGGED, 2)  # the zombie's micro-batch is written again, then one more
     (words / "go on").touch()
     until((words / "error").exists, 60, "the end of the zombie")
     said = (words / "error").read_text()
     assert said.startswith("ProducerFencedError: "), said
-    assert f"task 0 of micro-batch {len(STEPS) - 1} of query" in said
+    assert "task 0 of micro-batch 1 of query" in said
     assert "another try of it has begun and fenced this one" in said
     copy.check()
     copy.fill()
     copy.ends()
     copy.checkpoint = older
     copy.ends(code=1)
-    assert f"the checkpoint {older} is at micro-batch {len(STEPS) - 1}" in copy.log
-    assert f"written up to micro-batch {len(STEPS) + 1} already" in copy.log
+    assert f"the checkpoint {older} is at micro-batch 1" in copy.log
+    assert "written up to micro-batch 3 already" in copy.log
     copy.check()
     assert not any(map(is_marker_group, listed(kafka_cluster, capsys)))
     groups = [name for name in listed(kafka_cluster, capsys, "--markers") if f"-{copy.target}-" in name]

@@ -92,7 +92,7 @@ class JobCommits:
             try:
                 if offsets:
                     traces, self._traces = self._traces, []
-                    with committing(group, asked_by=traces):
+                    with committing(group, requested_by=traces):
                         outcome = await self._job.member.commit_offsets_sync(offsets)
             except KafkaActorsError as error:
                 logger.warning("group %s: commit failed: %s", group, error)

@@ -35,9 +35,9 @@ class Lease:
     def __init__(self) -> None:
         self.until = float("-inf")
 
-    def renew(self, asked_at: float, seconds: float) -> None:
-        """Takes the lease in the answer to a poll that was sent at `asked_at`. An older lease never shortens a newer one."""
-        self.until = max(self.until, asked_at + seconds) if seconds > 0 else self.until
+    def renew(self, polled_at: float, seconds: float) -> None:
+        """Takes the lease in the answer to a poll that was sent at `polled_at`. An older lease never shortens a newer one."""
+        self.until = max(self.until, polled_at + seconds) if seconds > 0 else self.until
 
     def valid(self, now: float) -> bool:
         return now < self.until

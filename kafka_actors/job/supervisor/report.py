@@ -102,7 +102,7 @@ class JobReport:
 
     async def ask(self) -> CoordinatorStatus | None:
         """The coordinator's own status, with its partitions; None while no coordinator answers."""
-        status = await self._asked(lambda ref, known: ref.call("status", known))
+        status = await self._query(lambda ref, known: ref.call("status", known))
         if status is not None:
             self._last = status
             self._rates = self._window.observe(status, self._clock())
@@ -111,9 +111,9 @@ class JobReport:
     async def verdict(self, wait_s: float) -> CoordinatorStatus | None:
         """The coordinator's status without partitions, as soon as it holds something that decides about the job, or after
         `wait_s` seconds."""
-        return await self._asked(lambda ref, known: ref.call("verdict", known, wait_s))
+        return await self._query(lambda ref, known: ref.call("verdict", known, wait_s))
 
-    async def _asked(self, ask: Callable[[ActorRef, int], Awaitable[bytes]]) -> CoordinatorStatus | None:
+    async def _query(self, ask: Callable[[ActorRef, int], Awaitable[bytes]]) -> CoordinatorStatus | None:
         coordinator = self._running.begun(COORDINATOR)
         if coordinator is None:
             return None

@@ -198,12 +198,12 @@ class Worker:
 
     async def _report_now(self, wait_s: float = 0.0) -> bool:
         """Polls the coordinator once and applies its orders. Returns whether it answered."""
-        asked_at = self._clock()
+        polled_at = self._clock()
         try:
             orders = await self._coordinator.poll(self._report(wait_s))
         except DisconnectedError:
             return False
-        self._lease.renew(asked_at, orders.lease_s)
+        self._lease.renew(polled_at, orders.lease_s)
         await self._apply(orders)
         return True
 

@@ -18,7 +18,7 @@ def test_past_the_session_nothing_is_granted():
 def test_the_worker_counts_from_when_it_asked():
     lease = Lease()
     assert not lease.valid(0.0)
-    lease.renew(asked_at=50.0, seconds=6.0)
+    lease.renew(polled_at=50.0, seconds=6.0)
     assert lease.valid(55.9)
     assert not lease.valid(56.0)
     assert lease.remaining(54.0) == 2.0
@@ -26,15 +26,15 @@ def test_the_worker_counts_from_when_it_asked():
 
 def test_a_late_answer_does_not_shorten_a_newer_lease():
     lease = Lease()
-    lease.renew(asked_at=60.0, seconds=6.0)
-    lease.renew(asked_at=50.0, seconds=6.0)
+    lease.renew(polled_at=60.0, seconds=6.0)
+    lease.renew(polled_at=50.0, seconds=6.0)
     assert lease.valid(65.0)
 
 
 def test_a_coordinator_that_has_no_group_renews_nothing_and_ends_nothing():
     lease = Lease()
-    lease.renew(asked_at=50.0, seconds=6.0)
-    lease.renew(asked_at=52.0, seconds=0.0)
+    lease.renew(polled_at=50.0, seconds=6.0)
+    lease.renew(polled_at=52.0, seconds=0.0)
     assert lease.valid(55.0)
     assert not lease.valid(56.0)
 
@@ -43,8 +43,8 @@ def test_a_frozen_coordinator_stops_its_workers_before_the_session_ends():
     """The heartbeat was sent at 100, the session is 10 s: at 110 the broker gives the partitions away."""
     session, sent_at = 10.0, 100.0
     lease = Lease()
-    for asked_at in (100.5, 102.0, 104.9):
-        answered_at = asked_at + 0.05
-        lease.renew(asked_at, granted(answered_at, sent_at, session))
+    for polled_at in (100.5, 102.0, 104.9):
+        answered_at = polled_at + 0.05
+        lease.renew(polled_at, granted(answered_at, sent_at, session))
     assert not lease.valid(sent_at + session)
     assert lease.until <= sent_at + session * 0.9

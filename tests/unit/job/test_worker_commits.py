@@ -29,7 +29,7 @@ def pipeline():
     return FunctionSpec(function_of(PipelinePlan(made, "g")), "batch", 0, "fail")
 
 
-class Letters:
+class FakeDeadLetters:
     """In place of `DeadLetters`, with brokers that keep an acknowledgement back until the test lets them send it."""
 
     def __init__(self, scene, config, topic, group, slot=None):
@@ -56,7 +56,7 @@ def play(request, monkeypatch):
     async def played(steps):
         scene = Scene(request.param())
         for module in ("kafka_actors.sinks.dead_letters", "kafka_actors.ray.engine.pipeline_function"):
-            monkeypatch.setattr(f"{module}.DeadLetters", partial(Letters, scene))
+            monkeypatch.setattr(f"{module}.DeadLetters", partial(FakeDeadLetters, scene))
         await scene.worker.start()
         try:
             await steps(scene)

@@ -197,7 +197,7 @@ def test_a_refused_batch_has_its_error_with_topic_and_partition():
 
 def test_too_large_a_batch_is_sent_in_halves_and_too_large_a_record_fails():
     one, two = batch(records=4), batch(records=6)
-    made = sender(batch(A), split=lambda whole: [one, two], known=True)
+    made = sender(batch(A), split=lambda batch: [one, two], known=True)
     (order,) = drain(made).orders
     assert not answer(made, order, error_code=10).settled
     assert [o.batches for o in drain(made, 1.0).orders] == [[one], [two]]

@@ -105,7 +105,7 @@ def test_arguments_that_can_not_be_are_refused_by_name(changed, option, says):
 
 
 @pytest.mark.parametrize(
-    ("given", "option", "says"),
+    ("policy", "option", "says"),
     [
         ({"max": 0}, "workers.max", "is 0: must be a whole number of at least 1"),
         ({"max": 2.0}, "workers.max", "is 2.0: must be a whole number"),
@@ -129,9 +129,9 @@ def test_arguments_that_can_not_be_are_refused_by_name(changed, option, says):
     ],
     ids=str,
 )
-def test_a_policy_that_can_not_be_is_refused_by_name(given, option, says):
+def test_a_policy_that_can_not_be_is_refused_by_name(policy, option, says):
     with pytest.raises(ConfigError) as caught:
-        Autoscale(**given)
+        Autoscale(**policy)
     assert caught.value.option == option
     assert says in str(caught.value)
 

@@ -156,7 +156,7 @@ def test_a_commit_links_to_the_calls_it_settles_and_goes_on_in_another_process(e
             pass
     with committing("g", calls.take()) as travels:
         pass
-    with committing("g", asked_by=[travels]):
+    with committing("g", requested_by=[travels]):
         pass
     first, second, asked, done = exported()
     assert checked(asked)["messaging.consumer.group.name"] == "g"
@@ -168,7 +168,7 @@ def test_a_commit_links_to_the_calls_it_settles_and_goes_on_in_another_process(e
 
 
 def test_a_commit_for_many_workers_links_to_all_of_them(exported):
-    with committing("g", asked_by=[context(1), context(2), ""]):
+    with committing("g", requested_by=[context(1), context(2), ""]):
         pass
     (done,) = exported()
     assert done.parent is None

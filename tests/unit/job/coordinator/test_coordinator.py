@@ -458,12 +458,12 @@ def test_lag_in_seconds_follows_the_ends_that_were_asked_for_while_full_buffers_
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("asked", [{P0: 100}, {}], ids=["asked", "fetched"])
-def test_an_end_is_never_shown_below_what_was_read_or_committed(asked):
+@pytest.mark.parametrize("ends", [{P0: 100}, {}], ids=["asked", "fetched"])
+def test_an_end_is_never_shown_below_what_was_read_or_committed(ends):
     """Ends are asked for now and then; reports and commits come in between, each in its own time."""
 
     async def ask(partitions):
-        return asked
+        return ends
 
     async def scenario():
         coordinator, member = await made(None, lookup_ends=ask)
@@ -545,7 +545,7 @@ def test_what_was_committed_does_not_say_that_there_is_no_more():
 
 
 @pytest.mark.parametrize(
-    ("bound", "asked", "fetched", "stalled"),
+    ("bound", "log_end", "fetched", "stalled"),
     [
         (None, 9, 5, True),
         (None, 5, 5, False),
@@ -555,11 +555,13 @@ def test_what_was_committed_does_not_say_that_there_is_no_more():
     ],
     ids=["nothing-is-fetched", "nothing-to-fetch", "asked-earlier", "read-to-its-bound", "bounded"],
 )
-def test_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_of_it(bound, asked, fetched, stalled):
+def test_a_stall_is_seen_by_where_the_log_ends_not_by_what_was_fetched_of_it(
+    bound, log_end, fetched, stalled
+):
     events = []
 
     async def ask(partitions):
-        return dict.fromkeys(partitions, asked)
+        return dict.fromkeys(partitions, log_end)
 
     async def scenario():
         ends = None if bound is None else {P0: bound}

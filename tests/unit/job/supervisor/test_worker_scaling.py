@@ -207,7 +207,7 @@ OTHER = {"Alive": True, "Resources": {"CPU": 4.0}}
 
 
 @pytest.mark.parametrize(
-    ("resources", "nodes", "asked"),
+    ("resources", "nodes", "requested"),
     [
         ({}, [HEAD_WITHOUT_CPUS, OTHER], {"num_cpus": 0.001}),
         ({}, [HEAD_WITHOUT_CPUS], {"num_cpus": 0.001}),  # the autoscaler adds a node for it
@@ -218,8 +218,8 @@ OTHER = {"Alive": True, "Resources": {"CPU": 4.0}}
         ({}, [{**HEAD_WITHOUT_CPUS, "Alive": False}, HEAD_WITH_CPUS], {}),
     ],
 )
-def test_workers_stay_off_a_head_that_was_given_no_cpus(resources, nodes, asked):
-    assert ray_runtime.requested_resources(resources, nodes) == asked
+def test_workers_stay_off_a_head_that_was_given_no_cpus(resources, nodes, requested):
+    assert ray_runtime.requested_resources(resources, nodes) == requested
 
 
 @pytest.mark.parametrize(

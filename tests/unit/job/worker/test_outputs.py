@@ -96,15 +96,15 @@ def test_a_process_that_returns_none_for_each_batch_beside_a_sink_is_told_of_onc
     def said():
         return [r.getMessage() for r in caplog.records if "has returned None" in r.getMessage()]
 
-    made = processor(lambda given: None, Notes(), unit=unit)
+    made = processor(lambda batch: None, Notes(), unit=unit)
     for _ in range(12):
         made.call(BATCH)
     made.close()
     assert len(said()) == 1
     assert said()[0].startswith(("process has", "process_message has"))
     for silent in (
-        processor(lambda given: None, unit=unit),
-        processor(lambda given: None, Notes(), unit=unit),
+        processor(lambda batch: None, unit=unit),
+        processor(lambda batch: None, Notes(), unit=unit),
     ):
         silent.close()
     assert len(said()) == 1

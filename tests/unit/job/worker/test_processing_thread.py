@@ -395,7 +395,7 @@ def test_what_would_end_the_loop_of_an_actor_is_a_failure_of_the_call(failure):
     assert failed.value.__cause__ is failure
 
 
-class Letters:
+class FakeDeadLetters:
     """In place of a worker's outputs: notes dead letters, or refuses them."""
 
     dead_letter_topic = "dead"
@@ -421,7 +421,7 @@ def refusing(rows):
 
 def test_dead_letters_are_given_out_before_the_offset_moves():
     stage = Stage(refusing, rows=2, on_error="dead_letter")
-    letters = stage.processing._function.outputs = Letters()
+    letters = stage.processing._function.outputs = FakeDeadLetters()
     stage.processing.work(fetched(P0, 4, 10))
     assert letters.seen == [([7], "no good")], "what is in order was found by halves"
     assert stage.processed(P0) == 10
@@ -429,7 +429,7 @@ def test_dead_letters_are_given_out_before_the_offset_moves():
 
 def test_a_dead_letter_that_cannot_be_sent_halts_its_partition_there():
     stage = Stage(refusing, rows=2, on_error="dead_letter")
-    stage.processing._function.outputs = Letters(KafkaTimeoutError("no room"))
+    stage.processing._function.outputs = FakeDeadLetters(KafkaTimeoutError("no room"))
     with pytest.raises(KafkaTimeoutError):
         stage.processing.work(fetched(P0, 4, 10))
     assert stage.assignment.commits() == [CommitEntry(P0, EPOCH, 7, 3)]
@@ -451,7 +451,7 @@ def test_dead_letters_are_the_records_at_fault_not_whole_batches(kind):
         bad_ones(rows)
 
     stage = Stage(bad_ones if kind == "function" else bad_ones_async, on_error="dead_letter")
-    letters = stage.processing._function.outputs = Letters()
+    letters = stage.processing._function.outputs = FakeDeadLetters()
     item = fetched(P0, 0, 60_000)
     if kind == "function":
         stage.processing.work(item)
@@ -476,7 +476,7 @@ def test_a_function_that_fails_for_everything_is_not_asked_for_each_record():
         raise ValueError("service down")
 
     stage.processing._function._made = fail
-    letters = stage.processing._function.outputs = Letters()
+    letters = stage.processing._function.outputs = FakeDeadLetters()
     stage.processing.work(fetched(P0, 0, 60_000))
     assert len(stage.calls) < 150
     assert letters.seen == [(list(range(60_000)), "service down")]
@@ -484,7 +484,7 @@ def test_a_function_that_fails_for_everything_is_not_asked_for_each_record():
 
 def test_a_partition_that_drains_while_its_bad_records_are_looked_for_is_not_left_in_hand():
     stage = Stage(on_error="dead_letter")
-    letters = stage.processing._function.outputs = Letters()
+    letters = stage.processing._function.outputs = FakeDeadLetters()
 
     def drain(rows):
         stage.note(rows)
@@ -720,13 +720,13 @@ def test_records_in_whose_call_workers_died_often_enough_end_the_job():
 
 def test_under_dead_letter_they_are_tried_in_halves_and_the_one_at_fault_is_sent():
     stage = Stage(retries=1, on_error="dead_letter")
-    letters = stage.processing._function.outputs = Letters()
+    letters = stage.processing._function.outputs = FakeDeadLetters()
     stage.processing.suspect([died_at(0, 7, 2)])
     stage.processing.work(fetched(P0, 0, 9))
     assert stage.calls == [(0, 0, 4), (0, 4, 6), (0, 6, 7), (0, 7, 8), (0, 8, 9)]
     assert letters.seen == []
     stage = Stage(retries=1, on_error="dead_letter")
-    letters = stage.processing._function.outputs = Letters()
+    letters = stage.processing._function.outputs = FakeDeadLetters()
     stage.processing.suspect([died_at(4, 4, 3)])
     stage.processing.work(fetched(P0, 4, 9))
     assert [offsets for offsets, _ in letters.seen] == [[4]]

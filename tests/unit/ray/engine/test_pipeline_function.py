@@ -26,7 +26,7 @@ SOURCE = records(
 )
 
 
-class Letters:
+class FakeDeadLetters:
     """In place of `DeadLetters`."""
 
     made = None
@@ -36,7 +36,7 @@ class Letters:
         self.group = group
         self.config = config
         self.seen = []
-        Letters.made = self
+        FakeDeadLetters.made = self
 
     def write(self, rows, stages, reasons):
         self.seen.append((rows["key"].to_pylist(), list(stages), list(reasons)))
@@ -50,7 +50,7 @@ class Letters:
 
 @pytest.fixture(autouse=True)
 def _no_producer(monkeypatch):
-    monkeypatch.setattr(module, "DeadLetters", Letters)
+    monkeypatch.setattr(module, "DeadLetters", FakeDeadLetters)
 
 
 def process(pipeline, events=None):
@@ -88,10 +88,10 @@ def test_failed_records_are_told_of_once_a_stage_and_dead_letters_sent():
     )
     process(pipeline, events)(SOURCE)
     assert seen == [0, 3, 5]
-    assert Letters.made.seen == [
+    assert FakeDeadLetters.made.seen == [
         ([b"k2", b"k4"], ["two", "two"], ["ValueError: no good: [2]", "ValueError: no good: [4]"])
     ]
-    assert (Letters.made.group, Letters.made.config.linger_ms) == ("revenue", 0)
+    assert (FakeDeadLetters.made.group, FakeDeadLetters.made.config.linger_ms) == ("revenue", 0)
     assert events == [
         RecordsSkipped("orders", 3, 101, 101, "stage one: 1 records, the first: ValueError: no good: [1]"),
         RecordsDeadLettered(
@@ -107,7 +107,7 @@ def test_a_sink_has_its_policy_too():
 
     pipeline = JSON.write(refuse, on_error="dead_letter").on_error("fail", retries=0).dead_letters("dead")
     process(pipeline)(SOURCE)
-    assert [keys for keys, _, _ in Letters.made.seen] == [[b"k3"]]
+    assert [keys for keys, _, _ in FakeDeadLetters.made.seen] == [[b"k3"]]
     with pytest.raises(StageError, match=r"stage write\(refuse\) failed on orders-3 offsets 100-105"):
         process(JSON.write(refuse).on_error("fail", retries=0))(SOURCE)
 
@@ -142,8 +142,8 @@ def test_calls_of_an_async_pipeline_overlap_and_each_has_its_own_rows():
     asyncio.run(both())
     assert begun[:2] == [[0, 1, 2], [3, 4, 5]], "the second call began while the first was under way"
     assert sorted(seen) == [0, 2, 3, 4]
-    assert Letters.made.seen[0] == ([b"k1"], ["look"], ["ValueError: no good: [1]"])
-    assert Letters.made.seen[1:] == ["flush", "close"]
+    assert FakeDeadLetters.made.seen[0] == ([b"k1"], ["look"], ["ValueError: no good: [1]"])
+    assert FakeDeadLetters.made.seen[1:] == ["flush", "close"]
     assert [type(event) for event in events] == [RecordsDeadLettered]
     assert order == ["closed"]
 

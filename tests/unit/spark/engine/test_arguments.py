@@ -140,8 +140,8 @@ def test_names_of_options_are_case_insensitive_and_said_once():
         joined_options({}, {"minPartitions": 2, "MINPARTITIONS": 3})
 
 
-def options_of(**given):
-    return source_options(ka.Pipeline.read_kafka("orders", bootstrap_servers="a:1", **given).source)
+def options_of(**options):
+    return source_options(ka.Pipeline.read_kafka("orders", bootstrap_servers="a:1", **options).source)
 
 
 def test_what_says_how_records_are_read_goes_to_the_data_source():
@@ -208,10 +208,10 @@ def test_what_cannot_be_done_on_spark_is_refused_by_name():
 
 
 def test_where_nobody_says_the_pipeline_says_where_to_start():
-    def start(reset, given=(), streaming=True):
+    def start(reset, names=(), streaming=True):
         options = {} if reset is None else {"auto_offset_reset": reset}
         source = ka.Pipeline.read_kafka("orders", bootstrap_servers="a:1", **options).source
-        return start_options(source, dict.fromkeys(given, "x"), streaming=streaming)
+        return start_options(source, dict.fromkeys(names, "x"), streaming=streaming)
 
     assert start(None) == start("earliest", streaming=False) == {"startingOffsets": "earliest"}
     assert start("latest") == {"startingOffsets": "latest"}

@@ -18,7 +18,7 @@ WRITTEN = DECODED.write_kafka("scored")
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "given", "said"),
+    ("pipeline", "arguments", "said"),
     [
         (WRITTEN, {"trigger": "availableNow"}, "trigger: is a stream's, which needs checkpoint="),
         (WRITTEN, {"checkpoint": "c", "end": "latest"}, "end: is a batch's"),
@@ -31,9 +31,9 @@ WRITTEN = DECODED.write_kafka("scored")
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_there_is_a_session(pipeline, given, said):
+def test_what_cannot_be_is_refused_before_there_is_a_session(pipeline, arguments, said):
     with pytest.raises(ConfigError, match=said):
-        pipeline.on_spark(None, **given)
+        pipeline.on_spark(None, **arguments)
 
 
 def test_before_it_is_started_it_says_what_runs_where():

@@ -92,7 +92,7 @@ class Silent:
             self.cancelled = True
 
 
-async def asked_while(
+async def offsets_while(
     brokers: PlanningBrokers, change: Callable[[], object]
 ) -> dict[TopicPartition, int] | None:
     """What is answered about both partitions, with a change and then news of the cluster amid it."""
@@ -111,7 +111,7 @@ def test_nobody_is_waited_for_who_is_not_there_any_more(monkeypatch: pytest.Monk
     monkeypatch.setattr(brokers, "_lookups", silent)
     there = [T0, T1]
     monkeypatch.setattr(brokers, "present", lambda: list(there))
-    assert asyncio.run(asked_while(brokers, there.pop)) is None
+    assert asyncio.run(offsets_while(brokers, there.pop)) is None
     assert silent.cancelled
 
 
@@ -122,7 +122,7 @@ def test_news_of_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(brokers, "_lookups", scene.lookups)
     there = [T0, T1]
     monkeypatch.setattr(brokers, "present", lambda: list(there))
-    found = asyncio.run(asked_while(brokers, lambda: there.append(TopicPartition("t", 2))))
+    found = asyncio.run(offsets_while(brokers, lambda: there.append(TopicPartition("t", 2))))
     assert found == {T0: 7, T1: 7}
 
 

@@ -44,7 +44,7 @@ def crashes(ledger, count):
         time.sleep(ledger.random.uniform(*PAUSES_S))
     ledger.settle(180)
     ledger.check()
-    print(ledger.last)
+    print(ledger.last, *ledger.traps.refused(), sep="\n")
 
 
 def test_each_record_is_delivered_once_whatever_dies(ledger):

@@ -69,6 +69,14 @@ class Traps:
             taken.with_name(taken.name + "-stopped").write_text(str(os.getpid()))
         os.kill(os.getpid(), number)
 
+    def _refused(self, method: str, error: ka.KafkaActorsError) -> None:
+        path = self.directory / f"taken-{time.monotonic_ns()}-{os.getpid()}-refused"
+        path.write_text(f"{os.getpid()} {method}: {type(error).__name__}: {error}")
+
+    def refused(self) -> list[str]:
+        """What brokers, and the producers, refused to workers: process, method, error."""
+        return [path.read_text() for path in sorted(self.directory.glob("taken-*-refused"))]
+
     def around(self, owner: Any, method: str, before: str | None, after: str | None) -> None:
         """Has a method of a class come to these steps."""
         original = getattr(owner, method)
@@ -76,7 +84,11 @@ class Traps:
         def stepping(*args: Any, **options: Any) -> Any:
             if before is not None:
                 self.step(before)
-            result = original(*args, **options)
+            try:
+                result = original(*args, **options)
+            except ka.KafkaActorsError as error:
+                self._refused(method, error)
+                raise
             if after is not None:
                 self.step(after)
             return result

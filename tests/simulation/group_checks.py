@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from .network import MemoryNetwork
 
+REQUEST_TIMEOUT_S = 4.0
+"""`request_timeout_ms` of members."""
 FETCH_BY_ID = (3, 1)
 """The release from which on Fetch names topics by their ids."""
 Log = tuple[bytes, int]
@@ -27,6 +29,16 @@ class Place(NamedTuple):
 
     log: Log
     offset: int
+
+
+class ArrivedCommit(NamedTuple):
+    """An OffsetCommit that a broker got. `late`: on a connection that its client had closed. `overdue`: longer on its way than its client
+    waits for an answer. `before`: what the group had."""
+
+    call: BrokerCall
+    late: bool
+    overdue: bool
+    before: dict[tuple[str, int], Any]
 
 
 class GroupChecks:
@@ -59,7 +71,8 @@ class GroupChecks:
         self._acknowledged: dict[bytes, int] = {}
         self._rewound: set[Log] = set()
         self._read_to: dict[Log | None, tuple[int, int]] = {}
-        self._asked: list[tuple[BrokerCall, bool, dict[tuple[str, int], Any]]] = []
+        self._asked: list[ArrivedCommit] = []
+        self._undone: dict[TopicPartition, int] = {}
         for api in (ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.OFFSET_COMMIT):
             kafka.on(api, _nothing(), times=None, when=self._arrived)
         network.on_turn.append(self._carried_out)
@@ -252,9 +265,11 @@ class GroupChecks:
     # ---------------------------------------------------------------- requests
 
     def committed(self, tp: TopicPartition) -> int:
-        """The offset that the group has committed for the log that a partition has now; 0 for none."""
+        """The offset that the group has committed for the log that a partition has now; 0 for none. One that a commit has undone which came
+        later than its client looks for it (`LateCommits`) counts."""
         found = self._cluster.offsets.committed(self._group).get((tp.topic, tp.partition))
-        return found.offset if found is not None and self._is_of(tp, found.metadata) else 0
+        committed = found.offset if found is not None and self._is_of(tp, found.metadata) else 0
+        return max(committed, self._undone.get(tp, 0))
 
     def _is_of(self, tp: TopicPartition, metadata: str) -> bool:
         log, topic_id = self.log_of(tp), unpack(metadata).topic_id
@@ -272,23 +287,26 @@ class GroupChecks:
                 self.fail(f"{request.member_id} goes back to generation {generation}: {call.api_key.name}")
             self._generations[asker] = generation
         if call.api_key is ApiKey.OFFSET_COMMIT:
-            self._asked.append((call, late, self._cluster.offsets.committed(self._group)))
+            overdue = link is not None and call.at - link.sent_at > REQUEST_TIMEOUT_S
+            self._asked.append(
+                ArrivedCommit(call, late, overdue, self._cluster.offsets.committed(self._group))
+            )
         return False
 
     def _carried_out(self) -> None:
         asked, self._asked = self._asked, []
         if asked:
             now = self._cluster.offsets.committed(self._group)
-            for call, late, before in asked:
-                for topic in call.request.topics:
+            for commit in asked:
+                for topic in commit.call.request.topics:
                     for p in topic.partitions:
                         key = topic.name, p.partition_index
-                        if now.get(key) is not before.get(key) and key in now:
-                            self._committed(call, late, TopicPartition(*key), before.get(key), now[key])
+                        if now.get(key) is not commit.before.get(key) and key in now:
+                            self._committed(commit, TopicPartition(*key), commit.before.get(key), now[key])
 
-    def _committed(self, call: BrokerCall, late: bool, tp: TopicPartition, before: Any, now: Any) -> None:
+    def _committed(self, commit: ArrivedCommit, tp: TopicPartition, before: Any, now: Any) -> None:
         self.commits += 1
-        log, who = self.log_of(tp), call.client_id
+        log, who, late = self.log_of(tp), commit.call.client_id, commit.late
         if log is None:
             return
         if not self._is_of(tp, now.metadata):
@@ -305,6 +323,10 @@ class GroupChecks:
             and log not in self._rewound
         ):
             self.fail(f"{who} committed {tp} {now.offset} after {before.offset}")
+        if commit.overdue and before is not None and now.offset < before.offset:
+            self._undone[tp] = before.offset
+        elif now.offset >= self._undone.get(tp, 0):
+            self._undone.pop(tp, None)
         start = self._cluster.state.partition(*tp).log.start_offset  # records before it were deleted
         if now.offset > max(self._finished[log], start) and (
             not self._committed_only or self.readable(tp, self._finished[log], now.offset)

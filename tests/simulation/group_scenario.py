@@ -15,7 +15,7 @@ from kafka_actors import AsyncConsumer, ConsumerRebalanceListener
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.types import TopicPartition
 
-from .group_checks import GroupChecks, Place
+from .group_checks import REQUEST_TIMEOUT_S, GroupChecks, Place
 from .group_faults import FAULTS_UNTIL_S, FaultHands, schedule_of
 from .group_writer import CALL_S, CLOSE_GRACE_S, SLACK_S, Writer
 from .read_watch import ReadWatch
@@ -66,6 +66,8 @@ class Member(ConsumerRebalanceListener):
         self.client = ""
         self.running = False
         self.stall_s = 0.0
+        self.stalls = False
+        """Whether its user does something else than to poll, and is told of lost partitions only in its next poll."""
         self.seek_back = 0
         self.stopping = False
         self.task: asyncio.Task[Any] | None = None
@@ -106,7 +108,7 @@ class Member(ConsumerRebalanceListener):
                 session_timeout_ms=int(SESSION_S * 1000),
                 heartbeat_interval_ms=1_500,
                 max_poll_interval_ms=12_000,
-                request_timeout_ms=4_000,
+                request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
                 metadata_max_age_ms=8_000,
                 fetch_max_wait_ms=1_000,
                 worker_buffer_bytes=plan.buffer,
@@ -145,8 +147,9 @@ class Member(ConsumerRebalanceListener):
                 self._uncommitted = True
                 await asyncio.sleep(plan.work_s)
             if self.stall_s:
-                stall_s, self.stall_s = self.stall_s, 0.0
+                stall_s, self.stall_s, self.stalls = self.stall_s, 0.0, True
                 await asyncio.sleep(stall_s)
+                self.stalls = False
             if self._uncommitted and not plan.auto_commit:
                 if in_hand is not None:
                     run.checks.finished(in_hand)
@@ -270,7 +273,8 @@ class GroupRun:
         now = self.world.loop.time()
         for member in self.members:
             heard = max(self.checks.heard.get(member.client, now), self.thawed_at(member.client))
-            if member.running and now - heard > SESSION_S + ZOMBIE_S and member.assignment:
+            overdue = now - heard > SESSION_S + ZOMBIE_S
+            if overdue and member.running and not member.stalls and member.assignment:
                 self.checks.fail(
                     f"{member.client} owns partitions {now - heard:.1f} s after brokers heard of it last"
                 )

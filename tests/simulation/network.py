@@ -169,6 +169,8 @@ class MemoryLink:
         self.number = number
         self.open = True
         """Whether the client's side has it open."""
+        self.sent_at = 0.0
+        """When the client sent the bytes that have reached the broker last."""
         self.on_data: Callable[[bytes], None] = lambda data: None
         self.on_end: Callable[[Exception | None], None] = lambda error: None
         self.cut_after: int | None = None
@@ -181,7 +183,11 @@ class MemoryLink:
         """Sends bytes to the broker."""
         if self.open:
             self._up = self.network.arrival(self, self._up)
-            self.network.at(self._up, self.network.reached_broker, self, data)
+            self.network.at(self._up, self._reach_broker, self.network.now, data)
+
+    def _reach_broker(self, sent_at: float, data: bytes) -> None:
+        self.sent_at = sent_at
+        self.network.reached_broker(self, data)
 
     def close(self) -> None:
         """Closes the client's side: the broker learns it behind all that was sent."""
@@ -344,6 +350,11 @@ class MemoryNetwork:
         self._wake: asyncio.TimerHandle | None = None
         self._context = _nobody()
         loop.network = self
+
+    @property
+    def now(self) -> float:
+        """The time of the virtual clock."""
+        return self._loop.time()
 
     def note(self, *event: Any) -> None:
         """Adds an event to the trace."""

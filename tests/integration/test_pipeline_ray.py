@@ -71,6 +71,19 @@ class Place:
         given = {"bootstrap_servers": self.servers, "start_timeout_s": 600, **options}
         return ka.Pipeline.read_kafka(self.input, group_id=self.group, **given)
 
+    def records_at(self, isolation_level, topic):
+        """All records of a topic with transactions: committed ones, or also those that were aborted."""
+        with ka.Consumer(
+            bootstrap_servers=self.servers, auto_offset_reset="earliest", isolation_level=isolation_level
+        ) as consumer:
+            partitions = [ka.TopicPartition(topic, n) for n in range(PARTITIONS)]
+            consumer.assign(partitions)
+            ends, found = consumer.end_offsets(partitions), []
+            while any((consumer.position(tp) or 0) < end for tp, end in ends.items()):
+                batch = consumer.poll_batch(timeout_ms=100)
+                found += [] if batch is None else messages_of(batch)
+        return found
+
     def records(self, topic):
         """All records of a topic."""
         found = []
@@ -276,6 +289,45 @@ def test_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):
     assert killed.exists()
     assert set(ids) == set(range(9000))
     print(f"{len(ids) - 9000} came twice")
+    assert place.settled()
+
+
+def test_results_and_dead_letters_are_there_once_where_delivery_is_exactly_once(place, kafka_topic, tmp_path):
+    """An async function, two sinks, and a worker that is killed in the midst of a transaction."""
+    place.fill(3000)
+    other, killed = kafka_topic(PARTITIONS, cluster=place.cluster), tmp_path / "killed"
+
+    async def deadly(batch):
+        await asyncio.sleep(0.01)
+        if max(batch["id"].to_pylist()) >= 1500 and not killed.exists():
+            await asyncio.sleep(0.3)  # what was processed before is in the transaction, and written
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return failing(7, 1700)(batch)
+
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA)
+        .map_batches(deadly, schema=SCHEMA, on_error="dead_letter")
+        .on_error("fail", retries=0)
+        .dead_letters(place.dead)
+        .write_kafka(place.output)
+        .write_kafka(other)
+    )
+    pipeline.on_ray(workers=2, until="latest", batch_rows=100, delivery="exactly_once").run()
+    assert killed.exists()
+    for topic in (place.output, other):
+        sent = [
+            (m.partition, msgspec.json.decode(m.value)["id"])
+            for m in place.records_at("read_committed", topic)
+        ]
+        assert sorted(n for _, n in sent) == [n for n in range(3000) if n not in (7, 1700)]
+        for pair in itertools.product(range(PARTITIONS), repeat=2):
+            own = [n for partition, n in sent if (partition, n % PARTITIONS) == pair]
+            assert own == sorted(own)
+    dead = place.records_at("read_committed", place.dead)
+    assert sorted(m.value for m in dead) == sorted(map(order, (7, 1700)))
+    assert len(place.records_at("read_uncommitted", other)) > 2998  # with those of the worker that was killed
     assert place.settled()
 
 

@@ -43,6 +43,7 @@ test: lint  ## lint, then all tests but the slow ones; needs Java 17 and Maven f
 	$(BIN)/python -m pytest tests/unit tests/property -n 2 --dist worksteal -q -m "not slow"
 	$(BIN)/python tests/helm/tools.py
 	$(BIN)/python -m kafka_actors.testing.spark > /dev/null
+	$(BIN)/python tests/spark_home.py
 	$(BIN)/python -m pytest tests/integration tests/helm -m "not slow" $(GROUPS)
 
 # The longest tests are longer with KAFKA_ACTORS_TEST_KILLS=2000, KAFKA_ACTORS_TEST_IDLE_S=3600, KAFKA_ACTORS_TEST_SASL_S=600.

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from .admin import ClusterAdmin
-from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
+from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable, locked
 from .node import Node, NodeFailed, PortTaken, free_ports, kafka_uuid
 from .watchdog import Watchdog
 
@@ -92,6 +92,8 @@ class KafkaCluster(ClusterAdmin):
         if self._nodes:
             return self
         self._kafka = Distribution.get(self.version)
+        if self.version == DEFAULT_VERSION and not self._kafka.class_archive.exists():
+            _archive_classes(self._kafka)  # other versions are started too seldom to be worth it
         for attempt in range(1, _START_ATTEMPTS + 1):
             try:
                 self._launch(self._kafka)
@@ -346,6 +348,27 @@ class KafkaCluster(ClusterAdmin):
             _NEW_GROUPS if release >= (4, 0) else {}
         )  # before 4.0, KIP-848 was a preview, off by default
         return {**_PROPERTIES, **protocols, **_internal_topics(replicas, in_sync)}
+
+
+def _archive_classes(kafka: Distribution) -> None:
+    """Has a broker write the archive of its classes when it ends, once for each cache. Raises `NodeFailed` if it doesn't start."""
+    archive = kafka.class_archive
+    with (
+        locked(archive.with_suffix(".lock")),
+        tempfile.TemporaryDirectory(prefix="kafka-classes-") as directory,
+    ):
+        if archive.exists():  # another process has made it meanwhile
+            return
+        draft = archive.with_suffix(".draft")
+        options = (*TEST_JVM, f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds*=off")
+        cluster = KafkaCluster(version=kafka.version, directory=directory, jvm_options=options)
+        try:
+            cluster._launch(kafka)
+            cluster.wait_ready()
+        finally:
+            cluster.stop()
+        draft.touch()  # empty where this Java can't write one
+        draft.rename(archive)
 
 
 def _internal_topics(replicas: int, in_sync: int) -> dict[str, str]:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -40,17 +39,6 @@ def spark_session(directory: Path, **settings: str) -> Iterator[SparkSession]:
     for name, value in before.items():
         if session.conf.get(name) != value:
             session.conf.set(name, value)
-
-
-def compiled_home(directory: Path) -> Path:
-    """A home of Spark in which Python processes find the installed PySpark, and not `pyspark.zip`, where nothing is compiled: they start in a
-    third of the time (0.5 against 1.5 s of CPU). For tests that start many drivers."""
-    home = directory / "spark"
-    home.mkdir()
-    for path in Path(pyspark.__file__).parent.iterdir():
-        if path.name in ("bin", "jars", "sbin"):
-            (home / path.name).symlink_to(path)
-    return home
 
 
 def _is_stopped(session: SparkSession) -> bool:

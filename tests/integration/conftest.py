@@ -8,18 +8,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.prometheus import MISSING
+from spark_home import spark_environment
 from waiting import slow_s, until
 
 from kafka_actors.testing.produce import Produce
 
-# Java programs of tests are short-lived: compiling them a second time takes a third of what Spark's tests compute (spark batch: 116 CPU
-# seconds with Java's defaults, 76 without its second compiler). The serial collector starts no threads of its own.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+if find_spec("pyspark") is not None:
+    os.environ.pop("SPARK_SUBMIT_OPTS", None)  # of another PySpark, where these tests are run by a test
+    os.environ.update(spark_environment())
 
 _ON_A_BROKER = {"kafka_topic", "produce"}
 """Fixtures that go to `cluster` in tests that ask for it, and else to a real broker."""

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fakes.spark import compiled_home
 from fakes.spark_faults import LOGGED, SCRIPT, STEPS
 from waiting import slow_s, until, until_ended
 
@@ -53,7 +52,6 @@ class Copy:
         self.source, self.target = topic(PARTITIONS), topic(PARTITIONS)
         self.checkpoint = directory / "checkpoint"
         self.written = 0
-        self._home = compiled_home(directory)
 
     def fill(self) -> None:
         values = [b"%d" % (self.written + number) for number in range(EACH)]
@@ -80,7 +78,6 @@ class Copy:
                     **os.environ,
                     **{f"DYING_{name}": value for name, value in told.items()},
                     "PYTHONPATH": path,
-                    "SPARK_HOME": str(self._home),
                     "PYSPARK_PYTHON": sys.executable,
                     "SPARK_LOCAL_IP": "127.0.0.1",
                 },

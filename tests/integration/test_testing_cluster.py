@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from waiting import slow_s, until
 
-from kafka_actors.testing import CONTROLLER_ID, KafkaCluster, NodeFailed
+from kafka_actors.testing import CONTROLLER_ID, Distribution, KafkaCluster, NodeFailed
 from kafka_actors.testing.produce import Produce
 
 Topic = Callable[..., str]
@@ -215,3 +215,10 @@ def test_a_broker_that_cannot_start_says_why() -> None:
 def test_an_unknown_node_is_named(kafka_cluster: KafkaCluster) -> None:
     with pytest.raises(ValueError, match=r"no node 7; its nodes: \[1\]"):
         kafka_cluster.kill(7)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_broker_reads_its_classes_from_their_archive(kafka_cluster: KafkaCluster) -> None:
+    archive = Distribution.get().class_archive
+    assert archive.stat().st_size
+    assert str(archive) in Path(f"/proc/{kafka_cluster.node_pid(1)}/maps").read_text()

@@ -22,6 +22,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
 
+from spark_home import spark_environment
+
 from kafka_actors.testing.distribution import locked
 from kafka_actors.testing.spark import CONNECTOR, OLDEST_SPARK, connector_jars, pyspark_path
 
@@ -131,9 +133,12 @@ def variables_of(page: Path) -> dict[str, str]:
     """Environment variables by which its program finds what it needs; the first call for a need fetches it."""
     needs = needs_of(page)
     found = [str(ROOT), *([str(_faust_path())] if "faust" in needs else [])]
+    variables = {}
     if "tables" in needs:
-        found.append(str(pyspark_path(OLDEST_SPARK)))
-    variables = {"PYTHONPATH": os.pathsep.join([*found, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+        oldest = pyspark_path(OLDEST_SPARK)
+        found.append(str(oldest))
+        variables = {"SPARK_SUBMIT_OPTS": "", **spark_environment(oldest / "pyspark")}
+    variables["PYTHONPATH"] = os.pathsep.join([*found, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     if {"connector", "tables"} & needs:
         jars = connector_jars(TABLES if "tables" in needs else CONNECTOR)
         variables["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"

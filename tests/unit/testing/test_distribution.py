@@ -113,3 +113,19 @@ def test_a_node_logs_through_the_log4j_of_its_version(version: str, option: str,
 def test_a_version_that_cannot_run_is_refused_before_anything_is_fetched(version: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Distribution.get(version)
+
+
+@pytest.mark.parametrize(("content", "options"), [(None, 0), (b"", 0), (b"classes", 2)])
+def test_java_gets_the_archive_of_classes_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, options: int
+) -> None:
+    """It is empty where Java could not write one."""
+    monkeypatch.setattr(module, "_java_version", lambda java: java)
+    kafka = Distribution("4.1.1", tmp_path, "java")
+    plain = kafka.command("kafka.Kafka", "server.properties", options=["-Xmx1g"])
+    if content is not None:
+        kafka.class_archive.write_bytes(content)
+    command = kafka.command("kafka.Kafka", "server.properties", options=["-Xmx1g"])
+    assert command[1 + options :] == plain[1:]
+    assert command[1 : 1 + options] == [f"-XX:SharedArchiveFile={kafka.class_archive}", "-Xlog:cds*=off"][:options]
+    assert Distribution("4.1.1", tmp_path, "another java").class_archive != kafka.class_archive

@@ -39,7 +39,9 @@ class Slow:
         self.now += min(self.takes_s, timeout_ms / 1000)
         if self.takes_s > timeout_ms / 1000:
             raise KafkaTimeoutError("no answer to OffsetFetch")
-        partition = OffsetFetchResponsePartitions(0, 7, error_code=self.code)
+        unstable = self.code == 88  # only who asks for stable offsets is told of an open transaction
+        code = 0 if unstable and not request.require_stable else self.code
+        partition = OffsetFetchResponsePartitions(0, 7, error_code=code)
         topics = [OffsetFetchResponseTopics(name="t", partitions=[partition])]
         return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
 

@@ -36,14 +36,14 @@ def exactly_once(sinks: Iterable[CheckedSink]) -> list[WriteKafka]:
 
 
 def checked_splits(df: Any, sinks: Iterable[CheckedSink], options: dict[str, str], *, streaming: bool) -> str:
-    """Checks the plan that is written where a sink delivers exactly once, and returns the digest of its split options; `options` are those of
-    the pipeline's source. Raises `ConfigError`, naming the sink and the operator."""
+    """Checks the plan that is written where a sink delivers exactly once, and returns the digest of its split options and of these sinks;
+    `options` are those of the pipeline's source. Raises `ConfigError`, naming the sink and the operator."""
     exact = exactly_once(sinks)
     if not exact:
         return ""
     option = f"{exact[0].name}: delivery"
     check_repeatable_rows(explained(df), streaming=streaming, option=option)
-    return splits_digest([("pipeline", options), *sources_of(df)])
+    return splits_digest([options, *sources_of(df)], [(s.marker_topic, s.topic, s.format) for s in exact])
 
 
 def check_topics_of(stage: WriteKafka, source: ReadKafka) -> None:

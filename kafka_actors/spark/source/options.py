@@ -234,8 +234,9 @@ def _check_stream(options: StreamOptions) -> None:
 
 _TRANSACTIONAL, _PLAN, _MARKER_TOPIC = "transactional", "transactional.plan", "transactional.marker.topic"
 _WRITE_NAMES = ("topic", "includeHeaders", _TRANSACTIONAL, _PLAN, _MARKER_TOPIC)
+_ASYNC_PROGRESS = "asyncProgressTrackingEnabled"
 _STREAM_WRITE_NAMES = (
-    "asyncProgressTrackingEnabled",
+    _ASYNC_PROGRESS,
     "asyncProgressTrackingCheckpointIntervalMs",
     "_asyncProgressTrackingOverrideSinkSupportCheck",
 )
@@ -306,6 +307,12 @@ def _transactional(
 ) -> TransactionalOptions | None:
     if not options.boolean(_TRANSACTIONAL, False):
         return None
+    if options.boolean(_ASYNC_PROGRESS, False):
+        raise ConfigError(
+            _ASYNC_PROGRESS,
+            "is true: micro-batches are in the checkpoint's log long after they are written then, so a replay is of others; leave it out "
+            f"where {_TRANSACTIONAL} is true",
+        )
     plan = options.text(_PLAN)
     if plan is None:
         raise ConfigError(

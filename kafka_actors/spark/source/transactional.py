@@ -14,8 +14,6 @@ from .options import transactional_options
 
 OPTION = "transactional"
 
-Sources = list[tuple[str, Mapping[str, str]]]
-
 
 def transactional(df: Any) -> dict[str, str]:
     """Options with which `df` is written exactly once, whatever dies meanwhile: each task in a transaction, with a marker of what it wrote.
@@ -43,16 +41,17 @@ def explained(df: Any) -> str:
     return str(strings.explainString(df._jdf.queryExecution(), "formatted"))
 
 
-def sources_of(df: Any) -> Sources:
-    """The sources of a plan with their options, from left to right: their order is that of the tasks."""
+def sources_of(df: Any) -> list[Mapping[str, str]]:
+    """The options of a plan's sources, from left to right: their order is that of the tasks. Raises `ConfigError` where Spark Connect has them
+    behind a view."""
     if hasattr(df, "_plan"):
         return list(_read(df._plan.to_proto(df.sparkSession.client)))
     leaves = df._jdf.queryExecution().analyzed().collectLeaves()
     return [_of_leaf(leaves.apply(number)) for number in range(leaves.size())]
 
 
-def _of_leaf(leaf: Any) -> tuple[str, Mapping[str, str]]:
-    """A leaf of a logical plan in the JVM. Leaves that have no options are named only."""
+def _of_leaf(leaf: Any) -> Mapping[str, str]:
+    """The options of a leaf of a logical plan in the JVM; none of those that have none."""
     found: dict[str, str] = {}
     with suppress(Exception):  # a method that this kind of leaf lacks
         found = dict(leaf.extraOptions().asCaseSensitiveMap())
@@ -61,16 +60,24 @@ def _of_leaf(leaf: Any) -> tuple[str, Mapping[str, str]]:
         while options.hasNext():
             pair = options.next()
             found[pair._1()] = pair._2()
-    return str(leaf.nodeName()), found
+    return found
 
 
-def _read(message: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """The sources in a plan of Spark Connect, which is a tree of protobuf messages."""
-    if message.DESCRIPTOR.name == "Read" and message.HasField("data_source"):
-        yield message.data_source.format, dict(message.data_source.options)
+def _read(message: Any) -> Iterator[Mapping[str, str]]:
+    """The options of the sources in a plan of Spark Connect, which is a tree of protobuf messages."""
+    kind = message.DESCRIPTOR.name
+    if kind == "Read" and message.HasField("data_source"):
+        yield dict(message.data_source.options)
         return
+    if kind == "SQL" or (kind == "Read" and message.HasField("named_table")):
+        raise ConfigError(
+            OPTION,
+            "the options of a source can't be seen behind a view or a table in Spark Connect: write the DataFrame that was read itself",
+        )
     for field, value in message.ListFields():
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue
+        if kind == "WithRelations" and field.name == "root":
+            continue  # the text of a query; its sources are the references
         for each in value if hasattr(value, "__len__") and not hasattr(value, "DESCRIPTOR") else (value,):
             yield from _read(each)

@@ -127,5 +127,8 @@ def test_java_gets_the_archive_of_classes_where_there_is_one(
         kafka.class_archive.write_bytes(content)
     command = kafka.command("kafka.Kafka", "server.properties", options=["-Xmx1g"])
     assert command[1 + options :] == plain[1:]
-    assert command[1 : 1 + options] == [f"-XX:SharedArchiveFile={kafka.class_archive}", "-Xlog:cds*=off"][:options]
+    assert (
+        command[1 : 1 + options]
+        == [f"-XX:SharedArchiveFile={kafka.class_archive}", "-Xlog:cds*=off"][:options]
+    )
     assert Distribution("4.1.1", tmp_path, "another java").class_archive != kafka.class_archive

@@ -8,15 +8,19 @@ session: a tree of operators, then a paragraph about each. Operators that keep e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kafka_actors.errors import ConfigError
 
 PIPELINE_SOURCE = "kafka_actors_pipeline_"
 """Begin of the names of pipelines' data sources."""
-_SOURCES = ("kafka_actors", "kafka")
-"""Streaming sources that split the same offsets into the same tasks whatever the cluster is."""
+_SOURCE = "kafka_actors"
+"""The streaming source that splits the same offsets into the same tasks whatever the cluster is."""
+_SPARKS_KAFKA = (
+    "is Spark's own source, which may deal up to four partitions to other tasks after a restart (in the order of its log then, of a "
+    "Scala map before): read with kafka_actors, which has the same options"
+)
 _ROW_BY_ROW = frozenset(
     {
         "AdaptiveSparkPlan",  # around a shuffle, which is named
@@ -57,6 +61,8 @@ _WHY = (
 )
 _ELSE = "is not known to keep each row in the task that has read it"
 _NODE = re.compile(r"^[ :]*(?:[+:]- )?(?:\* )?(?P<name>[A-Za-z].*?) \((?P<number>\d+)\)$")
+_ALIAS = re.compile(r"(.*?) AS ([^\s,\]]+#\d+)", re.DOTALL)
+"""An expression of a Project, and the column that it is."""
 _RANDOM = re.compile(r"(?<![\w.`])(rand|randn|uuid|shuffle|monotonically_increasing_id|spark_partition_id)\(")
 
 
@@ -91,8 +97,11 @@ def check_repeatable_rows(explained: str, *, streaming: bool, option: str) -> No
     operators = list(operators_of(explained))
     if not operators:
         raise ConfigError(option, f"the plan is not readable: {explained.strip()[:200]!r}")
+    random = _random_columns(operators)
     problems = [
-        (operator, why) for operator in operators if (why := _problem(operator, streaming)) is not None
+        (operator, why)
+        for operator in operators
+        if (why := _problem(operator, streaming) or _chooses_by(random, operator)) is not None
     ]
     if not problems:
         return
@@ -105,11 +114,40 @@ def check_repeatable_rows(explained: str, *, streaming: bool, option: str) -> No
     )
 
 
+def _random_columns(operators: Iterable[PlanOperator]) -> dict[str, str]:
+    """The columns that have other values when a task is run again, each with the function that makes them so."""
+    found: dict[str, str] = {}
+    for operator in reversed([*operators]):  # from the sources on
+        for expression, column in _ALIAS.findall(operator.about) if operator.kind == "Project" else ():
+            made = _RANDOM.search(expression)
+            known = next((found[c] for c in found if _mentions(expression, c)), None)
+            if made is not None or known is not None:
+                found[column] = made[1] if made is not None else str(known)
+    return found
+
+
+def _chooses_by(random: Mapping[str, str], operator: PlanOperator) -> str | None:
+    """Why rows of an operator are others when a task is run again, because of a column that it chooses them by."""
+    if operator.kind not in ("Filter", "Generate"):
+        return None
+    condition = operator.about.partition("Condition")[2] or operator.about.partition("Arguments")[2]
+    column = next((c for c in random if _mentions(condition, c)), None)
+    if column is None:
+        return None
+    return f"chooses rows by {column.partition('#')[0]}, which is of {random[column]}(), another value then"
+
+
+def _mentions(text: str, column: str) -> bool:
+    return re.search(rf"{re.escape(column)}(?!\d)", text) is not None
+
+
 def _problem(operator: PlanOperator, streaming: bool) -> str | None:
     if operator.kind == "StreamingRelation":
         name = operator.source
-        if name in _SOURCES or name.startswith(PIPELINE_SOURCE):
+        if name == _SOURCE or name.startswith(PIPELINE_SOURCE):
             return None
+        if name == "kafka":
+            return f"of {name} {_SPARKS_KAFKA}"
         return f"of {name} is a source that may split the same data otherwise then, such as by the number of cores"
     if operator.kind in _ROW_BY_ROW:
         found = _RANDOM.search(operator.about) if operator.kind in ("Filter", "Generate") else None

@@ -146,8 +146,8 @@ def _at_its_batch(task: TaskName, found: OffsetAndMetadata | None, splits: str, 
     if _decoded(task, found.metadata, group).splits != splits:
         raise ConfigError(
             "minPartitions",
-            f"{task} was begun under other split options of its source (minPartitions, maxRecordsPerPartition), so its rows are "
-            "others now: finish this micro-batch with the former ones, and change them then",
+            f"{task} was begun under other split options of its source (minPartitions, maxRecordsPerPartition), or with other sinks, so "
+            "its rows are others now: finish this micro-batch with the former ones, and change them then",
         )
     return True
 
@@ -170,13 +170,14 @@ def check_rows(task: TaskName, marker: TaskMarker, rows: int) -> None:
         )
 
 
-def splits_digest(sources: Iterable[tuple[str, Mapping[str, str]]]) -> str:
-    """Digest of the sources of a plan in their order, each with its name and those of its options by which it is split."""
+def splits_digest(sources: Iterable[Mapping[str, str]], sinks: Iterable[object] = ()) -> str:
+    """Digest of a plan's sources in their order, of each those of its options by which it is split, and of the plan's sinks in theirs: what
+    an unfinished micro-batch has to go on with."""
     known = [
-        (name, sorted((key.lower(), value.strip()) for key, value in options.items() if _splits(key)))
-        for name, options in sources
+        sorted((key.lower(), value.strip()) for key, value in options.items() if _splits(key))
+        for options in sources
     ]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([known, *map(str, sinks)]).encode()).hexdigest()[:16]
 
 
 def _splits(option: str) -> bool:

@@ -204,6 +204,10 @@ def test_a_plan_is_read_only_for_sinks_that_deliver_exactly_once(monkeypatch):
     text = text.replace("Exchange", "* Project")
     assert splits(exact, minPartitions="3") != splits(exact, minPartitions="4")
     assert splits(exact, subscribe="a") == splits(exact, subscribe="b")
+    two = exact.write_kafka("scored", format="json", **EXACT)
+    assert (
+        len({splits(exact), splits(two), splits(READ.write_kafka("other", format="columns", **EXACT))}) == 3
+    )
 
 
 def test_a_writer_takes_no_rows_before_its_task_has_begun(scene):

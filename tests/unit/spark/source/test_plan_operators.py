@@ -69,7 +69,6 @@ def test_operators_are_read_with_what_is_said_of_them():
         STREAM,
         plan(),
         plan("MapInArrow", "* Generate", "EventTimeWatermark"),
-        plan("* Filter", source="kafka"),
         plan("* Filter", source="kafka_actors_pipeline_0f_3"),
     ],
 )
@@ -106,6 +105,15 @@ def test_streams_that_are_split_by_the_number_of_cores_are_refused_by_name(sourc
         check(plan("* Project", source=source))
 
 
+def test_sparks_own_kafka_source_is_refused_because_it_deals_few_partitions_to_other_tasks_after_a_restart():
+    """Ranges are in the order of a Scala map: of up to four entries that is the order of insertion, another one for offsets that were read
+    from the log than for those that were just asked for (KafkaOffsetReaderAdmin, 4.2.0)."""
+    with pytest.raises(
+        ConfigError, match=r"StreamingRelation of kafka is Spark's own .*: read with kafka_actors"
+    ):
+        check(plan("* Filter", source="kafka"))
+
+
 @pytest.mark.parametrize("leaf", ["* Scan ExistingRDD", "BatchScan orders", "* Range", "LocalTableScan"])
 def test_the_splits_of_a_batch_are_planned_once_and_those_beside_a_stream_are_not(leaf):
     text = f"== Physical Plan ==\n* Filter (2)\n+- {leaf} (1)\n\n\n(1) X\nOutput [1]: [a#1]\n"
@@ -118,6 +126,46 @@ def test_rows_that_are_chosen_by_random_numbers_are_refused():
     with pytest.raises(ConfigError, match=r"Filter has rand\(\), which is another value then"):
         check(STREAM.replace("(n#1 > 0)", "(rand(-12) > 0.5)"))
     check(STREAM.replace("(n#1 > 0)", "(operand(n#1) > 0.5)"))
+
+
+RANDOM = """\
+== Physical Plan ==
+* Filter (4)
++- * Project (3)
+   +- * Project (2)
+      +- StreamingRelation (1)
+
+
+(1) StreamingRelation
+Output [1]: [value#0]
+Arguments: kafka_actors, [value#0]
+
+(2) Project [codegen id : 1]
+Output [2]: [value#0, rand(-12) AS r#5]
+Input [1]: [value#0]
+
+(3) Project [codegen id : 1]
+Output [3]: [value#0, (r#5 * 2.0) AS twice#51, length(value#0) AS n#6]
+Input [2]: [value#0, r#5]
+
+(4) Filter [codegen id : 1]
+Input [3]: [value#0, twice#51, n#6]
+Condition : (CHOSEN > 1)
+"""
+
+
+@pytest.mark.parametrize("column", ["r#5", "twice#51"])
+def test_rows_that_are_chosen_by_a_column_of_random_numbers_are_refused(column):
+    name = column.partition("#")[0]
+    with pytest.raises(
+        ConfigError, match=rf"Filter chooses rows by {name}, which is of rand\(\), another value"
+    ):
+        check(RANDOM.replace("CHOSEN", column))
+
+
+@pytest.mark.parametrize("column", ["n#6", "value#0", "m#52"])
+def test_a_random_column_that_no_row_is_chosen_by_stays(column):
+    check(RANDOM.replace("CHOSEN", column))
 
 
 def test_a_plan_in_a_form_that_is_not_known_is_refused():

@@ -225,6 +225,7 @@ def test_it_is_refused_without_what_transactional_returns() -> None:
         ("kafka.acks", {"topic": "t", "kafka__acks": "1"}),
         ("kafka.enable.idempotence", {"topic": "t", "kafka__enable__idempotence": "false"}),
         ("kafka.transactional.id", {"topic": "t", "kafka__transactional__id": "mine"}),
+        ("asyncProgressTrackingEnabled", {"topic": "t", "asyncProgressTrackingEnabled": "true"}),
     ],
 )
 def test_what_does_not_go_with_transactions_is_refused_by_name(option: str, more: dict[str, str]) -> None:

@@ -100,16 +100,19 @@ def test_what_others_committed_for_its_group_is_an_error(metadata):
         verdict_of(TASK, OffsetAndMetadata(7, metadata), "ab12")
 
 
-def test_the_digest_is_that_of_the_options_by_which_sources_are_split():
-    plain = splits_digest([("kafka_actors", {"subscribe": "a", "minPartitions": "3"})])
-    assert plain == splits_digest(
-        [("kafka_actors", {"subscribe": "b", "minpartitions": " 3", "includeHeaders": "true"})]
-    )
+def test_the_digest_is_that_of_the_options_by_which_sources_are_split_and_of_the_sinks():
+    """Spark Connect names a pipeline's source anew in each process."""
+    plain = splits_digest([{"subscribe": "a", "minPartitions": "3"}])
+    assert plain == splits_digest([{"subscribe": "b", "minpartitions": " 3", "includeHeaders": "true"}])
     others = [
-        [("kafka_actors", {"minPartitions": "4"})],
-        [("kafka_actors", {"minPartitions": "3", "maxRecordsPerPartition": "9"})],
-        [("kafka", {"minPartitions": "3"})],
-        [("kafka_actors", {"minPartitions": "3"})] * 2,
+        [{"minPartitions": "4"}],
+        [{"minPartitions": "3", "maxRecordsPerPartition": "9"}],
+        [{"minPartitions": "3"}] * 2,
         [],
     ]
-    assert len({plain, *map(splits_digest, others)}) == 6
+    sinks = [[("a", "t")], [("b", "t")], [("a", "t"), ("b", "t")], [("b", "t"), ("a", "t")]]
+    digests = [
+        *map(splits_digest, others),
+        *(splits_digest([{"minPartitions": "3"}], each) for each in sinks),
+    ]
+    assert len({plain, *digests}) == 9

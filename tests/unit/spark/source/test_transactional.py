@@ -78,7 +78,7 @@ def test_the_options_have_a_digest_of_the_split_options_and_of_the_columns():
     assert given.keys() == {"transactional", "transactional.plan"}
     base = {"kafka.bootstrap.servers": "a:1", "topic": "scored"}
     parsed = parse_sink({**base, **given}, SCHEMA)
-    assert parsed.transactional.splits == splits_digest([("StreamingRelationV2", {"minPartitions": "3"})])
+    assert parsed.transactional.splits == splits_digest([{"minPartitions": "3"}])
     with pytest.raises(ConfigError, match=r"transactional\.plan: is of a DataFrame with other columns"):
         parse_sink({**base, **given}, StructType().add("value", BinaryType()))
 
@@ -86,7 +86,7 @@ def test_the_options_have_a_digest_of_the_split_options_and_of_the_columns():
 def test_the_digest_follows_the_options_of_sources_of_both_kinds_and_their_order():
     one = splits_of(classic(STREAM, leaf_of_version_2(minPartitions="3")))
     assert one != splits_of(classic(STREAM, leaf_of_version_2(minPartitions="4")))
-    assert one != splits_of(classic(STREAM, leaf_of_version_1(minPartitions="3")))
+    assert one == splits_of(classic(STREAM, leaf_of_version_1(minPartitions="3")))
     both = [leaf_of_version_1(maxRecordsPerPartition="9"), leaf_of_version_2(minPartitions="3")]
     assert splits_of(classic(STREAM, *both)) != splits_of(classic(STREAM, *reversed(both)))
     assert splits_of(classic(STREAM, leaf_of_version_1(a="1"))) == splits_of(
@@ -122,12 +122,30 @@ def test_over_connect_the_server_explains_and_the_client_has_the_sources():
             left_input=read(minPartitions="3"), right_input=read(maxRecordsPerPartition="9")
         )
     )
-    df = SimpleNamespace(
+    wanted = splits_digest([{"minPartitions": "3"}, {"maxRecordsPerPartition": "9"}])
+    assert splits_of(over_connect(proto.Plan(root=both))) == wanted
+    text = proto.Relation(sql=proto.SQL(query="select * from {this}"))
+    with_sources = proto.Relation(with_relations=proto.WithRelations(root=text, references=[both]))
+    assert splits_of(over_connect(proto.Plan(root=with_sources))) == wanted
+
+
+@pytest.mark.parametrize("behind", ["a view", "a query"])
+def test_over_connect_a_source_behind_a_name_is_refused_because_its_options_are_not_to_be_seen(behind):
+    proto = pytest.importorskip("pyspark.sql.connect.proto")
+    if behind == "a view":
+        table = proto.Read.NamedTable(unparsed_identifier="v")
+        found = proto.Relation(read=proto.Read(named_table=table, is_streaming=True))
+    else:
+        found = proto.Relation(sql=proto.SQL(query="select * from v"))
+    with pytest.raises(ConfigError, match="can't be seen behind a view or a table in Spark Connect"):
+        transactional(over_connect(proto.Plan(root=found)))
+
+
+def over_connect(plan):
+    return SimpleNamespace(
         isStreaming=True,
         schema=SCHEMA,
         sparkSession=SimpleNamespace(client="the client"),
         _explain_string=lambda mode: STREAM if mode == "formatted" else "",
-        _plan=SimpleNamespace(to_proto=lambda client: proto.Plan(root=both)),
+        _plan=SimpleNamespace(to_proto=lambda client: plan),
     )
-    wanted = [("kafka_actors", {"minPartitions": "3"}), ("kafka_actors", {"maxRecordsPerPartition": "9"})]
-    assert splits_of(df) == splits_digest(wanted)

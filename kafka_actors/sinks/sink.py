@@ -51,6 +51,15 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
+class TransactionBroken(BaseException):
+    """Raised where the transaction has to be aborted because of `cause`. No error policy of rows may take it for one of a row: a second try
+    would write rows again. So it is no `Exception`, and passes all of them on its way to the worker."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
 class DeferredWrites:
     """Result of a call that writes by itself: `put_out` does, when the worker says so. Raises what keeps it from it."""
 

@@ -25,7 +25,7 @@ from kafka_actors.producer.send_steps import GRACE_S, closed_before
 from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 from .kafka import SINK_TOPIC, TargetProducer, check_target
-from .sink import Origin
+from .sink import Origin, TransactionBroken
 
 __all__ = ["ProducerSlot", "SessionProducer", "TransactionalWriter", "transactional_writer"]
 
@@ -121,15 +121,20 @@ class ProducerSlot:
         """Called before each batch; begins the transaction where none is open."""
 
     def send(self, batch: pa.RecordBatch, topic: str | None) -> None:
-        """Sends rows in the transaction. Raises as `Producer.send_batch`."""
+        """Sends rows in the transaction. Raises what is wrong with these rows (`NOTHING_TAKEN`), and else `TransactionBroken`."""
         producer = self.producer
         if producer is None:
             raise UsageError("the worker has no producer now")
-        self.begins()
         try:
+            self.begins()
             producer.send_batch(batch, topic)
-        except NOTHING_TAKEN:
+        except NOTHING_TAKEN as error:
+            if (failure := producer.failure) is not None:
+                raise TransactionBroken(failure) from error
             raise
+        except Exception as error:
+            self.taken = True
+            raise TransactionBroken(error) from error
         except BaseException:
             self.taken = True
             raise
@@ -144,7 +149,7 @@ class TransactionalWriter:
         self._topic = topic
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        """Waits for room in `buffer_memory`. Raises as `Producer.send_batch`."""
+        """Waits for room in `buffer_memory`. Raises as `ProducerSlot.send`."""
         self._slot.send(batch, self._topic)
 
     def flush(self) -> None:

@@ -20,6 +20,7 @@ from kafka_actors.errors import KafkaActorsError, ProcessError, WorkerDiedError
 from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
 from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
+from kafka_actors.sinks.sink import TransactionBroken
 from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
@@ -164,7 +165,7 @@ class FunctionCalls:
             try:
                 written = self._cut.put_out(partition, epoch, piece.resets, failure)
                 if isinstance(written, Lost):
-                    return False
+                    return self._goes_on(partition, epoch)
                 if (failure := written) is None:
                     return self._succeeded(partition, epoch, piece)
                 if failure.first > _first(piece):
@@ -184,6 +185,13 @@ class FunctionCalls:
             if turn_over(failure.first):
                 return False
         return self._succeeded(partition, epoch, piece)
+
+    def _goes_on(self, partition: TopicPartition, epoch: GrantEpoch) -> bool:
+        """Closes a call whose results count no more. Returns whether only the position was reset meanwhile, and the partition is still
+        the worker's: then the records behind these are processed."""
+        with self._lock:
+            self._assignment.call_failed(partition, epoch)
+            return self._assignment.active(partition, epoch)
 
     def _succeeded(self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch) -> bool:
         self._retry_counter.forget([partition])
@@ -233,7 +241,7 @@ class FunctionCalls:
             try:
                 written = self._cut.put_out(partition, epoch, piece.resets, again, partly=False)
                 if isinstance(written, Lost):
-                    return None
+                    return _behind(piece) if self._goes_on(partition, epoch) else None
                 again = written
                 settled = again is None or halving.failed()
                 if bad is not None and settled and not (again is not None and bad.continues_in(again)):
@@ -363,6 +371,9 @@ class ErrorPolicy:
         else:
             try:
                 self._function.outputs.dead_letter(piece.batch.slice(0, rest), failure.cause)
+            except TransactionBroken as broken:
+                self._cut.spoiled(broken.cause)
+                return _behind(piece)
             except KafkaActorsError as failed:
                 self._cut.spoiled(failed)
                 with self._lock:
@@ -372,6 +383,11 @@ class ErrorPolicy:
         with self._lock:  # a call in hand would hold up a drain
             self._assignment.done(partition, epoch, failure.last + 1, piece.leader_epoch, piece.resets)
         return msgspec.structs.replace(piece, batch=piece.batch.slice(rest))
+
+
+def _behind(piece: CallBatch) -> CallBatch:
+    """The piece without its records."""
+    return msgspec.structs.replace(piece, batch=piece.batch.slice(piece.batch.num_rows))
 
 
 def _first(piece: CallBatch) -> int:

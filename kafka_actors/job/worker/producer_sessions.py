@@ -34,7 +34,7 @@ from kafka_actors.job.messages import CommitEntry, CommitReply, GrantEpoch, Orde
 from kafka_actors.job.transactions import ProducerGrant, SessionNumber, TransactionReport
 from kafka_actors.producer.machines.transaction_errors import OF_ONE_PRODUCER, REFUSED_MEMBERSHIP
 from kafka_actors.sinks.kafka import producer_config
-from kafka_actors.sinks.sink import origin_of
+from kafka_actors.sinks.sink import TransactionBroken, origin_of
 from kafka_actors.sinks.transactional import NOTHING_TAKEN, SessionProducer
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import TRANSACTIONS
@@ -266,6 +266,9 @@ class ProducerSessions(Cut):
             return self._function.failure(known, *key[1:])
         try:
             self._function.write_result(result, batch)
+        except TransactionBroken as broken:
+            self.fail(session, session.producer.failure or broken.cause)
+            return LOST
         except Exception as error:
             failed, taken = session.producer.failure, self._slot.taken
             if failed is None and not taken and _is_of_the_result(error):

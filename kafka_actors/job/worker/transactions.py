@@ -37,6 +37,14 @@ ASK_S = 5.0
 """Time for a new membership while a transaction waits to be ended; then the commit is tried again later."""
 
 
+class FlushFailed(Exception):
+    """Raised for an error of the user's `flush`, `cause`, which is none of the transaction: the next one would end alike."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
 class Permission(NamedTuple):
     """Leave to commit these partitions, each under its epoch, as this member of the group."""
 
@@ -102,6 +110,8 @@ class WorkerTransactions:
             if permission is None:
                 return False
             entries = await asyncio.to_thread(self._transact, session, permission, flush, loop)
+        except FlushFailed as failed:
+            raise failed.cause from None
         except KafkaActorsError as error:
             await asyncio.to_thread(self.sessions.fail, session, error)
             return True
@@ -166,7 +176,10 @@ class WorkerTransactions:
                 return []
             if not permission.covers(entries):
                 return None
-            flush()
+            try:
+                flush()
+            except Exception as error:
+                raise FlushFailed(error) from error
             self.sessions.begin(session)
             if not self._send_offsets(session, permission, entries, loop):
                 return None

@@ -301,6 +301,10 @@ class TransactionManager:
         if request.api is _API.END and self._nothing_to_abort(error):
             self._asked = False
             return
+        if request.api is _API.OFFSET_COMMIT and self.version < 2 and outcome is error:
+            self._raise_epoch = (
+                True  # a copy without an answer would go into a later transaction of this epoch
+            )
         if request.api is _API.OFFSET_COMMIT and self._asks_again(error):
             return
         action = transaction_action(request.api, error)
@@ -319,7 +323,13 @@ class TransactionManager:
             concurrent = isinstance(error, ConcurrentTransactionsError)
             self.last_error = error
             self._not_before = now + (CONCURRENT_S if concurrent else self._backoff.failed(now))
-        elif request.api in ENDING or self.state is not _S.ABORTING or action is TransactionErrorAction.FATAL:
+        elif (
+            (
+                request.api in ENDING and not for_offsets(request)
+            )  # offsets that are refused keep nobody from an abort
+            or self.state is not _S.ABORTING
+            or action is TransactionErrorAction.FATAL
+        ):
             self._fail(error, action)
 
     def _refused_for_long(self, request: TransactionRequest, now: float) -> bool:

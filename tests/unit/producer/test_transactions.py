@@ -528,6 +528,37 @@ def test_an_error_of_what_was_on_its_way_when_the_abort_began_does_not_matter():
     assert (c.poll(), c.machine.state) == (None, STATE.READY)
 
 
+def test_a_group_whose_coordinator_may_not_be_asked_for_keeps_nobody_from_an_abort():
+    c = Coordinator(2).written()
+    c.machine.add_offsets(OFFSETS, MEMBER)
+    request = c.poll()
+    assert request.api is API.FIND_COORDINATOR
+    c.machine.abort()
+    c.answer(request, 30)
+    assert c.machine.state is STATE.ABORTING
+    c.does(API.END)
+    assert (c.poll(), c.machine.state) == (None, STATE.READY)
+
+
+@VERSIONS
+@pytest.mark.parametrize("answered", [True, False])
+def test_offsets_that_were_not_answered_raise_the_epoch_as_a_batch_does(version, answered):
+    """Partitions move between a job's workers within one generation: a late copy would take an offset back in a later transaction."""
+    c = Coordinator(version).written()
+    c.machine.add_offsets(OFFSETS, MEMBER)
+    if version < 2:
+        c.does(API.ADD_OFFSETS)
+    request = c.expect(API.OFFSET_COMMIT)
+    c.answer(request, 14) if answered else c.lose(request)
+    c.later()
+    c.does(API.OFFSET_COMMIT)
+    c.machine.commit()
+    c.does(API.END)
+    if version < 2 and not answered:
+        c.does(API.INIT_PRODUCER_ID)
+    assert (c.poll(), c.machine.state, c.machine.committed) == (None, STATE.READY, True)
+
+
 def test_a_right_that_was_missing_may_be_given_and_asked_for_again():
     c = Coordinator()
     c.machine.initialize()

@@ -7,16 +7,17 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from kafka_actors.errors import ProcessError, StageError, WorkerDiedError
+from kafka_actors.errors import ProcessError, ProducerFencedError, StageError, WorkerDiedError
 from kafka_actors.events import RecordsSkipped
 from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
 from kafka_actors.job.messages import CommitEntry, DeathsInCall, Drain, Grant, Orders
 from kafka_actors.job.worker.calls import RECHECK_S, CallFunction, ErrorPolicy, FunctionCalls, WaitFor
 from kafka_actors.job.worker.counters import WorkerCounters
-from kafka_actors.job.worker.cut import Cut
+from kafka_actors.job.worker.cut import LOST, Cut
 from kafka_actors.job.worker.machines.rebatch import CallBatch
 from kafka_actors.job.worker.machines.worker_assignment import HeldState, WorkerAssignment
 from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec
+from kafka_actors.sinks.sink import TransactionBroken
 from kafka_actors.telemetry.tally import Tally
 from kafka_actors.types import TopicPartition
 
@@ -132,6 +133,58 @@ def test_the_end_of_a_bounded_partition_is_told():
     calls = Calls()
     calls.until_done(3, 9)
     assert calls.progress == [True]
+
+
+class LosesResults(Cut):
+    """In place of a `ProducerSessions`: results count no more, after what `meanwhile` does during the call."""
+
+    def __init__(self, meanwhile):
+        self.meanwhile = meanwhile
+
+    def put_out(self, *call, **more):
+        self.meanwhile()
+        return LOST
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_behind_a_reset_work_goes_on_with_the_records_that_follow(on_error):
+    """Results of records from before it don't count, and their call is over."""
+    calls = Calls(on_error=on_error)
+    calls.calls._cut = LosesResults(lambda: calls.assignment.positioned(P0, 500, rewind=True))
+
+    assert calls.until_done(3, 6)
+
+    assert calls.processed == 500
+    assert not calls.assignment.held[P0].in_hand
+
+
+def test_a_worker_whose_partition_was_taken_during_the_call_leaves_it():
+    calls = Calls()
+    calls.calls._cut = LosesResults(
+        lambda: calls.assignment.apply(Orders((1, 2), [Grant(P1, EPOCH)], [], 60.0))
+    )
+    assert not calls.until_done(3, 6)
+
+
+def test_a_dead_letter_in_a_transaction_that_is_broken_ends_that_and_not_the_job():
+    calls, spoiled = Calls(on_error="dead_letter"), []
+
+    def dead_letter(batch, cause):
+        raise TransactionBroken(ProducerFencedError("fenced"))
+
+    policy = calls.calls._error_policy
+    policy._function.outputs = SimpleNamespace(dead_letter_topic="dead", dead_letter=dead_letter)
+
+    class Ends(Cut):
+        def spoiled(self, error):
+            spoiled.append(error)
+            calls.assignment.drop_all()  # with the session
+
+    policy._cut = Ends()
+    calls.until_done(3, 4, fails_at(3))
+    assert [type(error) for error in spoiled] == [ProducerFencedError]
+    assert calls.assignment.held == {}
+    assert calls.events == []
 
 
 def test_a_partition_that_is_another_workers_is_not_begun():

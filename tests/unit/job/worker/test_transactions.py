@@ -11,6 +11,7 @@ from kafka_actors.errors import (
     DisconnectedError,
     FencedInstanceIdError,
     IllegalGenerationError,
+    KafkaTimeoutError,
     ProducerFencedError,
     UnknownMemberIdError,
 )
@@ -214,13 +215,18 @@ async def test_a_session_that_was_fenced_while_its_transaction_ended_counts_noth
 
 
 @in_loop
-async def test_an_error_of_the_users_flush_is_raised_and_nothing_is_committed(scene):
-    def flush():
-        raise OSError("disk")
+@pytest.mark.parametrize("error", [OSError("disk"), KafkaTimeoutError("of the user's own producer")])
+async def test_an_error_of_the_users_flush_is_raised_and_nothing_is_committed(scene, error):
+    """It is none of the transaction: to abort that and go on would end alike, for ever."""
 
-    with pytest.raises(OSError, match="disk"):
+    def flush():
+        raise error
+
+    with pytest.raises(type(error)) as caught:
         await scene.own.commit(flush, at_once=False)
+    assert caught.value is error
     assert scene.producer.offsets == []
+    assert scene.ended == []
 
 
 @in_loop

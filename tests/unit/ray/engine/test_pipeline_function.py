@@ -10,7 +10,7 @@ from fakes.loop import turns_until
 from fakes.records import records
 
 import kafka_actors as ka
-from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError, UsageError
+from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.pipeline.bound_pipeline import LiveLine
 from kafka_actors.pipeline.engines import engine
@@ -18,6 +18,9 @@ from kafka_actors.ray.engine import pipeline_function as module
 from kafka_actors.ray.engine.on_ray import OnRay
 from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 from kafka_actors.sinks import stage as stage_module
+from kafka_actors.sinks import transactional
+from kafka_actors.sinks.sink import TransactionBroken
+from kafka_actors.sinks.transactional import ProducerSlot
 
 READ = ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
 JSON = READ.decode_json("id BIGINT, country STRING")
@@ -177,6 +180,29 @@ class Sink:
 
     def close(self):
         self.seen.append("close")
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_in_a_transaction_no_policy_of_a_sink_writes_rows_twice(monkeypatch, policy):
+    """After an error that leaves open which rows are on their way a second try would write them again, in the same transaction."""
+    monkeypatch.setattr(transactional, "check_target", lambda *target: None)
+    sent = []
+
+    class Full:
+        failure = None
+
+        def send_batch(self, batch, topic):
+            sent.append(batch.num_rows)
+            raise KafkaTimeoutError("no room for the rest")
+
+    slot, events = ProducerSlot(), []
+    slot.producer = Full()
+    pipeline = JSON.write_kafka("scored", on_error=policy)
+    results = function_of(PipelinePlan(pipeline, "revenue"))(events.append, slot)(SOURCE)
+    with pytest.raises(TransactionBroken, match="no room for the rest"):
+        results.put_out()
+    assert sent == [6]
+    assert events == []
 
 
 def test_a_class_as_a_sink_is_made_flushed_and_closed():

@@ -261,6 +261,7 @@ class AuthorizationError(KafkaError):
     fatal = True
     resource: ClassVar[str] = ""
     """Type of the resource, in the terms of `kafka-acls`."""
+    transactional_id: str | None = None
 
     def __init_subclass__(cls, *, resource: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -273,7 +274,8 @@ class AuthorizationError(KafkaError):
         operation = rights.get(self.request or "", rights.get(""))
         if operation is None:
             return None
-        name = {"topic": self.topic, "group": self.group}.get(self.resource)
+        names = {"topic": self.topic, "group": self.group, "transactional-id": self.transactional_id}
+        name = names.get(self.resource)
         return f"{operation} on {self.resource}" + (f" {name!r}" if name is not None else "")
 
     def __str__(self) -> str:

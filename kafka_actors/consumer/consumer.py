@@ -25,7 +25,7 @@ from .delivery import Cursor
 from .message import Message, messages_of
 from .operations import BaseConsumer
 from .rebalance import ConsumerRebalanceListener
-from .waiting import Call, CallLimit, Done, Step, Steps, ThreadWakeup
+from .waiting import Call, CallLimit, Done, OneReader, Step, Steps, ThreadWakeup
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ class Consumer(BaseConsumer):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._wake = ThreadWakeup()
+        self._one_reader = OneReader()
         super().__init__(self._wake, topics, pattern, listener, events, config, options)
 
     def __enter__(self) -> Self:
@@ -83,21 +84,23 @@ class Consumer(BaseConsumer):
 
         `timeout_ms` None waits without end, 0 not at all. Partitions take turns. Raises the typed error of a
         partition that can't be read (see `on_data_loss`, `on_bad_batch`), each time until it is dealt
-        with by `seek`, `pause` or `unsubscribe`; and the error that ended the membership in the group.
+        with by `seek`, `pause` or `unsubscribe`; the error that ended the membership in the group; and `UsageError` while
+        another thread reads.
         """
         timeout_s = limit_of(timeout_ms)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         session = self._open()
         session.check_wanted()
-        if not session.ready and not self._drive(session.begun(timeout_s)):
-            session.begin().log_delay()
-            return None
-        session.reader.settle()
-        try:
-            return self._next_batch(session, deadline)
-        except BaseException:  # an interrupt: the records that were taken have not reached the user
-            session.reader.put_back()
-            raise
+        with self._one_reader:
+            if not session.ready and not self._drive(session.begun(timeout_s)):
+                session.begin().log_delay()
+                return None
+            session.reader.settle()
+            try:
+                return self._next_batch(session, deadline)
+            except BaseException:  # an interrupt: the records that were taken have not reached the user
+                session.reader.put_back()
+                raise
 
     def _next_batch(self, session: ConsumerSession, deadline: float | None) -> pa.RecordBatch | None:
         began = time.monotonic()
@@ -126,7 +129,8 @@ class Consumer(BaseConsumer):
         session.check_wanted()
         self._drive(session.connect())
         while True:
-            cursor = self._next_cursor(session)
+            with self._one_reader:
+                cursor = self._next_cursor(session)
             batch, row = cursor.batch, cursor.row
             for message in messages_of(batch, row):
                 cursor.begun = row

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kafka_actors.base.arguments import seconds_of
+from kafka_actors.errors import UsageError
 
 T = TypeVar("T")
 
@@ -85,6 +86,23 @@ class ThreadWakeup:
     def wait(self, timeout_s: float | None) -> None:
         """Sleeps until a call, or until the time is over."""
         self._event.wait(timeout_s)
+
+
+class OneReader:
+    """Lets one thread at a time read from a consumer. Another one is refused, as by Java's consumer (ConcurrentModificationException): each would
+    take the wake-ups and the batches in hand of the other. A listener's calls come from the thread that reads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise UsageError(
+                "another thread is reading from this Consumer: it is for one thread at a time; give each thread a Consumer of its own"
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
 
 
 class LoopWakeup:

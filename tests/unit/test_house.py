@@ -29,8 +29,10 @@ LIMITS = {
     "short files": 26,
 }
 LONG_FILES = {
-    "kafka_actors/errors.py": 856,
-    "kafka_actors/producer/machines/transactions.py": 414,
+    "kafka_actors/errors.py": 858,
+    "kafka_actors/producer/machines/transactions.py": 412,
+    "kafka_actors/spark/source/options.py": 403,
+    "kafka_actors/testing/cluster.py": 417,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {}

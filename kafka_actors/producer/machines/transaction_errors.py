@@ -43,6 +43,7 @@ from kafka_actors.errors import (
     InvalidCommitOffsetSizeError,
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
+    InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     KafkaError,
     NodeNotReadyError,
@@ -61,6 +62,7 @@ from kafka_actors.errors import (
     UnknownProducerIdError,
     UnrecognizedBrokerVersion,
     UnsupportedVersionError,
+    UsageError,
 )
 
 
@@ -221,14 +223,41 @@ def transaction_action(api: TransactionApi, error: Exception) -> TransactionErro
     return _A.FATAL
 
 
-def fenced_error(error: Exception, transactional_id: str) -> ProducerFencedError:
-    """Returns the error of a producer that may not write any more."""
-    request = error.request if isinstance(error, KafkaError) else None
-    message = (
-        f"another producer began with transactional_id {transactional_id!r}, or a transaction took longer than "
-        "transaction_timeout_ms and was aborted: close this producer"
-    )
-    return ProducerFencedError(message, request=request)
+_HINTS = {
+    (_S.UNINITIALIZED, _S.READY): ": call init_transactions() first",
+    (_S.UNINITIALIZED, _S.IN_TRANSACTION): ": call init_transactions() and begin_transaction() first",
+    (_S.READY, _S.IN_TRANSACTION): ": call begin_transaction() first",
+    (
+        _S.IN_TRANSACTION,
+        _S.READY,
+    ): ": it has one at a time; another thread needs a Producer, and a transactional_id, of its own",
+}
+"""Advice for verbs out of turn, by the present state and the one that the verb needs."""
+
+
+def out_of_turn(verb: str, state: TransactionState, needed: TransactionState) -> UsageError:
+    """Returns the error of a call in another state than the one that it needs, with what to do."""
+    hint = _HINTS.get((state, needed), "")
+    return UsageError(f"{verb}: the producer is {state.value}, it has to be {needed.value}{hint}")
+
+
+def explained(
+    error: Exception, action: TransactionErrorAction, transactional_id: str, timeout_ms: int
+) -> Exception:
+    """Returns the error that ends a transaction, or its producer, with what its broker leaves out."""
+    if action is TransactionErrorAction.FATAL and type(error) in FENCED:
+        message = (
+            f"another producer began with transactional_id {transactional_id!r}, or a transaction took longer than "
+            "transaction_timeout_ms and was aborted: close this producer"
+        )
+        return ProducerFencedError(message, request=error.request if isinstance(error, KafkaError) else None)
+    if isinstance(error, InvalidTransactionTimeoutError):
+        error.message = (
+            f"transaction_timeout_ms ({timeout_ms}) is beyond the brokers' transaction.max.timeout.ms"
+        )
+    if isinstance(error, TransactionalIdAuthorizationFailedError):
+        error.transactional_id = transactional_id
+    return error
 
 
 def too_long_error(timeout_ms: int) -> TransactionAbortedError:

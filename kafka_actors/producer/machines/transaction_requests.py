@@ -128,6 +128,12 @@ def for_offsets(request: TransactionRequest) -> bool:
     return request.api in (_API.ADD_OFFSETS, _API.OFFSET_COMMIT)
 
 
+def ends(request: TransactionRequest) -> bool:
+    """Whether errors of a request concern an abort; those of others that were on their way when it began don't matter any more."""
+    asked = (_API.END, _API.INIT_PRODUCER_ID, _API.FIND_COORDINATOR, _API.OFFSET_FETCH)
+    return request.api in asked and not for_offsets(request)
+
+
 def coordinator_of(response: FindCoordinatorResponse) -> int:
     """Returns the node that an answer without an error names, before version 4 in the response itself."""
     node: int = (response.coordinators[0] if response.coordinators else response).node_id

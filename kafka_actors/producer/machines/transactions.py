@@ -33,7 +33,6 @@ from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.machine import Ready
 from kafka_actors.errors import (
     ConcurrentTransactionsError,
-    InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     KafkaActorsError,
     UsageError,
@@ -43,13 +42,13 @@ from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPa
 from .batch import NO_PRODUCER
 from .transaction_errors import (
     AFTER,
-    FENCED,
     NOT_ENDED,
     REFUSED_MEMBERSHIP,
     TransactionApi,
     TransactionErrorAction,
     TransactionState,
-    fenced_error,
+    explained,
+    out_of_turn,
     too_long_error,
     transaction_action,
 )
@@ -68,6 +67,7 @@ from .transaction_requests import (
     committed_by,
     coordinator_of,
     end,
+    ends,
     fetch_offsets,
     find_coordinator,
     for_offsets,
@@ -78,9 +78,6 @@ from .transaction_requests import (
 
 _API = TransactionApi
 _S = TransactionState
-
-ENDING = (_API.END, _API.INIT_PRODUCER_ID, _API.FIND_COORDINATOR, _API.OFFSET_FETCH)
-"""Requests whose errors concern an abort; those of others that were on their way when it began don't matter any more."""
 
 
 class TransactionManager:
@@ -201,7 +198,7 @@ class TransactionManager:
         if self.error is not None and self.state in (_S.ABORTABLE_ERROR, _S.FATAL_ERROR):
             raise self.error.with_traceback(None)
         if self.state is not needed:
-            raise UsageError(f"{verb}: the producer is {self.state.value}, it has to be {needed.value}")
+            raise out_of_turn(verb, self.state, needed)
 
     @property
     def has_offsets(self) -> bool:
@@ -323,13 +320,7 @@ class TransactionManager:
             concurrent = isinstance(error, ConcurrentTransactionsError)
             self.last_error = error
             self._not_before = now + (CONCURRENT_S if concurrent else self._backoff.failed(now))
-        elif (
-            (
-                request.api in ENDING and not for_offsets(request)
-            )  # offsets that are refused keep nobody from an abort
-            or self.state is not _S.ABORTING
-            or action is TransactionErrorAction.FATAL
-        ):
+        elif ends(request) or self.state is not _S.ABORTING or action is TransactionErrorAction.FATAL:
             self._fail(error, action)
 
     def _refused_for_long(self, request: TransactionRequest, now: float) -> bool:
@@ -413,10 +404,7 @@ class TransactionManager:
         self._end_with(error, TransactionErrorAction.FATAL, _S.FATAL_ERROR)
 
     def _end_with(self, error: Exception, action: TransactionErrorAction, after: TransactionState) -> None:
-        if action is TransactionErrorAction.FATAL and type(error) in FENCED:
-            error = fenced_error(error, self._id)
-        if isinstance(error, InvalidTransactionTimeoutError):
-            error.message = f"transaction_timeout_ms ({self._timeout_ms}) is beyond the brokers' transaction.max.timeout.ms"
+        error = explained(error, action, self._id, self._timeout_ms)
         self.state = after
         self.error = error if isinstance(error, KafkaActorsError) else UsageError(str(error))
         self.error.fatal = self.error.fatal or after is _S.FATAL_ERROR

@@ -5,7 +5,7 @@ import itertools
 import uuid
 
 import pytest
-from waiting import until_async, within
+from waiting import slow_s, until_async, within
 
 import kafka_actors.records as records
 from kafka_actors.config import ConsumerConfig, build
@@ -82,7 +82,7 @@ class Setup:
     async def read(self, count):
         offsets = []
         while len(offsets) < count:
-            item = await self.fetcher.next(10)
+            item = await self.fetcher.next(slow_s(10))
             assert item is not None, f"{len(offsets)} of {count}; {self.fetcher.reason(T0)}"
             for chunk in self.fetcher.decode(item):
                 offsets += chunk.batch["offset"].to_pylist()

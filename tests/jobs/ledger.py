@@ -284,8 +284,11 @@ class CrashLedger:
         return f"SIGSTOP of broker {node}, for {topic}"
 
     def _leader_of(self, topic: str, key: str) -> int | None:
-        with ka.Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
-            described = admin.describe_topics([topic])[topic]
+        try:
+            with ka.Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
+                described = admin.describe_topics([topic])[topic]
+        except ka.errors.UnknownTopicOrPartitionError:  # nobody has committed so far
+            return None
         number = _java_hash(key) % len(described.partitions)
         leader = next(p.leader for p in described.partitions if p.partition == number)
         return None if leader is None or leader < 0 else leader

@@ -85,6 +85,7 @@ def test_jars_and_other_versions_are_fetched_only_for_pages_that_need_them(
     monkeypatch.setenv("PYTHONPATH", "mine")
     monkeypatch.setattr(blocks, "connector_jars", lambda coordinates: ",".join(coordinates))
     monkeypatch.setattr(blocks, "pyspark_path", lambda version: Path("spark", version))
+    monkeypatch.setattr(blocks, "spark_environment", lambda pyspark: {"SPARK_HOME": f"home of {pyspark}"})
     assert variables_of(page(tmp_path, PAGE)) == {"PYTHONPATH": f"{ROOT}:mine"}
     own = variables_of(page(tmp_path, "<!-- runs with: kafka, spark, connector -->\n"))
     assert own == {
@@ -93,6 +94,8 @@ def test_jars_and_other_versions_are_fetched_only_for_pages_that_need_them(
     }
     tables = variables_of(page(tmp_path, "<!-- runs with: kafka, spark, tables -->\n"))
     assert tables == {
+        "SPARK_HOME": f"home of spark/{blocks.OLDEST_SPARK}/pyspark",
+        "SPARK_SUBMIT_OPTS": "",
         "PYTHONPATH": f"{ROOT}:spark/{blocks.OLDEST_SPARK}:mine",
         "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(blocks.TABLES)} pyspark-shell",
     }

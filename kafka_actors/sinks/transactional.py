@@ -128,13 +128,12 @@ class ProducerSlot:
         try:
             self.begins()
             producer.send_batch(batch, topic)
-        except NOTHING_TAKEN as error:
-            if (failure := producer.failure) is not None:
-                raise TransactionBroken(failure) from error
-            raise
         except Exception as error:
-            self.taken = True
-            raise TransactionBroken(error) from error
+            nothing_taken = isinstance(error, NOTHING_TAKEN)
+            self.taken = self.taken or not nothing_taken
+            if nothing_taken and producer.failure is None:
+                raise
+            raise TransactionBroken(producer.failure or error) from error
         except BaseException:
             self.taken = True
             raise

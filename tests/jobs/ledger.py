@@ -74,7 +74,7 @@ class Traps:
         path.write_text(f"{os.getpid()} {method}: {type(error).__name__}: {error}")
 
     def refused(self) -> list[str]:
-        """What brokers, and the producers, refused to workers: process, method, error."""
+        """Returns the refusals that workers got of brokers and of their producers, each with process, method and error."""
         return [path.read_text() for path in sorted(self.directory.glob("taken-*-refused"))]
 
     def around(self, owner: Any, method: str, before: str | None, after: str | None) -> None:

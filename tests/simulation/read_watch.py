@@ -1,4 +1,4 @@
-"""What is owned is read, or waits for a reason that is told: a watch over partitions for scenarios."""
+"""A watch over the partitions of a scenario: each that is owned is read, or waits for a reason that is told."""
 
 from __future__ import annotations
 

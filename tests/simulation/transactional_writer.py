@@ -22,7 +22,7 @@ ABORTED_OF_FIVE = 1
 
 
 class Transaction(msgspec.Struct):
-    """What was written in one. `outcome`: committed, aborted, or unknown where its end raised an error."""
+    """Records that were written in one transaction. `outcome`: committed, aborted, or unknown where its end raised an error."""
 
     values: list[bytes]
     outcome: str = "unknown"

@@ -24,7 +24,7 @@ PAGES = [
 ROOTS = (ROOT, ROOT / "kafka_actors")
 """Directories to which a page's paths may be relative."""
 MOST_LINES, MOST_CHARACTERS = 350, 140
-"""Of ARCHITECTURE.md; a row of a table is one line."""
+"""Lines that ARCHITECTURE.md may have; a row of a table is one line."""
 SOURCES = ("kafka_actors", "assignors", "tests", "benchmarks")
 
 FOREIGN = {"K8sJobMode", "NamedTuple", "RayJob", "RecordBatch", "Struct", "TracerProvider"}

@@ -267,13 +267,13 @@ class ProducerSessions(Cut):
         try:
             self._function.write_result(result, batch)
         except TransactionBroken as broken:
-            self.fail(session, session.producer.failure or broken.cause)
+            self.fail(session, broken.cause)
             return LOST
         except Exception as error:
-            failed, taken = session.producer.failure, self._slot.taken
-            if failed is None and not taken and _is_of_the_result(error):
-                return self._function.failure(error, *key[1:])
+            failed = session.producer.failure
             if failed is None and _is_of_the_result(error):
+                if not self._slot.taken:
+                    return self._function.failure(error, *key[1:])
                 self._refused[key] = error
                 failed = TransactionAbortedError(f"a result was written in part: {error}")
             self.fail(session, failed or error)

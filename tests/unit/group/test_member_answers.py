@@ -1,4 +1,4 @@
-"""What answers, and errors of commits, cost a member: each kind alone. Whole dialogues are in test_member.py."""
+"""Consequences of answers, and of errors of commits, for a member: each kind alone. Whole dialogues are in test_member.py."""
 
 from __future__ import annotations
 

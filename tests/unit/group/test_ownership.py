@@ -1,4 +1,4 @@
-"""What a consumer takes over and gives up, and when it asks the group to rebalance."""
+"""Partitions that a consumer takes over and gives up, and times at which it asks the group to rebalance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rebalanced(ownership, generation, *partitions, tp, leader=False, members=())
 
 
 def said(ownership):
-    """What the member says that it owns, and since which generation."""
+    """Returns the partitions that the member claims, and the generation since which it does."""
     ((_, metadata), *_) = ownership.metadata()
     read = decode_subscription(metadata)
     return {f"{t.topic}-{n}" for t in read.owned_partitions for n in t.partitions}, read.generation_id

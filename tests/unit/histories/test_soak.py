@@ -12,7 +12,7 @@ def append(path, *events):
 
 
 def test_a_reader_is_behind_until_it_has_processed_all_that_is_in_the_logs(tmp_path):
-    """What it processed of a log that is gone does not count, though it had the same offsets."""
+    """Records that it processed of a log that is gone do not count, though they had the same offsets."""
     append(
         tmp_path / "soak.jsonl", Log(9, "t", 0, [0, 1], ["new/0", "new/1"], 2), Log(9, "t", 1, [0], ["x"], 1)
     )

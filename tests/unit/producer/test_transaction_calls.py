@@ -98,6 +98,6 @@ def test_an_error_that_no_retry_mends_is_raised():
 
 
 def test_a_broker_that_knows_no_stable_offsets_is_an_error():
-    """What it answers may be about to change."""
+    """Offsets that it answers may be about to change."""
     with pytest.raises(UnrecognizedBrokerVersion):
         Client(UnrecognizedBrokerVersion("too old")).fetch()

@@ -1,4 +1,4 @@
-"""What workers are ordered, for which report, and what a report changes. The placement and the commit gate are as they are; time stands unless a
+"""Orders to workers, by the reports that they answer, and the changes that a report makes. The placement and the commit gate are as they are; time stands unless a
 test moves it."""
 
 import asyncio
@@ -73,7 +73,7 @@ class Stage:
         return asyncio.run(self.orders.poll(report))
 
     def held(self, orders, **fields):
-        """What a worker reports that has taken these orders."""
+        """Returns the report of a worker that has taken these orders."""
         return [HeldReport(grant.partition, grant.epoch, **fields) for grant in orders.grants]
 
 

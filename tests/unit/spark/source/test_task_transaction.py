@@ -212,7 +212,7 @@ def test_a_replay_that_finds_other_rows_or_splits_or_an_older_checkpoint_fails_a
 
 
 def test_a_replay_under_other_split_options_writes_nothing_though_its_task_was_not_written_before():
-    """As under more tasks than before: their rows may be those that another task has committed."""
+    """Replays may have more tasks than the first run: their rows may be those that another task has committed."""
     broker = Broker()
     run(Try(broker))
     _noted.clear()

@@ -20,18 +20,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-_METADATA, _OFFSET_FETCH, _FIND_COORDINATOR, _DESCRIBE_GROUPS = 3, 9, 10, 15
+_LIST_OFFSETS, _METADATA, _OFFSET_FETCH, _FIND_COORDINATOR, _DESCRIBE_GROUPS = 2, 3, 9, 10, 15
 COORDINATOR_MOVING = {14, 15, 16}
 """Error codes to be retried, perhaps at another broker: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE,
 NOT_COORDINATOR."""
 
 
-class GroupRequestFailed(RuntimeError):
-    """Raised when a broker answers a group request with an error code."""
-
+class _RequestFailed(RuntimeError):
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what} was answered with error code {code}")
         self.code = code
+
+
+class GroupRequestFailed(_RequestFailed):
+    """Raised when a broker answers a group request with an error code."""
+
+
+class TopicRequestFailed(_RequestFailed):
+    """Raised when a broker answers a request for a topic with an error code."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +61,56 @@ class GroupDescription:
 
 def list_brokers(address: tuple[str, int]) -> set[int]:
     """Sends Metadata v1 for no topic. Returns the ids of the brokers that this one knows as live."""
-    answer = _ask(address, _METADATA, 1, struct.pack(">i", 0), timeout=2.0)
-    found = set()
+    return set(_brokers(_ask(address, _METADATA, 1, struct.pack(">i", 0), timeout=2.0)))
+
+
+def find_leaders(address: tuple[str, int], topic: str) -> dict[int, tuple[int, tuple[str, int] | None]]:
+    """Sends Metadata v1 for one topic. Returns partition → its leader's broker id, -1 for none, and address, None where no live
+    broker leads it."""
+    answer = _ask(address, _METADATA, 1, struct.pack(">i", 1) + _string(topic), timeout=2.0)
+    brokers = _brokers(answer)
+    answer.skip(8)  # controller, number of topics
+    code = answer.int16()
+    answer.string()
+    answer.skip(1)  # whether it is internal
+    leaders = {}
     for _ in range(answer.int32()):
-        found.add(answer.int32())
-        answer.string()  # host
-        answer.skip(4)  # port
-        answer.string()  # rack
+        answer.skip(2)
+        partition, leader = answer.int32(), answer.int32()
+        answer.skip(4 * answer.int32())  # replicas
+        answer.skip(4 * answer.int32())  # in-sync replicas
+        leaders[partition] = leader, brokers.get(leader)
+    if code and not leaders:
+        raise TopicRequestFailed(f"Metadata of {topic!r}", code)
+    return leaders
+
+
+def ask_offsets(
+    address: tuple[str, int], topic: str, partitions: Iterable[int], timestamp: int, isolation_level: int = 0
+) -> dict[tuple[str, int], int]:
+    """Sends ListOffsets v2 to a leader, with timestamp -1 for the latest offset and -2 for the earliest. Returns (topic, partition) →
+    offset."""
+    wanted = [struct.pack(">iq", partition, timestamp) for partition in partitions]
+    head = struct.pack(">ibi", -1, isolation_level, 1) + _string(topic) + struct.pack(">i", len(wanted))
+    answer = _ask(address, _LIST_OFFSETS, 2, head + b"".join(wanted), timeout=5.0)
+    answer.skip(8)  # throttle time, number of topics
+    answer.string()
+    offsets = {}
+    for _ in range(answer.int32()):
+        partition = answer.int32()
+        if code := answer.int16():
+            raise TopicRequestFailed(f"ListOffsets of {topic}-{partition}", code)
+        answer.skip(8)  # timestamp
+        offsets[topic, partition] = answer.int64()
+    return offsets
+
+
+def _brokers(metadata: _Reader) -> dict[int, tuple[str, int]]:
+    found = {}
+    for _ in range(metadata.int32()):
+        broker, host, port = metadata.int32(), metadata.string(), metadata.int32()
+        metadata.string()  # rack
+        found[broker] = (host or "", port)
     return found
 
 
@@ -183,9 +232,8 @@ def _exactly(data: bytes, size: int) -> bytes:
 
 
 _REQUEST_TIMEOUT = 30.0
-_LEADER_MOVING = {3, 5, 6, 9, 72, 74, 75, 76, 100, -156}
-"""Error codes of a leader that is new, moving or not yet known everywhere, to be retried. -156 is librdkafka's own: "No
-leaders found"."""
+_UNKNOWN_TOPIC_OR_PARTITION = 3
+_EARLIEST, _LATEST = -2, -1
 T = TypeVar("T")
 
 
@@ -242,8 +290,7 @@ class ClusterAdmin(ABC):
                 name, partitions, replica_assignment=replica_assignment, config=settings
             )
         _results(self.admin.create_topics([topic], request_timeout=_REQUEST_TIMEOUT))
-        self._wait(lambda: self._has_leaders(name, partitions), f"topic {name} to have {partitions} leaders")
-        self._wait(lambda: self._logs_opened(name), f"the leaders of topic {name} to answer")
+        self.wait_for_leaders(name, partitions)
         return name
 
     def delete_topic(self, name: str) -> None:
@@ -258,14 +305,15 @@ class ClusterAdmin(ABC):
                 [_confluent().NewPartitions(name, total)], request_timeout=_REQUEST_TIMEOUT
             )
         )
-        self._wait(lambda: self._has_leaders(name, total), f"topic {name} to have {total} leaders")
+        self.wait_for_leaders(name, total)
+
+    def wait_for_leaders(self, topic: str, partitions: int) -> None:
+        """Waits until the leader of each partition answers for it. Raises `TimeoutError` after 30 seconds."""
+        self._ask_leaders(topic, partitions)
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Partition → id of its leader, -1 where it has none now. Raises `KeyError` for an unknown topic."""
-        found = self.admin.list_topics(topic, timeout=10).topics[topic]
-        if found.error is not None:
-            raise KeyError(f"{topic}: {found.error}")
-        return {partition: data.leader for partition, data in sorted(found.partitions.items())}
+        return {partition: leader for partition, (leader, _) in sorted(self._find_leaders(topic).items())}
 
     def coordinator_of(self, group: str, *, timeout: float = 30.0) -> int:
         """Id of the broker that coordinates `group`, which need not exist."""
@@ -281,11 +329,11 @@ class ClusterAdmin(ABC):
 
     def end_offsets(self, *topics: str, read_committed: bool = False) -> dict[tuple[str, int], int]:
         """(topic, partition) → log end offset (the last stable offset with `read_committed`)."""
-        return self._offsets(topics, _confluent().OffsetSpec.latest(), read_committed)
+        return self._offsets(topics, _LATEST, read_committed)
 
     def beginning_offsets(self, *topics: str) -> dict[tuple[str, int], int]:
         """(topic, partition) → log start offset: the offset of the first record that is left."""
-        return self._offsets(topics, _confluent().OffsetSpec.earliest(), False)
+        return self._offsets(topics, _EARLIEST, False)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Moves the partition's log start offset up to `before`."""
@@ -296,24 +344,59 @@ class ClusterAdmin(ABC):
     def _forget_admin(self) -> None:
         self._admin = None
 
-    def _offsets(self, topics: Iterable[str], spec: Any, read_committed: bool) -> dict[tuple[str, int], int]:
-        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+    def _offsets(
+        self, topics: Iterable[str], timestamp: int, read_committed: bool
+    ) -> dict[tuple[str, int], int]:
+        offsets: dict[tuple[str, int], int] = {}
+        for topic in topics:
+            partitions = len(self.leaders(topic))
+            offsets.update(self._ask_leaders(topic, partitions, timestamp, read_committed))
+        return offsets
 
-        specs = {
-            TopicPartition(topic, partition): spec for topic in topics for partition in self.leaders(topic)
-        }
-        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        deadline = time.monotonic() + _REQUEST_TIMEOUT
-        while True:  # a leader in the metadata may not have opened its log yet
+    def _find_leaders(self, topic: str) -> dict[int, tuple[int, tuple[str, int] | None]]:
+        """Asks the brokers, one after the other, until one answers."""
+        failure: Exception = ConnectionError("no bootstrap servers")
+        for server in self.bootstrap_servers.split(","):
+            host, _, port = server.rpartition(":")
             try:
-                futures = self.admin.list_offsets(
-                    specs, isolation_level=level, request_timeout=_REQUEST_TIMEOUT
-                )
-                return {(p.topic, p.partition): future.result().offset for p, future in futures.items()}
-            except KafkaException as error:
-                if error.args[0].code() not in _LEADER_MOVING or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.02)
+                return find_leaders((host, int(port)), topic)
+            except (OSError, EOFError) as error:
+                failure = error
+            except TopicRequestFailed as error:
+                if error.code == _UNKNOWN_TOPIC_OR_PARTITION:
+                    raise KeyError(f"{topic}: {error}") from error
+                failure = error
+        raise failure
+
+    def _ask_leaders(
+        self, topic: str, partitions: int, timestamp: int = _LATEST, read_committed: bool = False
+    ) -> dict[tuple[str, int], int]:
+        """Asks the leaders for offsets until each has answered: a broker may not know the topic, or that it leads, yet.
+
+        librdkafka's ListOffsets is not used, because it goes by cached metadata, in which a partition may have no leader
+        for 30 seconds.
+        """
+        deadline = time.monotonic() + _REQUEST_TIMEOUT
+        offsets: dict[tuple[str, int], int] = {}
+        while True:
+            try:
+                leaders: dict[tuple[str, int], list[int]] = {}
+                found = self._find_leaders(topic)
+                for partition in range(partitions):
+                    if (topic, partition) not in offsets:
+                        _, leader = found[partition]
+                        if leader is None:
+                            raise LookupError(f"{topic}-{partition} has no leader")
+                        leaders.setdefault(leader, []).append(partition)
+                for leader, led in leaders.items():
+                    offsets.update(ask_offsets(leader, topic, led, timestamp, int(read_committed)))
+                return offsets
+            except (OSError, EOFError, LookupError, TopicRequestFailed) as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        f"waited {_REQUEST_TIMEOUT:.0f} s for the leaders of topic {topic} to answer; last: {error}"
+                    ) from error
+                time.sleep(0.02)
 
     def _ask_coordinator(self, group: str, request: Callable[[int, tuple[str, int]], T], timeout: float) -> T:
         """Looks up the coordinator at any broker and sends it the request, and tries again while the coordinator is moving."""
@@ -336,23 +419,6 @@ class ClusterAdmin(ABC):
                 ) from failure
             time.sleep(0.05)
 
-    def _has_leaders(self, topic: str, partitions: int) -> bool:
-        found = self.admin.list_topics(topic, timeout=5).topics[topic]
-        leaders = [data.leader for data in found.partitions.values()]
-        return len(leaders) == partitions and min(leaders) >= 0
-
-    def _logs_opened(self, name: str) -> bool:
-        """Whether all leaders answer for the topic; a broker may not know the topic, or its leaders, yet."""
-        try:
-            self.end_offsets(name)
-        except KeyError:
-            return False
-        except _confluent_kafka().KafkaException as error:
-            if error.args[0].code() != _confluent_kafka().KafkaError._NOENT:
-                raise
-            return False
-        return True
-
     @staticmethod
     def _wait(holds: Any, what: str, timeout: float = 30.0) -> None:
         deadline = time.monotonic() + timeout
@@ -360,12 +426,6 @@ class ClusterAdmin(ABC):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {timeout:.0f} s for {what}")
             time.sleep(0.02)
-
-
-def _confluent_kafka() -> Any:
-    import confluent_kafka
-
-    return confluent_kafka
 
 
 def _confluent() -> Any:

@@ -290,7 +290,7 @@ def test_a_topic_is_created_and_described_as_by_kafkas_tool(shell: Shell, group_
     settings = ["--config", "retention.ms=86400000", "--config", "cleanup.policy=compact"]
     assert shell.out(*create, *settings, "--validate-only") == f"Topic {name} could be created.\n"
     assert shell.out(*create, *settings) == f"Created topic {name}.\n"
-    shell.kafka._wait(lambda: shell.kafka._has_leaders(name, 2), name)
+    shell.kafka.wait_for_leaders(name, 2)
     assert _described(shell.out("topics", "describe", "--topic", name)) == _described(
         shell.tool(TOPICS, "--describe", "--topic", name)
     )
@@ -317,11 +317,11 @@ def test_a_topic_is_grown_and_deleted_and_its_settings_changed_as_by_kafkas_tool
 ) -> None:
     name = f"made-{group_id}"
     shell.out("topics", "create", "-t", name, "--partitions", "1")
-    shell.kafka._wait(lambda: shell.kafka._has_leaders(name, 1), name)
+    shell.kafka.wait_for_leaders(name, 1)
     grow = ["topics", "alter", "-t", name, "--partitions", "3"]
     assert shell.out(*grow, "--validate-only") == f"Topic {name} could have 3 partitions.\n"
     assert shell.out(*grow) == f"Topic {name} has 3 partitions.\n"
-    shell.kafka._wait(lambda: shell.kafka._has_leaders(name, 3), name)
+    shell.kafka.wait_for_leaders(name, 3)
     code, _, err = shell.run(*grow)
     assert (code, err.count("\n")) == (1, 1)
     assert err.startswith(

@@ -37,7 +37,7 @@ def topic(kafka: KafkaCluster, group_id: str) -> str:
     name = f"t-{group_id}"
     with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(name, 4, 1, configs={"retention.ms": "-1"})])
-        until(lambda: kafka._has_leaders(name, 4))
+        kafka.wait_for_leaders(name, 4)
         described = admin.describe_topics([name])[name]
         assert [(p.partition, p.leader) for p in described.partitions] == [(p, 1) for p in range(4)]
         assert admin.topic_configs([name])[name]["retention.ms"] == "-1"

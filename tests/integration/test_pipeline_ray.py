@@ -1,6 +1,7 @@
 """A pipeline on Ray, from real topics to real topics and files: nothing missing, whatever fails."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -293,41 +294,62 @@ def test_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):
 
 
 def test_results_and_dead_letters_are_there_once_where_delivery_is_exactly_once(place, kafka_topic, tmp_path):
-    """An async function, two sinks, and a worker that is killed in the midst of a transaction."""
+    """An async function, two sinks, and a worker that is killed in the midst of a transaction, when some of its records are written."""
     place.fill(3000)
-    other, killed = kafka_topic(PARTITIONS, cluster=place.cluster), tmp_path / "killed"
+    other, held = kafka_topic(PARTITIONS, cluster=place.cluster), tmp_path / "held"
+    sent_on = []
 
     async def deadly(batch):
         await asyncio.sleep(0.01)
-        if max(batch["id"].to_pylist()) >= 1500 and not killed.exists():
-            await asyncio.sleep(0.3)  # what was processed before is in the transaction, and written
-            killed.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        ids = batch["id"].to_pylist()
+        if sent_on and max(ids) >= 1500:
+            mine = tmp_path / str(os.getpid())
+            mine.write_text(json.dumps([os.getpid(), *sent_on]))
+            with contextlib.suppress(FileExistsError):
+                os.link(mine, held)
+                await asyncio.sleep(600)
+        sent_on.extend(ids)
         return failing(7, 1700)(batch)
+
+    def ids_at(isolation_level, topic):
+        found = place.records_at(isolation_level, topic)
+        return [(m.partition, msgspec.json.decode(m.value)["id"]) for m in found]
+
+    def kill():
+        until(held.exists, 300)
+        pid, *its_own = json.loads(held.read_text())
+        until(lambda: {n for _, n in ids_at("read_uncommitted", other)} & set(its_own), 300)
+        os.kill(pid, signal.SIGKILL)
 
     pipeline = (
         place.read()
         .decode_json(SCHEMA)
         .map_batches(deadly, schema=SCHEMA, on_error="dead_letter")
         .on_error("fail", retries=0)
-        .dead_letters(place.dead)
-        .write_kafka(place.output)
-        .write_kafka(other)
+        .dead_letters(place.dead, transaction_timeout_ms=600_000)
+        .write_kafka(place.output, transaction_timeout_ms=600_000)
+        .write_kafka(other, transaction_timeout_ms=600_000)
     )
-    pipeline.on_ray(workers=2, until="latest", batch_rows=100, delivery="exactly_once").run()
-    assert killed.exists()
+    killing = threading.Thread(target=kill, daemon=True)
+    killing.start()
+    run = pipeline.on_ray(
+        workers=2,
+        until="latest",
+        batch_rows=100,
+        delivery="exactly_once",
+        config={"auto_commit_interval_ms": 300_000},
+    )
+    run.run()
+    killing.join(10)
     for topic in (place.output, other):
-        sent = [
-            (m.partition, msgspec.json.decode(m.value)["id"])
-            for m in place.records_at("read_committed", topic)
-        ]
+        sent = ids_at("read_committed", topic)
         assert sorted(n for _, n in sent) == [n for n in range(3000) if n not in (7, 1700)]
         for pair in itertools.product(range(PARTITIONS), repeat=2):
             own = [n for partition, n in sent if (partition, n % PARTITIONS) == pair]
             assert own == sorted(own)
     dead = place.records_at("read_committed", place.dead)
     assert sorted(m.value for m in dead) == sorted(map(order, (7, 1700)))
-    assert len(place.records_at("read_uncommitted", other)) > 2998  # with those of the worker that was killed
+    assert len(ids_at("read_uncommitted", other)) > 2998  # with those of the worker that was killed
     assert place.settled()
 
 

@@ -48,7 +48,8 @@ class BaseCoordinator(ABC):
     client: metadata, and connections to the coordinator. metrics: where what is measured is registered (default: a
     registry of its own), in the group `{metric_group_prefix}-coordinator-metrics`, with the tag client-id. config, or
     single options: those of `DEFAULT_CONFIG`, in milliseconds. group_instance_id: "auto" makes one up. member_id: of a
-    dynamic member that goes on with a membership of an earlier process. rebalance_timeout_ms: how long the group waits
+    dynamic member that goes on with a membership of an earlier process. incarnation: of a dynamic member, the number of this process
+    where earlier and later ones have the same member id and each needs a generation of its own. rebalance_timeout_ms: how long the group waits
     for its members to rejoin (default `max_poll_interval_ms`, as in Java). revoke_timeout_ms: how long a drain may
     take (default half of that). max_poll_interval_ms: None where nobody calls `user_progress`. on_fatal: learns what
     ended the membership. clock: seconds, monotonic. rand: 0..1. Bound to the event loop in which `start` or any
@@ -68,6 +69,7 @@ class BaseCoordinator(ABC):
         metric_group_prefix: str = "",
         group_instance_id: str | None = FROM_CONFIG,
         member_id: str = "",
+        incarnation: int | None = None,
         rebalance_timeout_ms: int | None = None,
         revoke_timeout_ms: int | None = None,
         max_poll_interval_ms: int | None = FROM_CONFIG,
@@ -84,6 +86,7 @@ class BaseCoordinator(ABC):
             rebalance_timeout_ms=rebalance_timeout_ms,
             revoke_timeout_ms=revoke_timeout_ms,
             max_poll_interval_ms=max_poll_interval_ms,
+            incarnation=incarnation,
         )
         group = replace(group, protocol_type=self.protocol_type())
         self._client = client

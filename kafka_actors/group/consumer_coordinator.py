@@ -126,7 +126,10 @@ class ConsumerCoordinator(BaseCoordinator):
                 config.group_id,
             )
         self.ownership = Ownership(
-            strategies, group_instance_id=config.group_instance_id, rack=self._config.client_rack or None
+            strategies,
+            group_instance_id=config.group_instance_id,
+            rack=self._config.client_rack or None,
+            incarnation=config.incarnation,
         )
         return self.ownership
 

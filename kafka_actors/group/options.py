@@ -69,6 +69,7 @@ def group_config(
     rebalance_timeout_ms: int | None = None,
     revoke_timeout_ms: int | None = None,
     max_poll_interval_ms: int | None = FROM_CONFIG,
+    incarnation: int | None = None,
 ) -> GroupConfig:
     """Returns the options of a member's machine. Raises `ConfigError` for a missing group_id. Defaults: see `BaseCoordinator`."""
     if config.group_id is None:
@@ -94,6 +95,7 @@ def group_config(
         retry_backoff_max=config.retry_backoff_max_ms / 1000,
         max_poll_interval=None if interval is None else interval / 1000,
         describe_strategy=repr(names),
+        incarnation=incarnation if instance_id is None else None,
     )
 
 

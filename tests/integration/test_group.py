@@ -64,6 +64,7 @@ class Peer:
         self, servers: str, topics: list[str] | None, pattern: str | None, options: dict[str, Any]
     ) -> None:
         instance = options.pop("group_instance_id", None)
+        identity = {key: options.pop(key) for key in ("member_id", "incarnation") if key in options}
         config = build(
             ConsumerConfig,
             {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300} | options,
@@ -86,6 +87,7 @@ class Peer:
             max_poll_interval_ms=None,
             events=self.events.append,
             on_fatal=self.fatal.append,
+            **identity,
         )
 
     async def start(self) -> Peer:
@@ -278,6 +280,30 @@ async def test_the_older_of_two_with_one_instance_id_is_fenced(cluster, kafka_to
             assert old.listener.named("lost") == [tps(topic, 2)]
             await asyncio.sleep(1.0)
             assert new.member.joined
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@asynchronous
+async def test_the_process_that_takes_over_a_member_id_gets_a_generation_that_the_older_one_does_not_have(
+    cluster, kafka_topic, group_id, strategy
+):
+    """The broker gives a follower that joins again with the same metadata the generation that there is. The older process sleeps, which
+    is told here by rare heartbeats."""
+    topic, servers = kafka_topic(4, cluster=cluster), cluster.bootstrap_servers
+    options = {"topics": [topic], "partition_assignment_strategy": [strategy]}
+    asleep = {"heartbeat_interval_ms": 4_000, "session_timeout_ms": 20_000}
+    with confluent(servers, group_id, topic, strategy) as theirs:
+        await until_async(lambda: len(theirs) == 4)
+        async with peer(servers, group_id, incarnation=1, **options, **asleep) as older:
+            await until_async(lambda: len(older.listener.has) == 2 and len(theirs) == 2, slow_s(30))
+            member_id, generation = older.member.member_id, older.member.generation
+            async with peer(servers, group_id, incarnation=2, member_id=member_id, **options) as newer:
+                await until_async(lambda: newer.listener.has, slow_s(30))
+                assert (newer.member.member_id, newer.member.generation > generation) == (member_id, True)
+                await until_async(lambda: older.member.member_id not in ("", member_id), slow_s(30))
+                ours = (older.listener.has, newer.listener.has)
+                await until_async(lambda: sorted(map(len, [*ours, theirs])) == [1, 1, 2], slow_s(30))
+                assert newer.member.member_id == member_id
 
 
 @asynchronous

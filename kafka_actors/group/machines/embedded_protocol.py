@@ -32,7 +32,9 @@ class GroupConfig:
     """A member's options. Times are seconds.
 
     `revoke_timeout`: how long a drain may take before the member goes on without it. `max_poll_interval`:
-    None where nobody reports progress. `describe_strategy`: what the errors of a misfit group should name.
+    None where nobody reports progress. `describe_strategy`: what the errors of a misfit group should name. `incarnation`: of a
+    dynamic member whose id passes from process to process, the number of this process, from 1 on. Each gets a generation of its own,
+    since its metadata is another; the one that finds the group gone on without it leaves the id to its successor.
     """
 
     group_id: str
@@ -48,6 +50,7 @@ class GroupConfig:
     retry_backoff_max: float = 1.0
     max_poll_interval: float | None = None
     describe_strategy: str = ""
+    incarnation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,8 +256,10 @@ class MemberCore:
             self.actions.append(LosePartitions(lost, reason))
 
     def reset(self, reason: str, *, keep_member_id: bool) -> None:
-        """Loses everything: the membership is gone, and a new one has to be asked for."""
+        """Loses everything: the membership is gone, and a new one has to be asked for. A member id that may have passed to another
+        process is not kept."""
         self.lose(reason)
+        keep_member_id = keep_member_id and self.config.incarnation is None
         self.forget(GroupApi.JOIN, GroupApi.SYNC, GroupApi.DESCRIBE, GroupApi.HEARTBEAT)
         self.computation = None
         self.generation = Generation(member_id=self.generation.member_id if keep_member_id else "")

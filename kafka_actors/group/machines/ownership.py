@@ -61,11 +61,18 @@ class _PriorAssignment:
 class Ownership:
     """The consumer's `EmbeddedProtocol`. Everything is about one membership; a new one gets a new object.
 
-    assignors: in order of preference. A list that holds an eager one is eager, since the group may choose it.
+    assignors: in order of preference. A list that holds an eager one is eager, since the group may choose it. incarnation: see
+    `GroupConfig`; as long as nothing was assigned it stands, negative, for the generation, which other clients take for none. Brokers
+    hand a follower that joins again with the same metadata the generation that there is.
     """
 
     def __init__(
-        self, assignors: Sequence[Assignor], *, group_instance_id: str | None = None, rack: str | None = None
+        self,
+        assignors: Sequence[Assignor],
+        *,
+        group_instance_id: str | None = None,
+        rack: str | None = None,
+        incarnation: int | None = None,
     ) -> None:
         self.assignors = tuple(assignors)
         self.mode: Literal["eager", "cooperative"] = (
@@ -77,7 +84,8 @@ class Ownership:
         self._owned = _NOTHING
         self._releasing = _NOTHING
         self._last_assigned = _NOTHING
-        self._owned_in = NO_GENERATION
+        self._unassigned = NO_GENERATION if incarnation is None else -incarnation
+        self._owned_in = self._unassigned
         self._joined: frozenset[str] | None = None
         self._group_topics: frozenset[str] = frozenset()
         self.view = TopicsView()
@@ -169,7 +177,7 @@ class Ownership:
     def lose(self) -> Partitions:
         lost = self._owned | self._releasing
         self._owned = self._releasing = self._last_assigned = _NOTHING
-        self._owned_in = NO_GENERATION
+        self._owned_in = self._unassigned
         self._watched = self._handed_back = None
         return lost
 

@@ -75,6 +75,7 @@ class CoordinatorActor(ActorShell):
                 reads=job.reads,
                 group_instance_id=self._identity.group_instance_id,
                 member_id=self._identity.member_id,
+                incarnation=None if self._identity.transactions is None else self._incarnation,
                 rebalance_timeout_ms=self._config.rebalance_timeout_ms,
                 max_poll_interval_ms=None,
                 on_fatal=job.failed,

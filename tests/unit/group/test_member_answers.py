@@ -81,6 +81,19 @@ def test_a_commit_that_shows_that_the_generation_is_gone_costs_the_partitions(
     assert d.member.generation.member_id == kept_id
 
 
+@pytest.mark.parametrize("ends", ["generation", "session"])
+def test_a_member_id_that_may_have_passed_to_a_later_process_is_left_to_it(dialogue, ends):
+    """The group can only have gone on without this process because another has joined under its id, or it has slept for long."""
+    d = stable(dialogue, incarnation=1)
+    if ends == "generation":
+        d.member.on_membership_error(
+            IllegalGenerationError(), ErrorAction.RESET_GENERATION, d.member.generation, d.now
+        )
+    else:
+        d.poll(60.0)
+    assert d.member.generation.member_id == ""
+
+
 def test_a_commit_of_an_older_generation_costs_nothing(dialogue):
     d = stable(dialogue)
     older = d.member.generation._replace(id=0)

@@ -42,6 +42,17 @@ def said(ownership):
     return {f"{t.topic}-{n}" for t in read.owned_partitions for n in t.partitions}, read.generation_id
 
 
+def test_each_incarnation_of_a_member_joins_with_metadata_that_no_other_has_had(tp):
+    """A follower that joins again with the same metadata is handed the generation that there is."""
+    first, second, third = (ownership_of("range", incarnation=n) for n in (1, 2, 3))
+    joins = [first.metadata(), second.metadata(), third.metadata()]
+    assert [said(o) for o in (first, second, third)] == [(set(), -1), (set(), -2), (set(), -3)]
+    assert ownership_of("range").metadata() == joins[0]
+    rebalanced(second, 7, "t-0", tp=tp)
+    second.lose()
+    assert second.metadata() == joins[1]
+
+
 # ---------------------------------------------------------------- taking over and giving up
 
 

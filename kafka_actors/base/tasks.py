@@ -3,13 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Callable, Coroutine, Generator
+import logging
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["Broadcast", "OwnedTasks", "carried_out_async", "this_task_is_cancelled", "woken"]
+__all__ = [
+    "SILENT_S",
+    "Broadcast",
+    "OwnedTasks",
+    "carried_out_async",
+    "this_task_is_cancelled",
+    "warn_later",
+    "warned_when_slow",
+    "woken",
+]
 
 R = TypeVar("R")
+
+SILENT_S = 2.0
+"""Seconds for which a call may wait before it logs what for."""
+
+
+async def warn_later(logger: logging.Logger, reason: Callable[[], str]) -> None:
+    """Logs, after `SILENT_S`, what a call waits for. Whoever waits cancels it."""
+    await asyncio.sleep(SILENT_S)
+    logger.warning("%s", reason())
+
+
+@contextlib.contextmanager
+def warned_when_slow(logger: logging.Logger, reason: Callable[[], str]) -> Iterator[None]:
+    """Logs what the block waits for, if it takes longer than `SILENT_S`."""
+    warning = asyncio.ensure_future(warn_later(logger, reason))
+    try:
+        yield
+    finally:
+        warning.cancel()
 
 
 class OwnedTasks:

@@ -18,6 +18,7 @@ import assignors
 from kafka_actors.base.arguments import partitions_of
 from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.io_thread import IoThread
+from kafka_actors.base.tasks import SILENT_S
 from kafka_actors.cluster import SubscriptionMode, SubscriptionState
 from kafka_actors.config import ConsumerConfig, build, resolved
 from kafka_actors.errors import ConfigError, KafkaActorsError, KafkaTimeoutError, UsageError, kind_of
@@ -35,8 +36,6 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 5.0
 """Seconds beyond the time limit of work in the IO thread: the work's own error says more."""
-SILENT_S = 2.0
-"""Seconds for which a consumer tries to connect before it logs that it still does."""
 
 Topics = Iterable[str] | str | None
 Pattern = str | re.Pattern[str] | None
@@ -59,8 +58,9 @@ class Bootstrap:
         return KafkaTimeoutError(f"no answer within {waited:.3g} s: {BEHIND_CONNECTING}")
 
     def log_delay(self) -> None:
-        """Logs, once, why polls return nothing."""
-        if not self._logged and time.monotonic() - self._began >= SILENT_S:
+        """Logs, once, why polls return nothing though a broker was reached. That none was, the client logs by itself."""
+        slow = time.monotonic() - self._began >= SILENT_S
+        if slow and not self._logged and self._core.client.snapshot.brokers:
             self._logged = True
             log.warning("nothing can be read yet, trying on: %s", self.why_not())
 

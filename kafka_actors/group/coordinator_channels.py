@@ -64,6 +64,8 @@ class GroupClient(Protocol):
 
     def least_loaded_node(self) -> int | None: ...
 
+    def nobody_to_ask(self) -> NodeNotReadyError: ...
+
     def tracks(self, topic: str) -> bool: ...
 
     def add_topic(self, topic: str) -> Future[ClusterMetadata]: ...
@@ -125,7 +127,7 @@ class CoordinatorChannels:
     async def _ask_any(self, body: object, timeout_ms: float) -> object:
         node = self._client.least_loaded_node()
         if node is None:
-            raise NodeNotReadyError("no broker may be asked now")
+            raise self._client.nobody_to_ask()
         return await send_in_some_shape(partial(self._client.send, node, timeout_ms=timeout_ms), body)
 
     async def _connect(self, node: CoordinatorNode, seconds: float) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.fork_guard import another_loop
+from kafka_actors.base.tasks import warned_when_slow
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -236,10 +237,11 @@ class AsyncProducer(BaseProducer):
             return
         self._start_task.cancel()  # if it isn't done
         try:
-            if self._core.transactions is None:
-                await self._flush(limit_s)
-            else:
-                await self._core.transactions.finish(self._block_s(timeout_ms))
+            with warned_when_slow(logger, self._core.unfinished):
+                if self._core.transactions is None:
+                    await self._flush(limit_s)
+                else:
+                    await self._core.transactions.finish(self._block_s(timeout_ms))
         except KafkaTimeoutError:
             pass  # the records that are left get their error below
         finally:

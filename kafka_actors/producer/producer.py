@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.io_thread import IoThread, ended_within
+from kafka_actors.base.tasks import warn_later
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
@@ -320,11 +321,16 @@ class Producer(BaseProducer):
 
     def _finish(self, limit_s: float | None) -> None:
         """Waits until all records have their outcome, or the transaction is ended."""
-        if self._core.transactions is None:
-            self._flush(limit_s)
-            return
-        seconds = self._block_s(None) if limit_s is None else limit_s
-        self._call(self._core.transactions.finish(seconds), "close", seconds + GRACE_S)
+        assert self._io is not None
+        warning = self._io.submit(warn_later(logger, self._core.unfinished))
+        try:
+            if self._core.transactions is None:
+                self._flush(limit_s)
+                return
+            seconds = self._block_s(None) if limit_s is None else limit_s
+            self._call(self._core.transactions.finish(seconds), "close", seconds + GRACE_S)
+        finally:
+            warning.cancel()
 
     def _check_may_wait(self, what: str) -> None:
         """Raises `UsageError` in a future's callback, where a wait would hold up all outcomes."""

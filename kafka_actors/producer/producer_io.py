@@ -12,6 +12,7 @@ from typing import Any
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.machine import earliest
+from kafka_actors.base.tasks import warned_when_slow
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
@@ -109,6 +110,7 @@ class ProducerIO:
         self._updating = False
         self._missing_s = missing_s
         self._missing: dict[str, float] = {}
+        self._learning: set[str] = set()
         self._dead: KafkaActorsError | None = None
         self._observer = ProducerTelemetry()
 
@@ -124,6 +126,18 @@ class ProducerIO:
     async def learn(self, topic: str, deadline: float, partition: int = 0) -> None:
         """Waits until the topic's partitions are known; if this one is not among them, until metadata was asked for again.
         Raises the topic's error, `KafkaTimeoutError`."""
+        if topic in self._learning:  # another call warns
+            return await self._learn(topic, deadline, partition)
+        self._learning.add(topic)
+        try:
+            with warned_when_slow(
+                logger, lambda: self._unknown(topic, "yet, and waited for until max_block_ms")
+            ):
+                await self._learn(topic, deadline, partition)
+        finally:
+            self._learning.discard(topic)
+
+    async def _learn(self, topic: str, deadline: float, partition: int) -> None:
         cluster = self.client.cluster
         known = cluster.partitions_for_topic(topic)
         refreshed, began = False, self._clock()
@@ -140,10 +154,7 @@ class ProducerIO:
             except TimeoutError:
                 if known:
                     return
-                raise KafkaTimeoutError(
-                    f"topic {topic!r} is not in the cluster's metadata within max_block_ms "
-                    f"({self.config.max_block_ms}): create it, or check its name"
-                ) from None
+                raise KafkaTimeoutError(self._unknown(topic, "within max_block_ms")) from None
             except KafkaActorsError as failure:
                 logger.debug("no metadata of %s: %s", topic, failure)
             code = self.client.snapshot.topic_error(topic)
@@ -157,6 +168,26 @@ class ProducerIO:
                     raise _missing(topic)
             known = cluster.partitions_for_topic(topic)
         self._missing.pop(topic, None)
+
+    def _unknown(self, topic: str, when: str) -> str:
+        return (
+            f"topic {topic!r} is not in the cluster's metadata {when} "
+            f"({self.config.max_block_ms}): create it, or check its name"
+        )
+
+    def unfinished(self) -> str:
+        """Returns what `close` waits for."""
+        waiting = list(self.intake.unsettled)
+        if not waiting:
+            return f"close waits for the end of the transaction{self.transactions.because if self.transactions else ''}"
+        first = waiting[0].partition
+        leader = self._leader(first)
+        error = None if leader is None else self.client.connection_error(leader)
+        return (
+            f"close waits for {len(waiting)} batches to be acknowledged, for up to delivery_timeout_ms "
+            f"({self.config.delivery_timeout_ms}) unless it has a timeout_ms; the first is for {first.topic}-{first.partition}"
+            + (f": broker {leader}: {error}" if error is not None else "")
+        )
 
     async def close(self, reason: KafkaActorsError) -> None:
         """Fails the batches that are not settled, and closes every connection."""

@@ -259,11 +259,12 @@ class Transactions:
                     await waiter
         except TimeoutError:
             raise KafkaTimeoutError(
-                f"{name}: not done within {limit_s:g} s{self._because}; it goes on: call it again to wait for its end"
+                f"{name}: not done within {limit_s:g} s{self.because}; it goes on: call it again to wait for its end"
             ) from self.machine.last_error
 
     @property
-    def _because(self) -> str:
+    def because(self) -> str:
+        """The last error, as the end of a sentence; empty without one."""
         if (error := self.machine.last_error) is not None:
             return f"; the last error was: {str(error) or type(error).__name__}"
         return "; some of its records are not acknowledged yet" if self.machine.busy else ""

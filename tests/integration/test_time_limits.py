@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -28,13 +28,15 @@ from kafka_actors.admin import (
     NewTopic,
     OffsetTarget,
 )
+from kafka_actors.base import tasks
 from kafka_actors.errors import (
+    KafkaTimeoutError,
     NoBrokersAvailable,
     TopicAlreadyExistsError,
     TransactionOutcomeUnknownError,
     UndeliveredError,
 )
-from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing import FakeKafka, KafkaCluster
 from kafka_actors.testing.node import free_ports
 
 LIMIT_MS = 400
@@ -258,3 +260,64 @@ def test_a_with_block_that_no_broker_answers_leaves_no_thread(address: str) -> N
             pass
     names = {thread.name for thread in threading.enumerate()}
     assert not {name for name in names if name.startswith(("kafka-consumer-no", "kafka-producer"))}
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """The lines that clients have logged, at once rather than after two seconds."""
+    monkeypatch.setattr(tasks, "SILENT_S", 0.1)
+    return lambda: [r.message for r in caplog.records if r.name.startswith("kafka_actors")]
+
+
+@pytest.mark.parametrize("client", [ka.Consumer, ka.Producer])
+def test_a_with_block_says_that_no_broker_answers_yet(
+    address: str, said: Callable[[], list[str]], client: Any
+) -> None:
+    with pytest.raises(NoBrokersAvailable), client(bootstrap_servers=address, request_timeout_ms=400):
+        pass
+    (line,) = said()
+    assert line.startswith("trying on for up to 0.4 s: none of the bootstrap_servers answered")
+    assert address in line
+
+
+def test_records_for_a_topic_that_is_missing_say_so_once(
+    fake_kafka: FakeKafka, said: Callable[[], list[str]]
+) -> None:
+    async def send_many() -> None:
+        async with ka.AsyncProducer(
+            bootstrap_servers=fake_kafka.bootstrap_servers, max_block_ms=400
+        ) as producer:
+            sent = [producer.send("absent", value=b"x") for _ in range(10)]
+            ended = await asyncio.gather(*sent, return_exceptions=True)
+            assert {type(error) for error in ended} == {KafkaTimeoutError}
+
+    asyncio.run(send_many())
+    (line,) = [line for line in said() if "topic 'absent'" in line]
+    assert "is not in the cluster's metadata yet, and waited for until max_block_ms (400)" in line
+
+
+@pytest.mark.parametrize("transactional_id", [None, "closing"])
+def test_close_says_what_it_waits_for(
+    fake_kafka: FakeKafka, said: Callable[[], list[str]], transactional_id: str | None
+) -> None:
+    fake_kafka.create_topic("closing")
+    producer = ka.Producer(
+        bootstrap_servers=fake_kafka.bootstrap_servers,
+        transactional_id=transactional_id,
+        request_timeout_ms=500,
+        delivery_timeout_ms=1_500,
+        max_block_ms=1_500,
+    )
+    with suppress(UndeliveredError), producer:
+        if transactional_id is not None:
+            producer.init_transactions()
+            producer.begin_transaction()
+        producer.send("closing", value=b"x").result()
+        fake_kafka.stop()
+        producer.send("closing", value=b"x")
+    line = next(line for line in said() if line.startswith("close waits for"))
+    if transactional_id is None:
+        assert "close waits for 1 batches to be acknowledged" in line
+        assert "the first is for closing-0" in line
+    else:
+        assert "close waits for the end of the transaction" in line

@@ -97,7 +97,8 @@ class AsyncAdmin:
         await self._client.close()
 
     def trouble(self) -> str:
-        """Text that says why no bootstrap server has answered yet, with the last error of each; empty once one has."""
+        """Text that says why brokers can't be asked, with the last error of each bootstrap server, or broker once one has answered; empty
+        where there is nothing to say."""
         return self._client.trouble()
 
     async def _connected(self, timeout_ms: float | None) -> CallDeadline:

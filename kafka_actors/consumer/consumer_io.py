@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from kafka_actors.base.arguments import API_TIMEOUT_S
+from kafka_actors.base.tasks import SILENT_S, warned_when_slow
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import ConfigError, IllegalGenerationError, KafkaActorsError, KafkaTimeoutError
@@ -97,7 +98,8 @@ class ConsumerIO:
 
     async def _begin_all(self) -> None:
         self.client.set_topics(self.subscription.metadata_topics())
-        await self.client.bootstrap()
+        with warned_when_slow(logger, lambda: f"trying on: {self.client.not_connected(SILENT_S)}"):
+            await self.client.bootstrap()
         self.client.cluster.add_listener(lambda _: self._on_metadata())
         await self.fetcher.start()
         self._forget_gauges = self.observer.follow(self.fetcher)

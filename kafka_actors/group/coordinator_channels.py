@@ -64,7 +64,7 @@ class GroupClient(Protocol):
 
     def least_loaded_node(self) -> int | None: ...
 
-    def nobody_to_ask(self) -> NodeNotReadyError: ...
+    def trouble(self) -> str: ...
 
     def tracks(self, topic: str) -> bool: ...
 
@@ -127,7 +127,7 @@ class CoordinatorChannels:
     async def _ask_any(self, body: object, timeout_ms: float) -> object:
         node = self._client.least_loaded_node()
         if node is None:
-            raise self._client.nobody_to_ask()
+            raise NodeNotReadyError(f"no broker may be asked now: {self._client.trouble()}")
         return await send_in_some_shape(partial(self._client.send, node, timeout_ms=timeout_ms), body)
 
     async def _connect(self, node: CoordinatorNode, seconds: float) -> None:

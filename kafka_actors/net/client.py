@@ -140,8 +140,9 @@ class KafkaClient(ForkGuard):
         return self.snapshot
 
     def trouble(self) -> str:
-        """The reasons why none of the bootstrap servers has answered yet; empty once one has."""
-        return "" if self.snapshot.brokers else self._refresher.bootstrap_errors("no answer yet")
+        """The reasons why brokers can't be asked: of each bootstrap server until one has answered, then of each broker."""
+        brokers = sorted(self.snapshot.brokers)
+        return self._pool.errors(brokers) if brokers else self._refresher.bootstrap_errors("no answer yet")
 
     def not_connected(self, seconds: float) -> NoBrokersAvailable:
         """The error for bootstrap servers that have not answered in that time, with a reason for each. For any thread."""
@@ -214,10 +215,6 @@ class KafkaClient(ForkGuard):
         """Whether there is a connection to the node."""
         return self._pool.live(node_id) is not None
 
-    def connection_error(self, node_id: int) -> Exception | None:
-        """The reason why there is no connection to the node, None while there is one or none was tried. For any thread."""
-        return None if self.connected(node_id) else self._pool.error(node_id)
-
     def is_disconnected(self, node_id: int) -> bool:
         """Whether a connection to the node failed or ended, and none is there or being made."""
         state = self._pool.state(node_id)
@@ -250,14 +247,6 @@ class KafkaClient(ForkGuard):
         return least_loaded(map(self._pool.state, nodes), self.rand)
 
     # ------------------------------------------------------------ requests
-
-    def nobody_to_ask(self) -> NodeNotReadyError:
-        """Returns the error for when `least_loaded_node` is None, with the reason for each broker."""
-        errors = ((node, self.connection_error(node)) for node in sorted(self.snapshot.brokers))
-        reasons = "; ".join(f"broker {node}: {error}" for node, error in errors if error is not None)
-        return NodeNotReadyError(
-            f"no broker may be asked now{': ' if reasons else ''}{reasons or self.trouble()}"
-        )
 
     async def send(
         self,

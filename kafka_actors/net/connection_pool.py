@@ -89,6 +89,11 @@ class ConnectionPool:
         node = self._nodes.get(node_id)
         return None if node is None else node.error
 
+    def errors(self, node_ids: Iterable[int]) -> str:
+        """The last errors of those nodes that have none of their connections left, empty without any."""
+        found = ((n, self.error(n)) for n in node_ids if self.live(n) is None)
+        return "; ".join(f"broker {n}: {error}" for n, error in found if error is not None)
+
     async def connection(self, node_id: int, deadline: float) -> Connection:
         """The node's connection, opened if need be, after the pause that an earlier failure demands.
 

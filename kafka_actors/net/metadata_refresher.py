@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
-from kafka_actors.base.tasks import SILENT_S, warned_when_slow
 from kafka_actors.base.topics import check_topics
 from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.cluster.future import Future
@@ -99,18 +98,15 @@ class MetadataRefresher:
         `KafkaClient.bootstrap` raises at once.
         """
         end = self._clock() + seconds
-        with warned_when_slow(
-            log, lambda: f"trying on for up to {seconds:.3g} s: {self.not_connected(SILENT_S)}"
-        ):
-            while not self._cluster.snapshot().brokers:
-                try:
-                    async with asyncio.timeout(max(end - self._clock(), 0.0)):
-                        await asyncio.sleep(self._cluster.ttl() / 1000)
-                        await self.refresh()
-                except TimeoutError:
-                    raise self.not_connected(seconds) from None
-                except KafkaActorsError:
-                    self._raise_if_hopeless()
+        while not self._cluster.snapshot().brokers:
+            try:
+                async with asyncio.timeout(max(end - self._clock(), 0.0)):
+                    await asyncio.sleep(self._cluster.ttl() / 1000)
+                    await self.refresh()
+            except TimeoutError:
+                raise self.not_connected(seconds) from None
+            except KafkaActorsError:
+                self._raise_if_hopeless()
         self.start()
 
     def _raise_if_hopeless(self) -> None:

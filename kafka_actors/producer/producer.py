@@ -162,10 +162,9 @@ class Producer(BaseProducer):
     def _wait(self, wait: Wait, deadline: float) -> None:
         self._check_may_wait(f"send to {wait.topic}")
         if not isinstance(wait, Full):
-            left = max(deadline - time.monotonic(), 0.0)
+            limit_s = max(deadline - time.monotonic(), 0.0) + GRACE_S
             learning = self._core.learn(wait.topic, deadline, wait.partition)
-            self._call(learning, f"the partitions of {wait.topic}", left + GRACE_S)
-            return
+            return self._call(learning, f"the partitions of {wait.topic}", limit_s)
         self._core.intake.close_all()  # batches that only linger must not keep others out
         while self._core.intake.full:
             if self._closed:
@@ -308,12 +307,14 @@ class Producer(BaseProducer):
                 return
         if self._start_future is not None:
             self._start_future.cancel()  # if it isn't done
+        warning = self._io.submit(warn_later(logger, self._core.unfinished))
         try:
             try:
                 self._finish(limit_s)
             except KafkaTimeoutError:
                 pass  # the records that are left get their error below
             finally:
+                warning.cancel()
                 _wait_closed(self._io.submit(self._core.close(closed_before())))
         finally:
             self._io.stop()
@@ -321,16 +322,10 @@ class Producer(BaseProducer):
 
     def _finish(self, limit_s: float | None) -> None:
         """Waits until all records have their outcome, or the transaction is ended."""
-        assert self._io is not None
-        warning = self._io.submit(warn_later(logger, self._core.unfinished))
-        try:
-            if self._core.transactions is None:
-                self._flush(limit_s)
-                return
-            seconds = self._block_s(None) if limit_s is None else limit_s
-            self._call(self._core.transactions.finish(seconds), "close", seconds + GRACE_S)
-        finally:
-            warning.cancel()
+        if self._core.transactions is None:
+            return self._flush(limit_s)
+        seconds = self._block_s(None) if limit_s is None else limit_s
+        self._call(self._core.transactions.finish(seconds), "close", seconds + GRACE_S)
 
     def _check_may_wait(self, what: str) -> None:
         """Raises `UsageError` in a future's callback, where a wait would hold up all outcomes."""

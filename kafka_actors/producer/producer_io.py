@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.machine import earliest
-from kafka_actors.base.tasks import warned_when_slow
+from kafka_actors.base.tasks import SILENT_S, warned_when_slow
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
@@ -22,9 +22,7 @@ from kafka_actors.errors import (
     ConnectionFailedError,
     EncodeError,
     KafkaActorsError,
-    KafkaTimeoutError,
     NodeNotReadyError,
-    UnknownTopicOrPartitionError,
     UnsupportedVersionError,
     UsageError,
     error_for_code,
@@ -48,6 +46,7 @@ from .machines.sender import (
 )
 from .record_intake import RecordIntake, split
 from .telemetry import ProducerTelemetry, server_of
+from .topic_lookup import TopicLookup
 from .transactions import Transactions
 
 logger = logging.getLogger(__name__)
@@ -108,10 +107,14 @@ class ProducerIO:
         self._connecting: set[int] = set()
         self._identifying = False
         self._updating = False
-        self._missing_s = missing_s
-        self._missing: dict[str, float] = {}
-        self._learning: set[str] = set()
         self._dead: KafkaActorsError | None = None
+        self.learn = TopicLookup(
+            self.client,
+            config.max_block_ms,
+            missing_s,
+            lambda: None if self._dead is None else self.intake.refused(),
+        ).learn
+        """Waits for a topic's partitions: see `TopicLookup`."""
         self._observer = ProducerTelemetry()
 
     # ------------------------------------------------------------ life
@@ -120,73 +123,20 @@ class ProducerIO:
         """Connects. Raises as `KafkaClient.bootstrap`."""
         self._loop = self.intake.loop = asyncio.get_running_loop()
         self.client.set_topics(())
-        await self.client.bootstrap()
+        with warned_when_slow(logger, lambda: f"trying on: {self.client.not_connected(SILENT_S)}"):
+            await self.client.bootstrap()
         self.client.cluster.add_listener(lambda _: self.nudge())
-
-    async def learn(self, topic: str, deadline: float, partition: int = 0) -> None:
-        """Waits until the topic's partitions are known; if this one is not among them, until metadata was asked for again.
-        Raises the topic's error, `KafkaTimeoutError`."""
-        if topic in self._learning:  # another call warns
-            return await self._learn(topic, deadline, partition)
-        self._learning.add(topic)
-        try:
-            with warned_when_slow(
-                logger, lambda: self._unknown(topic, "yet, and waited for until max_block_ms")
-            ):
-                await self._learn(topic, deadline, partition)
-        finally:
-            self._learning.discard(topic)
-
-    async def _learn(self, topic: str, deadline: float, partition: int) -> None:
-        cluster = self.client.cluster
-        known = cluster.partitions_for_topic(topic)
-        refreshed, began = False, self._clock()
-        if began < self._missing.get(topic, began):
-            raise _missing(topic)
-        while not known or (partition not in known and not refreshed):
-            refreshed = True
-            if self._dead is not None:
-                raise self.intake.refused()
-            update = cluster.request_update() if self.client.tracks(topic) else self.client.add_topic(topic)
-            try:
-                async with asyncio.timeout(max(deadline - self._clock(), 0.0)):
-                    await update
-            except TimeoutError:
-                if known:
-                    return
-                raise KafkaTimeoutError(self._unknown(topic, "within max_block_ms")) from None
-            except KafkaActorsError as failure:
-                logger.debug("no metadata of %s: %s", topic, failure)
-            code = self.client.snapshot.topic_error(topic)
-            error = error_for_code(code, request="Metadata", topic=topic)
-            if error is not None and not error.retriable:
-                raise error
-            if isinstance(error, UnknownTopicOrPartitionError) and self._missing_s is not None:
-                now = self._clock()
-                if now >= began + self._missing_s or topic in self._missing:
-                    self._missing[topic] = now + self._missing_s
-                    raise _missing(topic)
-            known = cluster.partitions_for_topic(topic)
-        self._missing.pop(topic, None)
-
-    def _unknown(self, topic: str, when: str) -> str:
-        return (
-            f"topic {topic!r} is not in the cluster's metadata {when} "
-            f"({self.config.max_block_ms}): create it, or check its name"
-        )
 
     def unfinished(self) -> str:
         """Returns what `close` waits for."""
         waiting = list(self.intake.unsettled)
         if not waiting:
             return f"close waits for the end of the transaction{self.transactions.because if self.transactions else ''}"
-        first = waiting[0].partition
-        leader = self._leader(first)
-        error = None if leader is None else self.client.connection_error(leader)
+        first, trouble = waiting[0].partition, self.client.trouble()
         return (
             f"close waits for {len(waiting)} batches to be acknowledged, for up to delivery_timeout_ms "
             f"({self.config.delivery_timeout_ms}) unless it has a timeout_ms; the first is for {first.topic}-{first.partition}"
-            + (f": broker {leader}: {error}" if error is not None else "")
+            + (trouble and f"; {trouble}")
         )
 
     async def close(self, reason: KafkaActorsError) -> None:
@@ -413,14 +363,6 @@ class ProducerIO:
         if error is None:
             self._sender.identify(response.producer_id, response.producer_epoch)
         return error
-
-
-def _missing(topic: str) -> UnknownTopicOrPartitionError:
-    return UnknownTopicOrPartitionError(
-        "there is no such topic, and none is made by writing: create it, or check its name",
-        topic=topic,
-        request="Metadata",
-    )
 
 
 def _no_id(error: KafkaActorsError) -> KafkaActorsError:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from kafka_actors.base.backoff import Backoff
+from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.group.commit_metadata import unpack
 from kafka_actors.group.coordinator_channels import send_in_some_shape
 from kafka_actors.group.machines.offset_fetch import offset_fetch_request, read_offset_fetch
@@ -39,7 +40,7 @@ async def outcome_of(client: KafkaClient, request: TransactionRequest) -> object
     try:
         node = client.least_loaded_node() if request.node is None else request.node
         if node is None:
-            raise client.nobody_to_ask()
+            raise NodeNotReadyError(f"no broker may be asked now: {client.trouble()}")
         send = partial(client.send, node, min_version=request.min_version, max_version=request.max_version)
         return await send_in_some_shape(send, request.body)
     except Exception as error:

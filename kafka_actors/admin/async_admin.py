@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kafka_actors.base.arguments import offsets_of, partition_of
+from kafka_actors.base.fork_guard import NotPicklable
 from kafka_actors.base.other_clients import ADMIN, says_ours
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.config import ClientConfig, build, resolved
@@ -54,7 +55,7 @@ Offset = OffsetAndMetadata | int
 
 
 @timeouts_by_name
-class AsyncAdmin:
+class AsyncAdmin(NotPicklable):
     """Groups, topics and offsets of a cluster, with the method names of Java's `Admin`.
 
         async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:

@@ -43,11 +43,22 @@ def end_child(made_after: int, called: str, error: BaseException | None = None) 
     os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-class ForkGuard:
-    """Refuses use after a fork, which would share sockets between two processes, and refuses pickling."""
+class NotPicklable:
+    """Refuses pickling, as Ray and Spark pickle what a function refers to: sockets and threads stay in their process."""
 
     _called = ""
     """Name for error messages, if it differs from the class's."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        name = self._called or type(self).__name__
+        raise TypeError(
+            f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name} can't be pickled, because it holds sockets: send its config and "
+            "make a new one where it is needed"
+        )
+
+
+class ForkGuard(NotPicklable):
+    """Refuses use after a fork, which would share sockets between two processes."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -60,12 +71,6 @@ class ForkGuard:
                 f"this {self._called or type(self).__name__} was made in process {self._pid} and its sockets can't "
                 f"be shared with its fork {os.getpid()}: make a new one there"
             )
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError(
-            f"a {self._called or type(self).__name__} can't be pickled, because it holds sockets: send its config and "
-            "make a new one where it is needed"
-        )
 
 
 def another_loop(owner: object) -> str:

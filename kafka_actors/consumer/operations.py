@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_actors.base import other_clients
 from kafka_actors.base.arguments import listed, offset_of, offsets_of, partition_of, partitions_of, times_of
+from kafka_actors.base.fork_guard import NotPicklable
 from kafka_actors.errors import ConfigError, IllegalGenerationError, KafkaTimeoutError, UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.group.commit_metadata import ReaderMetadata, ReadOffset, pack
@@ -285,7 +286,7 @@ class ConsumerOperations:
         return (yield Call(ask(self._session.core, limit.left()), limit, grace_s))
 
 
-class BaseConsumer:
+class BaseConsumer(NotPicklable):
     """The parts of a consumer's surface that never wait."""
 
     def __init__(

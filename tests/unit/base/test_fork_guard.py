@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+import kafka_actors as ka
 from kafka_actors.base import fork_guard
 from kafka_actors.base.fork_guard import ForkGuard, another_loop
 from kafka_actors.errors import UsageError
@@ -39,8 +40,16 @@ def test_a_child_is_told_which_object_belongs_to_another_process(
 
 @pytest.mark.parametrize(("kind", "name"), [(Client, "Client"), (Twin, "AsyncClient")])
 def test_what_holds_sockets_cant_be_pickled(kind: type[Client], name: str) -> None:
-    with pytest.raises(TypeError, match=f"a {name} can't be pickled"):
+    with pytest.raises(TypeError, match=f"an? {name} can't be pickled"):
         pickle.dumps(kind())
+
+
+@pytest.mark.parametrize(
+    "kind", [ka.Consumer, ka.AsyncConsumer, ka.Producer, ka.AsyncProducer, ka.Admin, ka.AsyncAdmin]
+)
+def test_each_client_says_by_its_name_that_it_stays_in_its_process(kind: type) -> None:
+    with pytest.raises(TypeError, match=f"^an? {kind.__name__} can't be pickled, because it holds sockets"):
+        pickle.dumps(kind(bootstrap_servers="localhost:9092"))
 
 
 def test_the_error_of_another_event_loop_names_the_class() -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
-    from .admin import GroupDescription, GroupMember
     from .cluster import BENCHMARK_JVM, CONTROLLER_ID, TEST_JVM, KafkaCluster
     from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable
     from .fake_kafka.fake_kafka import FakeKafka
     from .node import NodeFailed
+    from .requests import GroupDescription, GroupMember
 
 # Imported when first used: every run of pytest with the package installed loads the plugin.
 _HOMES = {
@@ -23,8 +23,8 @@ _HOMES = {
     "DEFAULT_VERSION": "distribution",
     "Distribution": "distribution",
     "FakeKafka": "fake_kafka.fake_kafka",
-    "GroupDescription": "admin",
-    "GroupMember": "admin",
+    "GroupDescription": "requests",
+    "GroupMember": "requests",
     "KafkaCluster": "cluster",
     "KafkaUnavailable": "distribution",
     "NodeFailed": "node",

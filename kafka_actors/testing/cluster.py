@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from .admin import ClusterAdmin
+from .broker_properties import broker_properties
 from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable, locked
 from .node import Node, NodeFailed, PortTaken, free_ports, kafka_uuid
 from .watchdog import Watchdog
@@ -296,7 +297,7 @@ class KafkaCluster(ClusterAdmin):
             self._more_ports[name] = dict(zip(self.broker_ids, its_ports, strict=True))
         controller = self.broker_ids[0] if combined else CONTROLLER_ID
         common = {
-            **self._common_properties(kafka.release),
+            **broker_properties(brokers, kafka.release),
             "controller.quorum.voters": f"{controller}@{_HOST}:{controller_port}",
         }
         self._controller_listener = f"CONTROLLER://{_HOST}:{controller_port}"
@@ -341,14 +342,6 @@ class KafkaCluster(ClusterAdmin):
             file.write_text(kafka_uuid())
         return file.read_text()
 
-    def _common_properties(self, release: tuple[int, int]) -> dict[str, str]:
-        replicas = min(3, len(self.broker_ids))
-        in_sync = max(1, replicas - 1)
-        protocols = (
-            _NEW_GROUPS if release >= (4, 0) else {}
-        )  # before 4.0, KIP-848 was a preview, off by default
-        return {**_PROPERTIES, **protocols, **_internal_topics(replicas, in_sync)}
-
 
 def _archive_classes(kafka: Distribution) -> None:
     """Has a broker write the archive of its classes when it ends, once for each cache. Raises `NodeFailed` if it doesn't start."""
@@ -370,48 +363,5 @@ def _archive_classes(kafka: Distribution) -> None:
         draft.touch()  # empty where this Java can't write one
         draft.rename(archive)
 
-
-def _internal_topics(replicas: int, in_sync: int) -> dict[str, str]:
-    settings = {}
-    for prefix in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
-        settings[f"{prefix}.replication.factor"] = str(replicas)
-        settings[f"{prefix}.num.partitions"] = "4"
-    settings["transaction.state.log.min.isr"] = str(in_sync)
-    settings["share.coordinator.state.topic.min.isr"] = str(in_sync)
-    return settings
-
-
-_NEW_GROUPS = {
-    "group.coordinator.rebalance.protocols": "classic,consumer",
-    "group.consumer.min.session.timeout.ms": "1000",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-}
-
-_PROPERTIES = {
-    "controller.listener.names": "CONTROLLER",
-    "inter.broker.listener.name": "PLAINTEXT",
-    "auto.create.topics.enable": "false",
-    # Tests use shorter sessions than operators do, and no delay before the first rebalance.
-    "group.initial.rebalance.delay.ms": "0",
-    # Each half second by default, which is a third of what an idle broker costs.
-    "metadata.max.idle.interval.ms": "5000",
-    "group.min.session.timeout.ms": "1000",
-    # A killed broker is replaced after 5 s instead of 9 s; shorter would fence live ones on a busy machine.
-    "broker.heartbeat.interval.ms": "500",
-    "broker.session.timeout.ms": "5000",
-    # Small thread pools and buffers: three brokers share a laptop's cores and memory with the tests.
-    "num.network.threads": "2",
-    "num.io.threads": "4",
-    "background.threads": "2",
-    "num.recovery.threads.per.data.dir": "1",
-    "log.cleaner.dedupe.buffer.size": "8388608",
-    # Compaction and retention run within seconds on topics that configure them. By default nothing is deleted, because
-    # records with old timestamps would be deleted at once.
-    "log.retention.ms": "-1",
-    "log.cleaner.backoff.ms": "500",
-    "log.initial.task.delay.ms": "500",
-    "log.retention.check.interval.ms": "1000",
-    "log.segment.delete.delay.ms": "1000",
-}
 
 __all__ = ["BENCHMARK_JVM", "CONTROLLER_ID", "TEST_JVM", "KafkaCluster", "KafkaUnavailable", "NodeFailed"]

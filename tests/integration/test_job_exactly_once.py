@@ -6,10 +6,12 @@ import time
 from contextlib import closing
 
 import pytest
+from jobs.faults import keep_alive
 from jobs.ledger import CrashLedger
 from waiting import until
 
 import kafka_actors as ka
+from kafka_actors.testing import KafkaCluster
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -19,19 +21,21 @@ FAULTS = int(os.environ.get("KAFKA_ACTORS_TEST_FAULTS", "12"))
 CRASHES = int(os.environ.get("KAFKA_ACTORS_TEST_CRASHES", "200"))
 """Numbers of faults of the short ledger and of the long one."""
 PAUSES_S = (0.3, 3.0)
+FENCED = ("ProducerFencedError", "InvalidProducerEpochError", "IllegalGenerationError")
+"""The errors with which brokers refuse a producer that another one has taken the place of."""
 
 
 @pytest.fixture
 def ledger(ray_local, kafka_cluster_3, kafka_topic, group_id, tmp_path):
-    """Makes ledgers of crashes between two topics of three brokers."""
-    source, target = (
-        kafka_topic(PARTITIONS, cluster=kafka_cluster_3, replication_factor=3) for _ in range(2)
-    )
-    seed = int(os.environ.get("KAFKA_ACTORS_TEST_SEED", "19"))
-    with closing(
-        CrashLedger(kafka_cluster_3, source, target, PARTITIONS, group_id, tmp_path / "traps", seed)
-    ) as made:
+    """A ledger of crashes between two topics of three brokers."""
+    with closing(ledger_on(kafka_cluster_3, kafka_topic, group_id, tmp_path)) as made:
         yield made
+
+
+def ledger_on(cluster, kafka_topic, group_id, tmp_path):
+    source, target = (kafka_topic(PARTITIONS, cluster=cluster, replication_factor=3) for _ in range(2))
+    seed = int(os.environ.get("KAFKA_ACTORS_TEST_SEED", "19"))
+    return CrashLedger(cluster, source, target, PARTITIONS, group_id, tmp_path / "traps", seed)
 
 
 def crashes(ledger, count):
@@ -55,6 +59,49 @@ def test_each_record_is_delivered_once_whatever_dies(ledger):
 @pytest.mark.timeout(600 + 20 * CRASHES)
 def test_each_record_is_delivered_once_whatever_dies_many_times(ledger):
     crashes(ledger, CRASHES)
+
+
+@pytest.mark.slow
+def test_each_record_is_delivered_once_by_brokers_of_transaction_version_1(
+    ray_local, kafka_topic, group_id, tmp_path
+):
+    with (
+        KafkaCluster(brokers=3, version="3.9.2") as cluster,
+        closing(ledger_on(cluster, kafka_topic, group_id, tmp_path)) as ledger,
+    ):
+        crashes(ledger, FAULTS)
+
+
+def test_a_worker_that_goes_on_when_others_have_its_partitions_is_refused_by_a_named_error(ledger):
+    """It stops in the midst of a commit, and the supervisor can't end it: whichever step comes next, brokers refuse it."""
+    ledger.start()
+    ledger.produce(RECORDS, rate=600)
+    for step in ("after produce", "before offsets", "before end"):
+        known = set(ledger.traps.stopped())
+        ledger.traps.set(step, signal.SIGSTOP)
+        until(lambda known=known: set(ledger.traps.stopped()) - known, 60, f"a worker to stop {step}")
+        (zombie,) = set(ledger.traps.stopped()) - known
+        keep_alive(ledger.running, zombie)
+        until(
+            lambda pid=zombie: pid not in ledger.status().actors.values(), 60, "another worker in its place"
+        )
+        until(
+            lambda: all(p.worker and not p.reason for p in ledger.status().partitions),
+            60,
+            "its partitions",
+        )
+        os.kill(zombie, signal.SIGCONT)
+        until(lambda pid=zombie: refusals(ledger, pid), 60, f"a refusal of the worker that stopped {step}")
+        assert refusals(ledger, zombie)[0].split(": ")[1] in FENCED, refusals(ledger, zombie)
+        os.kill(zombie, signal.SIGKILL)
+    ledger.end_load()
+    ledger.settle(120)
+    ledger.check()
+
+
+def refusals(ledger, pid):
+    """Returns the errors that this worker's calls to its producer have had."""
+    return [line for line in ledger.traps.refused() if line.startswith(f"{pid} ")]
 
 
 def test_a_job_that_was_killed_whole_ends_what_it_left_open_when_it_is_started_again(ledger):

@@ -14,6 +14,7 @@ import ray
 from pace import this_run
 from waiting import until
 
+from kafka_actors import RunningJob
 from kafka_actors.job.messages import CommitEntry, CommitReply, CommitRequest, Orders, Report, pack, unpack
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 
@@ -104,7 +105,7 @@ def fence_worker(scene: Scene, zombie: str) -> None:
     assert epochs.keys() == partitions
     workers = len(scene.pids("worker"))
     pid = scene.pids()[zombie]
-    keep_alive(scene, pid)
+    keep_alive(scene.running, pid)
     _, at = scene.freeze(zombie)
     until(
         lambda: scene.journal.first_after(at, partitions, scene.others(pid)).keys() == partitions,
@@ -153,8 +154,8 @@ def _ask(scene: Scene, method: str, message: Any, kind: type) -> Any:
     return unpack(ray.get(getattr(handle, method).remote(pack(message))), kind)
 
 
-def keep_alive(scene: Scene, pid: int) -> None:
-    """Keeps the supervisor from ending this process, which it gave up: its node can't be reached."""
-    runtime = scene.running._control._supervisor._job.runtime  # type: ignore[union-attr]
+def keep_alive(running: RunningJob | None, pid: int) -> None:
+    """Keeps the job's supervisor from ending this process, which it gives up: its node can't be reached."""
+    runtime = running._control._supervisor._job.runtime  # type: ignore[union-attr]
     end = runtime.kill
     runtime.kill = lambda ref, info: end(ref, info) if info is None or info.pid != pid else None

@@ -213,6 +213,10 @@ class CrashLedger:
         self._load = threading.Thread(target=load, name="ledger-load")
         self._load.start()
 
+    def end_load(self) -> None:
+        """Has no more records written."""
+        self._end.set()
+
     # ------------------------------------------------------------ faults
 
     def fault(self) -> None:
@@ -374,7 +378,7 @@ class CrashLedger:
 
     def close(self) -> None:
         """Leaves nothing behind, whatever the test came to."""
-        self._end.set()
+        self.end_load()
         if self._load is not None:
             self._load.join()
         self.heal()

@@ -22,7 +22,7 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 488,
+    "files": 490,
     "metaphors": 0,
     "modules without a test file": 42,
     "numbered tests": 0,
@@ -30,10 +30,6 @@ LIMITS = {
 }
 LONG_FILES = {
     "kafka_actors/errors.py": 858,
-    "kafka_actors/producer/machines/transactions.py": 412,
-    "kafka_actors/spark/source/options.py": 403,
-    "kafka_actors/testing/admin.py": 439,
-    "kafka_actors/testing/cluster.py": 417,
 }
 """Files of more lines than `MOST_LINES`."""
 LONG_CLASSES = {}

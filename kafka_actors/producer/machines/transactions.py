@@ -39,6 +39,7 @@ from kafka_actors.errors import (
 )
 from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
+from . import transaction_requests as requests
 from .batch import NO_PRODUCER
 from .transaction_errors import (
     AFTER,
@@ -53,27 +54,12 @@ from .transaction_errors import (
     transaction_action,
 )
 from .transaction_requests import (
-    CONCURRENT_S,
-    GROUP_KEY,
     OffsetsInTransaction,
     TakeIdentity,
     TransactionAction,
     TransactionRequest,
     TransactionScope,
-    add_offsets,
-    add_partitions,
-    answered_error,
-    commit_offsets,
-    committed_by,
-    coordinator_of,
-    end,
     ends,
-    fetch_offsets,
-    find_coordinator,
-    for_offsets,
-    group_of,
-    in_transaction,
-    init_producer_id,
 )
 
 _API = TransactionApi
@@ -174,7 +160,7 @@ class TransactionManager:
         self._check("send_offsets_to_transaction", _S.IN_TRANSACTION)
         name = f"{self._identity[0]}/{self._identity[1]}/{self._number}"
         wanted = OffsetsInTransaction(
-            in_transaction(offsets, name), group, name, done=not offsets, again=again
+            requests.in_transaction(offsets, name), group, name, done=not offsets, again=again
         )
         if offsets:
             self._offsets.append(wanted)
@@ -236,7 +222,7 @@ class TransactionManager:
             return Ready(self._taken(), next_wake=self._not_before)
         if self._in_flight is None and (request := self._next()) is not None:
             if request.node is None:
-                request = find_coordinator(request, self._id)
+                request = requests.find_coordinator(request, self._id)
             self._in_flight = request
             self._actions.append(request)
         return Ready(self._taken())
@@ -249,22 +235,22 @@ class TransactionManager:
         state = self.state
         if self._doubt is not None:
             asked = self._taken_offsets[0]
-            return fetch_offsets(asked, self._coordinators.get(asked.group.group_id))
+            return requests.fetch_offsets(asked, self._coordinators.get(asked.group.group_id))
         if state is _S.INITIALIZING:
-            return init_producer_id(TransactionScope(self._id), self._timeout_ms, self._coordinator)
+            return requests.init_producer_id(TransactionScope(self._id), self._timeout_ms, self._coordinator)
         if state in (_S.IN_TRANSACTION, _S.COMMITTING):
             if self._new:
                 self._asked = True
-                return add_partitions(self._scope, self._new, self._coordinator)
+                return requests.add_partitions(self._scope, self._new, self._coordinator)
             if self._offsets:
                 self._asked = True
                 return self._next_offsets(self._offsets[0])
         if state not in (_S.COMMITTING, _S.ABORTING) or self.busy:
             return None
         if self._asked:
-            return end(self._scope, self._coordinator, committed=state is _S.COMMITTING)
+            return requests.end(self._scope, self._coordinator, committed=state is _S.COMMITTING)
         if self._raise_epoch:
-            return init_producer_id(self._scope, self._timeout_ms, self._coordinator)
+            return requests.init_producer_id(self._scope, self._timeout_ms, self._coordinator)
         self.state = _S.READY
         return None
 
@@ -279,8 +265,8 @@ class TransactionManager:
     def _next_offsets(self, wanted: OffsetsInTransaction) -> TransactionRequest:
         group_id = wanted.group.group_id
         if self.version < 2 and group_id not in self._groups_added:
-            return add_offsets(self._scope, group_id, self._coordinator)
-        return commit_offsets(self._scope, wanted, self._coordinators.get(group_id))
+            return requests.add_offsets(self._scope, group_id, self._coordinator)
+        return requests.commit_offsets(self._scope, wanted, self._coordinators.get(group_id))
 
     # ------------------------------------------------------------ answers
 
@@ -288,7 +274,7 @@ class TransactionManager:
         """Takes the response to the request that is on its way, or the exception that ended it."""
         assert request is self._in_flight
         self._in_flight = None
-        error = outcome if isinstance(outcome, Exception) else answered_error(request, outcome)
+        error = outcome if isinstance(outcome, Exception) else requests.answered_error(request, outcome)
         if error is None:
             self._backoff.succeeded()
             if request.api is not _API.FIND_COORDINATOR:  # which is asked because of that error
@@ -299,9 +285,8 @@ class TransactionManager:
             self._asked = False
             return
         if request.api is _API.OFFSET_COMMIT and self.version < 2 and outcome is error:
-            self._raise_epoch = (
-                True  # a copy without an answer would go into a later transaction of this epoch
-            )
+            # A copy without an answer would go into a later transaction of this epoch.
+            self._raise_epoch = True
         if request.api is _API.OFFSET_COMMIT and self._asks_again(error):
             return
         action = transaction_action(request.api, error)
@@ -312,20 +297,20 @@ class TransactionManager:
             elif not isinstance(error, NOT_ENDED):
                 self._end_unanswered = True
         if action is TransactionErrorAction.REDISCOVER:
-            self._coordinators.pop(group_of(request), None)
+            self._coordinators.pop(requests.group_of(request), None)
         if action in (TransactionErrorAction.RETRY, TransactionErrorAction.REDISCOVER):
             if self._refused_for_long(request, now):
                 self._fail(error, TransactionErrorAction.ABORT)
                 return
             concurrent = isinstance(error, ConcurrentTransactionsError)
             self.last_error = error
-            self._not_before = now + (CONCURRENT_S if concurrent else self._backoff.failed(now))
+            self._not_before = now + (requests.CONCURRENT_S if concurrent else self._backoff.failed(now))
         elif ends(request) or self.state is not _S.ABORTING or action is TransactionErrorAction.FATAL:
             self._fail(error, action)
 
     def _refused_for_long(self, request: TransactionRequest, now: float) -> bool:
         """Whether offsets are refused for so long that those who read the transaction's records shouldn't wait for them any more."""
-        if self.state not in (_S.IN_TRANSACTION, _S.COMMITTING) or not for_offsets(request):
+        if self.state not in (_S.IN_TRANSACTION, _S.COMMITTING) or not requests.for_offsets(request):
             return False
         if self._refused_since is None:
             self._refused_since = now
@@ -348,9 +333,9 @@ class TransactionManager:
     def _apply(self, request: TransactionRequest, response: Any) -> None:
         match request.api:
             case _API.FIND_COORDINATOR:
-                of_group = request.body.key_type == GROUP_KEY
+                of_group = request.body.key_type == requests.GROUP_KEY
                 key = request.body.coordinator_keys[0] if of_group else None
-                self._coordinators[key] = coordinator_of(response)
+                self._coordinators[key] = requests.coordinator_of(response)
             case _API.INIT_PRODUCER_ID:
                 self._identify(response.producer_id, response.producer_epoch)
                 self._raise_epoch = False
@@ -370,7 +355,7 @@ class TransactionManager:
                     self._taken_offsets.append(taken := self._offsets.popleft())
                     taken.done = True
             case _API.OFFSET_FETCH:
-                self._resolve(committed_by(self._taken_offsets[0], response))
+                self._resolve(requests.committed_by(self._taken_offsets[0], response))
             case _API.END:
                 self._asked = self._end_unanswered = False
                 self.committed = request.body.committed

@@ -52,6 +52,7 @@ _NAMES = (
 )
 _GROUP_ID = "kafka.group.id"
 _MAX_TRIGGER_DELAY_MS = 15 * 60_000
+_OF_A_SHAPE = ("type", "elementType", "fields", "name")  # not whether it may be null, not the metadata
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -389,15 +390,10 @@ def _columns(schema: StructType, topic: str | None) -> tuple[str, ...]:
 
 def _are_headers(kind: object) -> bool:
     """Whether a type, in JSON, is that of headers, whatever in it may be null."""
-    wanted = HEADERS.dataType.jsonValue()
-    return _shape(kind) == _shape(wanted)
+    return _shape(kind) == _shape(HEADERS.dataType.jsonValue())
 
 
 def _shape(json: object) -> object:
     if isinstance(json, dict):
-        return {
-            key: _shape(value)
-            for key, value in json.items()
-            if key in ("type", "elementType", "fields", "name")
-        }
+        return {key: _shape(value) for key, value in json.items() if key in _OF_A_SHAPE}
     return [_shape(each) for each in json] if isinstance(json, list) else json

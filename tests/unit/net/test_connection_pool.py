@@ -125,6 +125,24 @@ async def test_a_lost_connection_is_trouble_and_one_closed_here_is_not(
 
 
 @in_loop
+async def test_errors_are_those_of_nodes_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch)
+    assert nodes.pool.errors([0, 1]) == ""
+    await nodes.pool.connection(0, nodes.now + 10)
+    nodes.opened[0].close(DisconnectedError("the broker closed the connection"))
+    nodes.refused = ConnectionFailedError("b:9092 connection refused")
+    with pytest.raises(ConnectionFailedError):
+        await nodes.pool.connection(1, nodes.now + 10)
+    assert (
+        nodes.pool.errors([0, 1]) == f"broker 0: {nodes.opened[0].error}; broker 1: b:9092 connection refused"
+    )
+    nodes.refused, nodes.now = None, nodes.now + 60
+    await nodes.pool.connection(0, nodes.now + 10)
+    assert nodes.pool.errors([0, 1]) == "broker 1: b:9092 connection refused"
+    await nodes.pool.close()
+
+
+@in_loop
 async def test_a_node_that_moved_or_is_gone_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes(monkeypatch)
     for node_id in (0, 1):

@@ -91,7 +91,7 @@ def test_a_worker_that_goes_on_when_others_have_its_partitions_is_refused_by_a_n
             "its partitions",
         )
         os.kill(zombie, signal.SIGCONT)
-        until(lambda pid=zombie: refusals(ledger, pid), 60, f"a refusal of the worker that stopped {step}")
+        until(lambda pid=zombie: refusals(ledger, pid), 20, f"a refusal of the worker that stopped {step}")
         assert refusals(ledger, zombie)[0].split(": ")[1] in FENCED, refusals(ledger, zombie)
         os.kill(zombie, signal.SIGKILL)
     ledger.end_load()

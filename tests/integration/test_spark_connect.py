@@ -59,10 +59,17 @@ query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=Tru
 print("ended", query.awaitTermination(600))
 written = spark.read.format("kafka_actors").options(**options, subscribe=target).load()
 print("written", written.count())
+values.createOrReplaceTempView("seen")
+for refused in (values.repartition(2), values.where("rand() > 0.5"), spark.table("seen")):
+    try:
+        kafka_actors.spark.transactional(refused)
+    except kafka_actors.errors.ConfigError as error:
+        print(*str(error).split()[:4])
+at_times = writer.option("checkpointLocation", checkpoint + "-2").option("asyncProgressTrackingEnabled", "true")
 try:
-    kafka_actors.spark.transactional(values.repartition(2))
-except kafka_actors.errors.ConfigError as error:
-    print(str(error).partition(" a shuffle")[0])
+    at_times.trigger(processingTime="1 second").start().awaitTermination(60)
+except Exception as error:
+    print("asyncProgressTrackingEnabled: is true" in str(error))
 """
 
 # Spark Connect looks data sources up at each action: two DataFrames of one pipeline at a time, then runs of each kind.
@@ -131,7 +138,10 @@ def test_it_is_found_registered_read_streamed_and_written(ran: subprocess.Comple
         "by_hand [Row(value='a')]",
         "ended True",
         "written 2",
-        "transactional: Exchange is",
+        "transactional: Exchange is a",
+        "transactional: Filter has rand():",
+        "transactional: the options of",
+        "True",
     ], ran.stderr[-3_000:]
 
 

@@ -77,6 +77,16 @@ class Traps:
         """Returns the refusals that workers got of brokers and of their producers, each with process, method and error."""
         return [path.read_text() for path in sorted(self.directory.glob("taken-*-refused"))]
 
+    def watch_failures(self, owner: Any) -> None:
+        """Notes the error of each of the worker's sessions that fails, also that of records on their way."""
+        original = owner.fail
+
+        def fail(sessions: Any, session: Any, error: Any) -> Any:
+            self._refused("its transaction", error)
+            return original(sessions, session, error)
+
+        owner.fail = fail
+
     def around(self, owner: Any, method: str, before: str | None, after: str | None) -> None:
         """Has a method of a class come to these steps."""
         original = getattr(owner, method)
@@ -101,9 +111,11 @@ def copier(directory: str) -> Callable[..., Any]:
 
     class Copier:
         def __init__(self) -> None:
+            from kafka_actors.job.worker.producer_sessions import ProducerSessions
             from kafka_actors.sinks.transactional import SessionProducer
 
             traps = Traps(directory)
+            traps.watch_failures(ProducerSessions)
             traps.around(SessionProducer, "begin_transaction", "before begin", None)
             traps.around(SessionProducer, "send_batch", "before produce", "after produce")
             traps.around(SessionProducer, "send_offsets", "before offsets", "after offsets")

@@ -46,7 +46,10 @@ class TopicLookup:
         self._waited_for.add(topic)
         try:
             with warned_when_slow(
-                logger, lambda: self._unknown(topic, "yet, and waited for until max_block_ms")
+                logger,
+                lambda: self._unknown(
+                    topic, "is not in the cluster's metadata yet, and waited for until max_block_ms"
+                ),
             ):
                 await self._learn(topic, deadline, partition)
         finally:
@@ -69,7 +72,9 @@ class TopicLookup:
             except TimeoutError:
                 if known:
                     return
-                raise KafkaTimeoutError(self._unknown(topic, "within max_block_ms")) from None
+                raise KafkaTimeoutError(
+                    self._unknown(topic, "is not in the cluster's metadata within max_block_ms")
+                ) from None
             except KafkaActorsError as failure:
                 logger.debug("no metadata of %s: %s", topic, failure)
             self._raise_error(topic, began)
@@ -88,11 +93,8 @@ class TopicLookup:
                 self._missing[topic] = now + self._missing_s
                 raise _no_such(topic)
 
-    def _unknown(self, topic: str, when: str) -> str:
-        return (
-            f"topic {topic!r} is not in the cluster's metadata {when} ({self._max_block_ms}): "
-            "create it, or check its name"
-        )
+    def _unknown(self, topic: str, what: str) -> str:
+        return f"topic {topic!r} {what} ({self._max_block_ms}): create it, or check its name"
 
 
 def _no_such(topic: str) -> UnknownTopicOrPartitionError:

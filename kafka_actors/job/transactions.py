@@ -62,7 +62,7 @@ class TransactionReport(Struct, frozen=True):
 
     `committed` and `aborted` count its transactions, `repeated` the records whose results were aborted: they are read again; `lost`
     are those of the last one.
-    `open_s`: for how long one is open, None where none is. `ago_s`: since the last one was committed.
+    `open_s`: for how long one is open, None where none is; `open_records`: those in it. `ago_s`: since the last one was committed.
     """
 
     session: SessionNumber | None = None
@@ -73,6 +73,7 @@ class TransactionReport(Struct, frozen=True):
     repeated: int = 0
     lost: int = 0
     open_s: float | None = None
+    open_records: int = 0
     ago_s: float | None = None
 
 

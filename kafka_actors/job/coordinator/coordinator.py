@@ -15,6 +15,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import Event, EventSink
@@ -278,11 +280,11 @@ class JobCoordinator:
         job, placement = self._job, self._placement
         if plan.version < job.plan.version:
             return
-        was_paused, job.plan = job.plan.paused, plan
+        before, job.plan = job.plan, plan
         placement.held_back = not plan.complete
         placement.gathering.expected = plan.expected
         self._status_report.follow(plan)
-        if was_paused and not plan.paused:
+        if before.paused and not plan.paused:
             self._orders.unpaused()
         for worker, capacity in plan.capacities.items():
             placement.set_worker(
@@ -295,8 +297,14 @@ class JobCoordinator:
         for worker in [w for w in placement.workers if w not in plan.capacities]:
             placement.remove_worker(worker, silent=worker in plan.silent)
             if (last := job.reports.pop(worker, None)) is not None:
-                self._status_report.gone(last)
+                retired = worker in before.retiring  # it has committed since
+                self._status_report.gone(last if retired else self._died(last))
         job.poll()
+
+    def _died(self, last: Report) -> Report:
+        if self._transactions is None or last.transactions is None:
+            return last
+        return replace(last, transactions=self._transactions.died(last.worker, last.transactions))
 
     def status(self, partitions: bool = True, known: int = 0) -> CoordinatorStatus:
         """Returns the group, its workers, the timeline after entry `known`, and, if `partitions`, each partition and the

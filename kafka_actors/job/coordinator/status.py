@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from kafka_actors.job import transactions
 from kafka_actors.job.messages import (
     CoordinatorStatus,
@@ -91,12 +93,13 @@ class CoordinatorStatusReport:
             self._lag_times.forget(partition)
 
     def gone(self, last: Report) -> None:
-        """Keeps the counters of a worker that has ended, from its last report."""
+        """Keeps the counters of a worker that has ended, from its last report: no transaction of it is open any more."""
         self._gone_records += last.records
         self._gone_bytes += last.value_bytes
         self._gone_latency = added((self._gone_latency, last.latency))
         if last.transactions is not None:
-            self._gone_transactions = transactions.added((self._gone_transactions, last.transactions))
+            ended = replace(last.transactions, open_s=None)
+            self._gone_transactions = transactions.added((self._gone_transactions, ended))
 
     def _ends_seen(self) -> None:
         """Takes note that the brokers answered where the logs end."""

@@ -10,13 +10,15 @@ import asyncio
 import logging
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import KafkaActorsError, UnsupportedVersionError, error_for_code
 from kafka_actors.events import TransactionAborted
 from kafka_actors.group import CommittedStart
 from kafka_actors.job.messages import CommitReply, CommitRequest, Report
-from kafka_actors.job.transactions import SessionNumber, TransactionalIds
+from kafka_actors.job.transactions import SessionNumber, TransactionalIds, TransactionReport
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import ListTransactionsRequest
 from kafka_actors.types import ConsumerGroupMetadata, ProducerIdentity, TopicPartition
@@ -33,6 +35,7 @@ TOGETHER_S = 0.5
 LIST_S = 10.0
 """Time in which all brokers have to say which transactions there are; afterwards the job goes on: stable offsets wait for the others."""
 RELIST_S = 0.2
+_DIED = "it died with its transaction open"
 
 
 class TransactionBrokers(Protocol):
@@ -199,3 +202,20 @@ class JobTransactions:
         if found.failed is not None and found.failed > self._told.get(report.worker, (0, 0)):
             self._told[report.worker] = found.failed
             self._job.happened(TransactionAborted(report.worker, found.cause, found.lost))
+
+    def died(self, worker: str, last: TransactionReport) -> TransactionReport:
+        """Takes that a worker's process has ended. The transaction that was open at its last report is aborted by the fence; returns
+        the report with that counted."""
+        if last.open_s is None:
+            return last
+        self._job.happened(TransactionAborted(worker, _DIED, last.open_records))
+        return replace(
+            last,
+            failed=last.session,
+            cause=_DIED,
+            aborted=last.aborted + 1,
+            repeated=last.repeated + last.open_records,
+            lost=last.open_records,
+            open_s=None,
+            open_records=0,
+        )

@@ -181,6 +181,7 @@ class ProducerSessions(Cut):
             failed=self._failed,
             cause=self._cause,
             open_s=None if opened is None else max(0.0, now - opened),
+            open_records=0 if opened is None else sum(self._assignment.repeated().values()),
             ago_s=None if self._committed_at is None else max(0.0, now - self._committed_at),
             **self._counts,
         )

@@ -9,7 +9,7 @@ from fakes.loop import turns, turns_until
 from kafka_actors.base.machine import Ready
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, TopicAuthorizationFailedError
-from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced
+from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced, TransactionAborted
 from kafka_actors.group import CommittedStart
 from kafka_actors.job.coordinator import coordinator as coordinator_module
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
@@ -142,6 +142,40 @@ def test_a_new_coordinator_fences_no_worker_that_goes_on_with_its_session():
         assert orders.producer == ProducerGrant((0, 5))
         assert [(g.partition, g.continues) for g in orders.grants] == [(P0, (0, 3))]
         assert fences.asked == ["g-n-worker-1"]  # nobody has that one
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("retiring", "aborted"), [([], 1), (["worker-0.1"], 0)], ids=["died", "retired"])
+def test_a_worker_that_died_in_a_transaction_counts_as_one_aborted_and_one_that_retired_does_not(
+    retiring, aborted
+):
+    """A worker that retires commits before it ends, and its last report may be older than that."""
+
+    async def scenario():
+        told = []
+        plan = WorkerPlan(
+            1, {"worker-0.1": 1.0}, retiring, paused=False, complete=True, ready=["worker-0.1"], roles=1
+        )
+        ids = TransactionalIds("g-n", 60_000, named=True)
+        coordinator, _ = await made(
+            None, plan=plan, transactions=(ids, Fences()), delivery="exactly_once", events=told.append
+        )
+        opened = TransactionReport(session=(0, 5), committed=3, open_s=1.0, open_records=7)
+        await coordinator.poll(
+            Report("worker-0.1", (1, 0), ready=True, holdings=[], wait_s=0, transactions=opened)
+        )
+        await coordinator.set_plan(
+            WorkerPlan(2, {"worker-0.2": 1.0}, [], paused=False, complete=True, roles=1)
+        )
+        found = coordinator.status().transactions
+        assert (found.committed, found.aborted, found.repeated, found.open_s) == (
+            3,
+            aborted,
+            7 * aborted,
+            None,
+        )
+        assert [type(event) for event in told].count(TransactionAborted) == aborted
 
     asyncio.run(scenario())
 

@@ -194,6 +194,31 @@ async def test_what_was_committed_is_known_afterwards_and_late_news_lowers_nothi
     assert scene.gate.start_of(P0).offset == 60
 
 
+@pytest.mark.parametrize(
+    ("opened", "told", "aborted"),
+    [(2.0, [TransactionAborted("worker-0.1", "it died with its transaction open", 12)], 3), (None, [], 2)],
+    ids=["open", "none"],
+)
+@in_loop
+async def test_the_open_transaction_of_a_worker_that_died_counts_as_aborted(opened, told, aborted):
+    scene = await running()
+    session = scene.settlement.session_of("worker-0.1").session
+    last = TransactionReport(
+        session,
+        committed=5,
+        aborted=2,
+        repeated=4,
+        open_s=opened,
+        open_records=12 if opened else 0,
+        ago_s=0.5,
+    )
+    after = scene.transactions.died("worker-0.1", last)
+    assert scene.events == told
+    assert (after.open_s, after.committed, after.aborted) == (None, 5, aborted)
+    assert after.repeated == (16 if opened else 4)
+    assert added([after]).open_s is None, "an open transaction would be shown for ever"
+
+
 @in_loop
 async def test_a_transaction_that_failed_is_told_once_and_takes_all_partitions():
     scene = await running()

@@ -171,10 +171,11 @@ class Connection(ForkGuard):
 
     async def _authenticate(self) -> None:
         began = self._clock()
-        steps = authenticate(self._config, self.host, self.port, self.versions)
+        renews = self._established
+        steps = authenticate(self._config, self.host, self.port, self.versions, renews=renews)
         # In a thread: a step may ask others for a token, and a password is stretched by thousands of hashes.
         lifetime_ms = await self._frames.converse(steps, in_thread=True)
-        self._requests.renew_at = renew_at(began, lifetime_ms, random.random())
+        self._requests.renew_at = renew_at(began, lifetime_ms, random.random(), renewed=renews)
 
     def _start_renewal(self) -> None:
         self._renewal = asyncio.create_task(self._renew())

@@ -235,8 +235,10 @@ class FetchSocket(ForkGuard):
 
     def _authenticate(self, end: float) -> None:
         began = self._clock()
-        steps = authenticate(self._config, self.host, self.port, self.versions)
-        self._renew_at = renew_at(began, self._converse(steps, end), random.random())
+        renews = self._established
+        steps = authenticate(self._config, self.host, self.port, self.versions, renews=renews)
+        lifetime_ms = self._converse(steps, end)
+        self._renew_at = renew_at(began, lifetime_ms, random.random(), renewed=renews)
 
     def _converse(self, steps: Generator[bytes | memoryview, bytes, T], end: float) -> T:
         """Sends what the generator yields, each frame after the answer to the one before, and returns its result."""

@@ -292,7 +292,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_a_broker(shell):
         )
         watchdog = threading.Timer(slow_s(120), process.kill)
         watchdog.start()
-        waits = next((line for line in process.stdout if "waits for a broker" in line), "")
+        waits = next((line for line in process.stdout if f"waits for a broker: {address}: can't" in line), "")
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()

@@ -161,6 +161,21 @@ async def test_a_refused_renewal_answers_each_waiter_once():
 
 
 @in_loop
+async def test_a_renewal_that_comes_too_soon_ends_the_connection_and_may_be_tried_on_another():
+    """Kafka takes one renewal a second on a connection, and answers another as it answers where there is no SASL."""
+    async with brokers(**SESSIONS) as kafka:
+        connection = await opened(kafka)
+        await asyncio.sleep(LIFETIME_MS / 1000)
+        await connection.send(PING)
+        assert kinds(kafka) == [*LOGIN, *LOGIN, PINGS]
+        connection._requests.renew_at = 0.0  # as where the broker got the one before late
+        with pytest.raises(NodeNotReadyError, match="renewed less than a second ago"):
+            await connection.send(PING)
+        assert isinstance(connection.error, ConnectionFailedError)
+        assert connection.error.retriable
+
+
+@in_loop
 async def test_a_renewal_without_an_answer_ends_in_time():
     config = build(
         ClientConfig,

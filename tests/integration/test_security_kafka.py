@@ -20,7 +20,7 @@ from fakes.secure import (
 from fakes.token_endpoint import TokenEndpoint
 from pace import this_run
 
-from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, SaslError
+from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, NodeNotReadyError, SaslError
 from kafka_actors.net import Connection, FetchSocket
 from kafka_actors.net.security import tls
 from kafka_actors.protocol import ApiKey, MetadataRequest, frame
@@ -171,6 +171,23 @@ def test_a_session_is_renewed_under_load_without_losing_a_request(kafka, files, 
     served, renewals = asyncio.run(run())
     assert served > 100
     assert len(renewals) >= 3
+
+
+def test_a_broker_takes_one_renewal_a_second(kafka, files):
+    address, config = config_for(
+        kafka, "RENEW", security_protocol="SASL_SSL", ssl_cafile=files.ca, **sasl_options("PLAIN")
+    )
+
+    async def run():
+        connection = await Connection.open(*address, config)
+        connection._requests.renew_at = 0.0
+        await connection.send(MetadataRequest(topics=[]))
+        assert connection._requests.renew_at > 0.0
+        connection._requests.renew_at = 0.0
+        with pytest.raises(NodeNotReadyError, match="renewed less than a second ago"):
+            await connection.send(MetadataRequest(topics=[]))
+
+    asyncio.run(run())
 
 
 def test_a_fetch_socket_renews_its_session(kafka, files):

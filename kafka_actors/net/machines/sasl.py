@@ -57,12 +57,20 @@ _SERVER_FIRST = re.compile(
 _SERVER_ERROR = re.compile(r"e=([^,]*)")
 
 
-def renew_at(now: float, lifetime_ms: int, rand: float) -> float:
+MIN_RENEWAL_S = 1.1
+"""Time between two renewals of a session: a broker takes one a second (`KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`)."""
+
+
+def renew_at(now: float, lifetime_ms: int, rand: float, *, renewed: bool = False) -> float:
     """When a session is to be authenticated anew (KIP-368): after 85 to 95 % of its lifetime, as Java does.
 
-    `lifetime_ms` 0 is a session without end. `rand` is 0..1: many connections don't renew at once.
+    `lifetime_ms` 0 is a session without end. `rand` is 0..1: many connections don't renew at once. `renewed`: it was renewed now; one
+    that ends before it may be renewed again ends with its connection.
     """
-    return now + lifetime_ms / 1000 * (0.85 + 0.1 * rand) if lifetime_ms > 0 else float("inf")
+    if lifetime_ms <= 0:
+        return float("inf")
+    due_s = lifetime_ms / 1000 * (0.85 + 0.1 * rand)
+    return now + (max(due_s, MIN_RENEWAL_S) if renewed else due_s)
 
 
 class GssContext(Protocol):

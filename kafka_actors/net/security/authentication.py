@@ -45,8 +45,10 @@ Its frames are memoryviews, whose repr shows no content: there are passwords in 
 R = TypeVar("R", bound=Response)
 
 
-def authenticate(config: ClientConfig, host: str, port: int, versions: ApiVersionTable) -> Authentication:
-    """Authenticates by the `sasl_` options of a config.
+def authenticate(
+    config: ClientConfig, host: str, port: int, versions: ApiVersionTable, *, renews: bool = False
+) -> Authentication:
+    """Authenticates by the `sasl_` options of a config; `renews`: the connection's session, which was authenticated before.
 
     Raises `AuthenticationError`s, each with the broker's address in it and none with a secret: those that the
     broker answered, `UnsupportedSaslMechanismError` with what it offers, and `SaslError`; `ConnectionFailedError` where
@@ -57,7 +59,7 @@ def authenticate(config: ClientConfig, host: str, port: int, versions: ApiVersio
     try:
         steps = login.steps(host)
         lifetime_ms = yield from _exchange(
-            config.client_id, versions, str(config.sasl_mechanism), steps, address
+            config.client_id, versions, str(config.sasl_mechanism), steps, address, renews
         )
     except UnsupportedVersionError:
         raise SaslError(f"{address}: the broker does not speak SASL as Kafka does since 1.0") from None
@@ -75,7 +77,7 @@ def authenticate(config: ClientConfig, host: str, port: int, versions: ApiVersio
 
 
 def _exchange(
-    client_id: str, versions: ApiVersionTable, mechanism: str, steps: Steps, address: str
+    client_id: str, versions: ApiVersionTable, mechanism: str, steps: Steps, address: str, renews: bool
 ) -> Authentication:
     handshake = SaslHandshakeRequest(mechanism)
     offered = yield from _ask(client_id, versions, 0, handshake, lowest=1)
@@ -83,6 +85,10 @@ def _exchange(
         enabled = ", ".join(offered.mechanisms) or "none"
         raise UnsupportedSaslMechanismError(
             f"{address} does not accept {mechanism}; enabled: {enabled}", request="SaslHandshake"
+        )
+    if offered.error_code == IllegalSaslStateError.code and renews:
+        raise ConnectionFailedError(
+            f"{address}: the session was renewed less than a second ago, and can't be again"
         )
     if offered.error_code == IllegalSaslStateError.code:
         raise IllegalSaslStateError(

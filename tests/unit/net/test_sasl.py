@@ -113,6 +113,12 @@ def test_a_session_is_renewed_before_its_end():
     assert renew_at(100.0, 0, 0.5) == float("inf")
 
 
+def test_a_session_is_not_renewed_again_within_a_second():
+    assert renew_at(100.0, 500, 0.0) == pytest.approx(100.425)
+    assert renew_at(100.0, 500, 0.0, renewed=True) == pytest.approx(101.1)
+    assert renew_at(100.0, 60_000, 0.0, renewed=True) == pytest.approx(151.0)
+
+
 # ---------------------------------------------------------------- SCRAM
 
 RFC_5802 = (

@@ -46,6 +46,7 @@ class ClientLink:
         self.call: BrokerCall | None = None
         self.principal: str | None = None
         self.session_ends: float | None = None
+        self.renewed_at: float | None = None
         self.sasl: Any = None
         self.raw_sasl = False
         self.open = True

@@ -19,8 +19,8 @@ exchange is kept with its connection (`ClientLink`), so two connections never mi
   ends.
 - Where sessions end (`connections.max.reauth.ms`), clients are told for how long theirs lasts. They
   authenticate again on the same connection, as the same user; the connection of one that has not when its
-  session is over is closed with its next request (KIP-368). Kafka takes one renewal per second; here there is
-  no such limit.
+  session is over is closed with its next request (KIP-368). A renewal less
+  than a second after the one before is ILLEGAL_SASL_STATE.
 - A cluster without users wants no SASL, and refuses a handshake with ILLEGAL_SASL_STATE.
 
 Source: `SaslServerAuthenticator`, `ScramSaslServer`, `PlainSaslServer`; RFC 4616, RFC 5802; KIP-43, KIP-84,
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ITERATIONS = 4_096
+MIN_RENEWAL_S = 1.0
 OPEN_APIS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 """Requests that a client may send before it is authenticated."""
 
@@ -91,6 +92,8 @@ class BrokerSasl:
         request: SaslHandshakeRequest = call.request
         if not self.required or (call.link.principal is not None and not self._lifetime_ms):
             return SaslHandshakeResponse(errors.IllegalSaslStateError.code)
+        if call.link.principal is not None and not self._may_renew(call):
+            return SaslHandshakeResponse(errors.IllegalSaslStateError.code)
         if request.mechanism not in MECHANISMS:
             return SaslHandshakeResponse(errors.UnsupportedSaslMechanismError.code, list(MECHANISMS))
         call.link.raw_sasl = call.version == 0
@@ -100,6 +103,14 @@ class BrokerSasl:
             else _Scram(request.mechanism, self._users or {}, self._random)
         )
         return SaslHandshakeResponse(0, list(MECHANISMS))
+
+    def _may_renew(self, call: BrokerCall) -> bool:
+        """Whether the last renewal on this connection was a second ago, or there was none; then this is one."""
+        last, link = call.link.renewed_at, call.link
+        if last is not None and call.at - last < MIN_RENEWAL_S:
+            return False
+        link.renewed_at = call.at
+        return True
 
     def authenticate(self, call: BrokerCall) -> SaslAuthenticateResponse:
         """Answers SaslAuthenticate. After an error the broker closes the connection."""

@@ -72,6 +72,7 @@ def test_a_session_that_ends_is_renewed_on_its_connection_by_the_same_user_or_th
         assert login("me", on) == (0, 2_000)
     wire.pass_time(1.5)
     assert login("me", "renews") == (0, 2_000)
+    assert wire.ask(SaslHandshakeRequest("PLAIN"), 1, "renews").error_code == 34, "once a second"
     assert login("you", "changes") == (58, 0)
     wire.pass_time(1.0)
     assert wire.ask(ASK, 4, "renews").error_code == 0

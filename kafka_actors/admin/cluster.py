@@ -28,7 +28,9 @@ async def describe_cluster(
         except UnsupportedVersionError:  # before KIP-700 (Kafka 2.8)
             known = await fresh_snapshot(client, limit_ms)
             return ClusterDescription(
-                known.cluster_id, known.brokers.get(known.controller_id or -1), tuple(known.brokers.values())
+                known.cluster_id,
+                known.brokers.get(-1 if known.controller_id is None else known.controller_id),
+                tuple(known.brokers.values()),
             )
         raise_for_code(answer.error_code, answer.error_message, request="DescribeCluster")
         nodes = {b.broker_id: BrokerMetadata(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers}

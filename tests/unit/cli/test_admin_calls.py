@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_actors.admin import PartitionLag
-from kafka_actors.cli.lag import summed
 from kafka_actors.cli.main import run_command_line
 
 RESET = ["groups", "reset-offsets", "-g", "g"]
@@ -96,13 +94,3 @@ def test_a_wrong_call_is_one_line_and_exit_code_2(
     assert out == ""
     assert err.startswith(f"kafka-actors: error: {says}")
     assert err.count("\n") == 1
-
-
-def test_sums_of_lag_with_an_unknown_part_are_unknown() -> None:
-    rows = [
-        PartitionLag("g", "t", 0, None, 1, 3, 2),
-        PartitionLag("g", "t", 1, None, 1, 4, 3),
-        PartitionLag("g", "u", 0, None, 1, None, None),
-    ]
-    assert summed(rows, 2) == [("g", "t", 2, 5), ("g", "u", 1, None)]
-    assert summed(rows, 1) == [("g", 3, None)]

@@ -1,9 +1,9 @@
-"""`kafka-actors groups`, `lag` and `offsets` on an admin with groups of both protocols: columns, sums, and what is left out."""
+"""`kafka-actors groups` on an admin with groups of both protocols: columns, and what is left out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +13,7 @@ from kafka_actors.admin import (
     GroupDescription,
     GroupListing,
     MemberDescription,
-    PartitionDescription,
     PartitionLag,
-    TopicDescription,
 )
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.cluster.snapshot import BrokerMetadata
@@ -58,7 +56,7 @@ GROUPS = {
 
 
 class Admin:
-    """An `AsyncAdmin` of the groups above, a group of Kafka Connect, and the topics `t` and `__consumer_offsets`."""
+    """An `AsyncAdmin` of the groups above, and a group of Kafka Connect."""
 
     config = SimpleNamespace(bootstrap_servers=("localhost:9092",))
     operations: frozenset[str] | None = frozenset({"DESCRIBE"})
@@ -88,21 +86,6 @@ class Admin:
             PartitionLag(group_id, "u", 7, 3, 9, 9, 0, "m-1", "/h", "c"),
             PartitionLag(group_id, None, None, None, None, None, None, "m-2", "/h", "c"),
         ]
-
-    async def describe_topics(self, scope: Mapping[str, Any] | None) -> dict[str, TopicDescription]:
-        def topic(name: str, partitions: int) -> TopicDescription:
-            described = [PartitionDescription(p, 1, 0, (1,), (1,), ()) for p in range(partitions)]
-            return TopicDescription(name, None, name.startswith("__"), tuple(described))
-
-        every = {"t": topic("t", 3), "__consumer_offsets": topic("__consumer_offsets", 1)}
-        return {name: found for name, found in every.items() if scope is None or name in scope}
-
-    async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
-        self.asked = dict(wanted)
-        return {
-            tp: SimpleNamespace(offset=-1 if tp.partition == 1 else 40 + tp.partition, timestamp=-1)
-            for tp in wanted
-        }
 
     async def close(self) -> None:
         pass
@@ -242,40 +225,3 @@ def test_a_document_has_offsets_only_where_they_were_asked_for(
 def test_groups_are_deleted_once_each(admin: Admin, shown: Command) -> None:
     assert shown("groups", "delete", "-g", "rest", "-g", "old", "-g", "rest")
     assert admin.deleted == ["rest", "old"]
-
-
-# ------------------------------------------------------------ lag and offsets
-
-
-def test_lag_is_of_partitions_or_summed_and_a_sum_with_an_unknown_part_is_unknown(shown: Command) -> None:
-    assert shown("lag", "-g", "old") == [
-        ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"],
-        ["old", "t", "0", "5", "9", "4"],
-        ["old", "t", "1", "-", "9", "-"],
-        ["old", "u", "7", "9", "9", "0"],
-    ]
-    by_topic = shown("lag", "-g", "old", "-g", "new", "--by", "topic")
-    assert by_topic[:3] == [
-        ["GROUP", "TOPIC", "PARTITIONS", "LAG"],
-        ["old", "t", "2", "-"],
-        ["old", "u", "1", "0"],
-    ]
-    assert len(by_topic) == 5
-    assert shown("lag", "-g", "old", "--by", "group")[1:] == [["old", "3", "-"]]
-
-
-def test_offsets_of_all_topics_or_of_some_partitions_without_those_that_have_none(
-    admin: Admin, shown: Command
-) -> None:
-    assert shown("offsets") == [["__consumer_offsets:0:40"], ["t:0:40"], ["t:2:42"]]
-    assert set(admin.asked.values()) == {-1}
-    assert shown("offsets", "--exclude-internal-topics", "--time", "earliest") == [["t:0:40"], ["t:2:42"]]
-    assert set(admin.asked.values()) == {-2}
-    assert shown("offsets", "-t", "t:2", "--time", "60000") == [["t:2:42"]]
-    assert admin.asked == {TopicPartition("t", 2): 60_000}
-
-
-def test_a_partition_that_a_topic_lacks_is_an_error(admin: Admin, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command_line(["offsets", "-t", "t:0,3"]) == 1
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in capsys.readouterr().err
-    assert admin.asked == {}

@@ -22,14 +22,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"kafka-actors {__version__}\n"
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["rnu"], 2), (["--version"], 0)])
-def test_the_module_is_the_command_and_ends_with_its_exit_code(arguments: list[str], code: int) -> None:
-    assert (
-        subprocess.run([sys.executable, "-m", "kafka_actors", *arguments], capture_output=True).returncode
-        == code
-    )
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 @pytest.mark.parametrize(
     ("arguments", "says"),

@@ -9,7 +9,6 @@ import pytest
 
 from kafka_actors import Consumer
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.consumer.consumer_io import ConsumerIO
 from kafka_actors.consumer.operations import ConsumerOperations
 from kafka_actors.errors import ConfigError, IllegalGenerationError, UsageError
 from kafka_actors.group.commit_metadata import ReadOffset
@@ -109,21 +108,3 @@ def test_a_consumer_that_commits_by_itself_has_no_place_in_a_transaction():
 def test_offsets_of_a_partition_that_was_lost_meanwhile_are_refused():
     with pytest.raises(IllegalGenerationError, match="lost since the last poll"):
         done(ConsumerOperations(Session(lost=[A])).group_metadata())
-
-
-@pytest.mark.parametrize(
-    ("uses_group", "generation", "losing"),
-    [(True, 3, False), (False, -1, False), (True, -1, False), (True, 4, True)],
-    ids=["member", "by hand", "none", "lost the one before"],
-)
-def test_a_subscriber_outside_of_its_group_has_no_membership(uses_group, generation, losing):
-    found = ConsumerGroupMetadata("g", generation, "m")
-    core = SimpleNamespace(
-        _coordinator=SimpleNamespace(group_metadata=lambda: found, losing=losing),
-        subscription=SimpleNamespace(uses_group=uses_group),
-    )
-    if losing or (uses_group and generation < 0):
-        with pytest.raises(IllegalGenerationError, match="not a member of its group now"):
-            ConsumerIO.group_metadata(core, "g")
-    else:
-        assert ConsumerIO.group_metadata(core, "g") == found

@@ -6,9 +6,6 @@ from rich.console import Console
 from kafka_actors.cli.demo.cluster import Filled
 from kafka_actors.cli.demo.ledger import Account
 from kafka_actors.cli.demo.summary import DemoResult, failures, money, show
-from kafka_actors.cli.demo.work import victim_of
-from kafka_actors.job.messages import PartitionStatus
-from kafka_actors.job.status import JobStatus, ScalingStatus, WorkerStatus
 
 EU, US = ("orders-eu", 0), ("orders-us", 0)
 GOOD = DemoResult(
@@ -76,28 +73,3 @@ def test_the_summary_shows_duplicates_take_over_offsets_and_both_sums() -> None:
 
 def test_money() -> None:
     assert [money(c) for c in (0, 5, 123_456_789, -1)] == ["0.00", "0.05", "1,234,567.89", "-0.01"]
-
-
-def test_the_victim_is_the_worker_with_most_still_to_do() -> None:
-    def worker(number: int, partitions: list[int], ready: bool = True) -> WorkerStatus:
-        held = [("t", p) for p in partitions]
-        return WorkerStatus(f"worker-{number}.1", 100 + number, "n", ready, held, 0, 0, 0)
-
-    lags = [5, 500, 40, 900]
-    status = JobStatus(
-        state="running",
-        group_id="g",
-        group=None,
-        workers=[worker(0, [0, 1]), worker(1, [2]), worker(2, [3], ready=False), worker(3, [])],
-        partitions=[PartitionStatus("t", n, None, 0, 0, lag, lag, "active") for n, lag in enumerate(lags)],
-        records=0,
-        value_bytes=0,
-        connections={},
-        restarts={},
-        actors={},
-        scaling=ScalingStatus(workers=4),
-    )
-    victim = victim_of(status)
-    assert victim is not None
-    assert victim.name == "worker-0.1"
-    assert victim_of(msgspec.structs.replace(status, workers=[])) is None

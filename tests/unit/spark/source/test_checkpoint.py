@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kafka_actors.cli.main import run_command_line
 from kafka_actors.spark.source.checkpoint import QueryCheckpoint
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.offset_format import StateFiles, TextFiles
@@ -121,22 +120,3 @@ def test_offsets_of_other_sources_stay(tmp_path: Path) -> None:
         for to in ("spark", "kafka-actors"):
             assert files.convert(to) == []
         assert files.offsets(0) == offsets
-
-
-def test_the_command_line(files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(files.path)
-    assert run_command_line(["spark-checkpoint", "convert", path, "--to", "spark"]) == 0
-    assert capsys.readouterr().out == f"{path}: changed the offsets of 2 batches to spark\n"
-    assert run_command_line(["spark-checkpoint", "show", path, "-o", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [(r["batch"], r["state"], r["source"], r["form"], r["offset"], r["topic_id"]) for r in rows] == [
-        (0, "finished", "1", "spark", 5, OLD.hex()),
-        (1, "planned", "1", "spark", 8, OLD.hex()),
-    ]
-    assert run_command_line(["spark-checkpoint", "show", path]) == 0
-    assert "planned   1       spark  t      0          8" in capsys.readouterr().out
-    (tmp_path / "empty").mkdir()
-    assert run_command_line(["spark-checkpoint", "show", str(tmp_path / "empty")]) == 2
-    assert "is not the checkpoint of a query that has planned a batch" in capsys.readouterr().err
-    assert run_command_line(["spark-checkpoint", "show", "s3a://bucket/c"]) == 2
-    assert "PATH: is 's3a://bucket/c', by Hadoop's name" in capsys.readouterr().err

@@ -1,11 +1,13 @@
-"""`kafka-actors config show`: every option, its value, and who said so."""
+"""`kafka-actors config`: every option with its value and its source, and the reference of all options."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from kafka_actors.cli.config import rows
 from kafka_actors.cli.main import commands, run_command_line
+from kafka_actors.cli.option_sources import OptionValues
 from kafka_actors.options import JobConfig
 
 JOB = """
@@ -123,6 +125,23 @@ def test_a_jobs_arguments_come_from_its_definition_or_from_what_is_given(
     assert {row["option"]: row["source"] for row in plain}["topics"] == "definition"
 
 
+def test_what_only_the_definition_says_is_shown_as_its(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = 'workers=4, until="latest", name="scorer", on_error="dead_letter", dead_letter_topic="dead"'
+    (tmp_path / "defined_by_test.py").write_text(JOB.replace("workers=4", more))
+    by_name = {
+        row["option"]: row for row in json.loads(_show(capsys, "defined_by_test.py:job", "-o", "json"))
+    }
+    for name, value in (("until", "latest"), ("name", "scorer"), ("dead_letter_topic", "dead")):
+        found = by_name[name]
+        assert (found["value"], found["source"], found["name"]) == (
+            value,
+            "definition",
+            "defined_by_test.py:job",
+        )
+
+
 def test_every_flag_of_run_is_one_of_config_show() -> None:
     run, show = commands.commands["run"], commands.commands["config"].commands["show"]
     assert {p.name for p in run.params} <= {p.name for p in show.params}
@@ -160,3 +179,32 @@ def test_of_a_pipeline_it_shows_what_its_engine_would_use(
     assert (found["checkpoint"]["value"], found["topics"]["value"]) == ("/c", ["u"])
     assert found["spark_options"]["value"] == {"maxOffsetsPerTrigger": 5}
     assert not {"workers", "status", "session_timeout_ms"} & found.keys(), "they have no meaning there"
+
+
+class Token:
+    """An object of the user's, whose text is a secret."""
+
+    def __repr__(self) -> str:
+        return "in-a-repr"
+
+
+def test_objects_and_nested_secrets_show_nothing_of_their_contents(tmp_path: Path) -> None:
+    values = {"value": {"a": Token()}, "sasl_oauth_token_provider": Token(), "ssl_password": ""}
+    table = {row.option: row.value for row in rows(OptionValues({}, {}), None, values)}
+    assert "in-a-repr" not in str(table)
+    assert table["value"] == {"a": "<Token>"}
+    assert table["ssl_password"] == "***"
+
+
+def test_the_reference_has_every_option_of_the_clients_with_javas_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_command_line(["config", "options", "-o", "json"]) == 0
+    found = {option["name"]: option for option in json.loads(capsys.readouterr().out)}
+    assert set(JobConfig.__struct_fields__) <= set(found)
+    assert found["sasl_plain_password"]["default"] in ("", None)
+    assert found["session_timeout_ms"]["java"] == "session.timeout.ms"
+    assert run_command_line(["config", "options"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["OPTION", "TYPE", "DEFAULT", "JAVA", "JAVA-DEFAULT"]
+    assert [line[0] for line in lines[1:]] == list(found)

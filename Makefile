@@ -142,7 +142,7 @@ lock: $(VENV)/.installed-dist  ## requirements-dev.lock anew: the newest version
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -f kafka_actors/records/_*.so kafka_actors/records/_kernel.c
+	rm -f kafka_actors/*/_*.so kafka_actors/records/_kernel.c kafka_actors/schemas/_*_kernel.c
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"kafka-actors needs Python 3.11 or later; $(PYTHON) is {v[0]}.{v[1]}. Name another one: make PYTHON=python3.12 …")'

@@ -1,4 +1,4 @@
-"""Builds the record kernel with Cython; without a compiler the package installs and runs on its Python twin.
+"""Builds the kernels with Cython; without a compiler the package installs and runs on their Python twins.
 
 Also makes the description that a package index shows: the README, whose links are relative, with addresses of the release.
 """
@@ -29,7 +29,7 @@ class BuildKernelIfPossible(build_ext):
 
     def _warn(self, error: Exception) -> None:
         print(
-            f"kafka-actors: the compiled record kernel was not built ({error}); "
+            f"kafka-actors: a compiled kernel was not built ({error}); "
             "the plain-Python decoder will be used, which is many times slower",
             file=sys.stderr,
         )
@@ -60,7 +60,17 @@ setup(
             depends=[f"kafka_actors/records/{part}" for part in ("_native.h", "_encode.pxi", "_frames.pxi")],
             extra_compile_args=["-O3"],
             optional=True,
-        )
+        ),
+        *(
+            Extension(
+                f"kafka_actors.schemas.{name}",
+                [f"kafka_actors/schemas/{name}.pyx"],
+                depends=["kafka_actors/schemas/_columns.pxi"],
+                extra_compile_args=["-O3"],
+                optional=True,
+            )
+            for name in ("_avro_kernel", "_protobuf_kernel")
+        ),
     ],
     cmdclass={"build_ext": BuildKernelIfPossible},
 )

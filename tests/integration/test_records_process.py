@@ -161,13 +161,13 @@ def test_without_the_extension_one_warning_and_the_same_answers():
 def test_the_build_survives_a_missing_compiler(tmp_path):
     for name in ("setup.py", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)
-    leave = shutil.ignore_patterns("_kernel*.so", "_kernel.c", "__pycache__")
+    leave = shutil.ignore_patterns("*.so", "_*kernel.c", "__pycache__")
     shutil.copytree(ROOT / "kafka_actors", tmp_path / "kafka_actors", ignore=leave)
     build = [sys.executable, "setup.py", "build_ext", "--inplace"]
     options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 150}
     broken = subprocess.run(build, env=os.environ | {"CC": "/bin/false"}, check=False, **options)
     assert broken.returncode == 0, broken.stderr
-    assert "the compiled record kernel was not built" in broken.stderr
+    assert "a compiled kernel was not built" in broken.stderr
     show = [sys.executable, "-W", "ignore", "-c", "from kafka_actors import records; print(records.KERNEL)"]
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     said = subprocess.run(show, env=environment, check=True, **options)

@@ -1,0 +1,162 @@
+"""ValueDecoder of Avro values into the columns of one schema, the reader's, whatever schema each value was written by."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from kafka_actors.errors import ConfigError
+
+from .avro_resolution import program
+from .avro_schema import AvroType, arrow_schema, parse
+from .decoded import Array, DecodedRows, decoded_struct
+from .errors import SchemaNotFoundError
+from .framing import FRAME_BYTES, Frames, Part, Rows, frames, joined, unframed
+from .kernels import avro_kernel
+from .registry import Registry, Schema
+
+NO_FRAME = -1
+
+
+class AvroDecoder:
+    """Decodes Avro values into the columns of `schema`, a dict or JSON text; one that is no record gives one column `value`.
+
+    With a `registry` values are framed, and each is read by the schema with its id, resolved to this one as Avro's specification says.
+    With `schema_id` they are framed by this one id. With neither they have no frame, and were written by `writer`, by default `schema`.
+
+    `references` are the texts of schemas to which it refers. `known` are schemas by id that needn't be asked for. `on_new_schema="fail"`
+    makes values by any other one fail. `subject` is for errors.
+
+    It can be called with a binary column, for a StructArray as long as it; `decode` returns rows and failures apart.
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        *,
+        references: Mapping[str, str] | None = None,
+        registry: Registry | None = None,
+        subject: str | None = None,
+        schema_id: int | None = None,
+        writer: Any = None,
+        known: Mapping[int, Schema] | None = None,
+        on_new_schema: Literal["keep", "fail"] = "keep",
+    ) -> None:
+        if registry is not None and (schema_id is not None or writer is not None):
+            raise ConfigError(
+                "registry", "knows which schema a value was written by: leave schema_id and writer out"
+            )
+        if registry is None and on_new_schema == "fail":
+            raise ConfigError("on_new_schema", "is for values whose schemas a registry has: give registry=")
+        self._text = schema
+        self._references = dict(references or {})
+        self._registry = registry
+        self._subject = subject
+        self._schema_id = schema_id
+        self._writer = writer
+        self._known = dict(known or {})
+        self._on_new_schema = on_new_schema
+        self._prepare()
+        if registry is None:
+            self._machine(NO_FRAME)  # a writer that can't be read as the reader is refused here
+
+    def _prepare(self) -> None:
+        self._lock = threading.Lock()
+        self._machines: dict[int, WriterProgram] = {}
+        self._reader: AvroType = parse(self._text, self._references)
+        self.schema: pa.Schema = arrow_schema(self._reader)
+
+    def __getstate__(self) -> dict[str, Any]:
+        made = ("_lock", "_machines", "_reader", "schema")
+        return {name: value for name, value in vars(self).items() if name not in made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._prepare()
+
+    def __repr__(self) -> str:
+        return f"<AvroDecoder {', '.join(self.schema.names)}>"
+
+    def __call__(self, values: Array) -> Array:
+        """The values as a StructArray, null where the value is. Raises `DeserializationError` for the first one that can't be decoded."""
+        return decoded_struct(self, values)
+
+    def decode(self, values: Array) -> DecodedRows:
+        """Decodes a binary array. Raises `SchemaRegistryError` where the registry can't be asked for a schema."""
+        if self._registry is None and self._schema_id is None:
+            rows, failures = unframed(values)
+            found = Frames({NO_FRAME: rows} if len(rows) else {}, failures)
+        else:
+            found = frames(values)
+        return joined(self.schema, found, lambda schema_id, rows: self._decoded(values, schema_id, rows))
+
+    def _decoded(self, values: Array, schema_id: int, rows: Rows) -> Part:
+        if self._registry is None and schema_id not in (NO_FRAME, self._schema_id):
+            reason = f"the value was written with schema id {schema_id}, not {self._schema_id}"
+            return None, [(int(row), reason) for row in rows]
+        machine = self._machine(NO_FRAME if self._registry is None else schema_id)
+        if isinstance(machine, str):
+            return None, [(int(row), machine) for row in rows]
+        batch, failed = machine.run(values, rows, 0 if schema_id == NO_FRAME else FRAME_BYTES)
+        return batch, [
+            (int(rows[at]), machine.reason(schema_id, code, step, number))
+            for at, code, step, number in failed
+        ]
+
+    def _machine(self, schema_id: int) -> WriterProgram | str:
+        """The program for values by this schema; or why no value by it can be decoded."""
+        found = self._machines.get(schema_id)
+        if found is None:
+            made = self._made(schema_id)
+            with self._lock:
+                found = self._machines.setdefault(schema_id, made)
+        return found.refused or found
+
+    def _made(self, schema_id: int) -> WriterProgram:
+        if schema_id == NO_FRAME:
+            writer = self._reader if self._writer is None else parse(self._writer)
+            return WriterProgram(writer, self._reader, "")
+        assert self._registry is not None
+        what = f"schema {schema_id}" + (f" (subject {self._subject})" if self._subject else "")
+        if schema_id not in self._known and self._on_new_schema == "fail":
+            return WriterProgram.refusing(
+                f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
+            )
+        try:
+            schema = self._known.get(schema_id) or self._registry.schema_by_id(schema_id)
+            if schema.type != "AVRO":
+                return WriterProgram.refusing(f"{what} is of type {schema.type}, not AVRO")
+            writer = parse(schema.text, self._registry.references_of(schema))
+            return WriterProgram(writer, self._reader, what)
+        except SchemaNotFoundError as error:
+            return WriterProgram.refusing(f"{what}: {error}")
+        except ConfigError as error:
+            return WriterProgram.refusing(f"{what} can't be read by the reader's: {error.message}")
+
+
+class WriterProgram:
+    """Program of one writer's schema, and its texts of failures. `refused`: why there is none."""
+
+    def __init__(self, writer: AvroType | None, reader: AvroType | None, what: str) -> None:
+        self.refused = ""
+        self._what = f"{what}: " if what else ""
+        if writer is not None and reader is not None:
+            self._program = program(writer, reader)
+            self._machine = avro_kernel()[1](self._program)
+
+    @classmethod
+    def refusing(cls, reason: str) -> WriterProgram:
+        made = cls(None, None, "")
+        made.refused = reason
+        return made
+
+    def run(
+        self, values: Array, rows: Rows, skipped: int
+    ) -> tuple[pa.RecordBatch, list[tuple[int, int, int, int]]]:
+        return self._machine.run(values, rows, skipped)
+
+    def reason(self, schema_id: int, code: int, step: int, number: int) -> str:
+        return self._what + self._program.reason(code, step, number)

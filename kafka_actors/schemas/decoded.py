@@ -1,0 +1,53 @@
+"""Results of decoding: one row or one error for each value, and never another value's row."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .errors import DeserializationError
+
+Numbers: TypeAlias = npt.NDArray[np.int32]
+Array: TypeAlias = Any  # pyarrow publishes no types of its own
+Failure: TypeAlias = tuple[int, str]
+"""Number of a value, and why it couldn't be decoded."""
+
+
+class DecodedRows(NamedTuple):
+    """Decoded rows, the number of each one's value (ascending), and the values that failed."""
+
+    batch: pa.RecordBatch
+    records: Numbers
+    failures: list[Failure]
+
+
+class ValueDecoder(Protocol):
+    """ValueDecoder of a binary column. It can be pickled; what it compiles is made again where it arrives."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows, which don't depend on the values."""
+        ...
+
+    def decode(self, values: Array) -> DecodedRows:
+        """Decodes an Arrow array of type binary. A null, and a value that can't be decoded, is a failure. Raises
+        `SchemaRegistryError` where the registry can't be asked for a schema: then nothing is known of the values."""
+        ...
+
+
+def decoded_struct(decoder: ValueDecoder, values: Array) -> Array:
+    """The rows as a StructArray as long as `values`, with nulls for nulls. Raises `DeserializationError` for the first other value that
+    can't be decoded, and as `decode`."""
+    rows = decoder.decode(values)
+    for number, reason in rows.failures:
+        if values[number].is_valid:
+            raise DeserializationError(number, reason)
+    made = rows.batch.to_struct_array()
+    if len(made) == len(values):
+        return made
+    at = np.full(len(values), -1, dtype=np.int32)
+    at[rows.records] = np.arange(len(rows.records), dtype=np.int32)
+    return made.take(pa.array(at, mask=at < 0))

@@ -1,0 +1,214 @@
+"""Decoder of Protobuf values into the columns of one message."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_actors.errors import ConfigError, kind_of
+
+from .decoded import Array, DecodedRows, decoded_struct
+from .errors import SchemaNotFoundError
+from .framing import FRAME_BYTES, Frames, Part, Rows, frames, joined, unframed
+from .kernels import protobuf_kernel
+from .protobuf_plan import Plan, ProtobufMachine, plan
+from .protobuf_schema import Files, compiled
+from .registry import Registry, Schema
+
+NO_FRAME = -1
+FIRST = (0,)
+"""Message indexes of a file's first message, which are written as one zero byte."""
+MOST_INDEXES = 100
+
+
+class ProtobufDecoder:
+    """Decodes Protobuf values into the columns of a message.
+
+    `schema` is a `.proto` file's path, or its text; `references` are the texts that it imports, by name. `message` is a full name, such as
+    `shop.Order`, which may be left out where the file has one message. `enums`: "name" makes text columns, in which a number without a name is
+    that number; "number" makes numbers.
+
+    With a `registry` values are framed: an id, and the indexes of the message in that schema's file, which has to be one of the same name.
+    Without one they have no frame. `schema_id` is this schema's own id there; `known` are schemas by id that needn't be asked for.
+    `on_new_schema="fail"` makes values by any other one fail. `subject` is for errors.
+    """
+
+    def __init__(
+        self,
+        schema: str | Path,
+        *,
+        message: str | None = None,
+        references: Mapping[str, str] | None = None,
+        registry: Registry | None = None,
+        subject: str | None = None,
+        enums: Literal["name", "number"] = "name",
+        schema_id: int | None = None,
+        known: Mapping[int, Schema] | None = None,
+        on_new_schema: Literal["keep", "fail"] = "keep",
+    ) -> None:
+        if enums not in ("name", "number"):
+            raise ConfigError("enums", f"is {enums!r}: accepts 'name' or 'number'")
+        descriptors = compiled(_text(schema), references)
+        self._enums = enums
+        self._descriptors = descriptors
+        self._name: str = Files(descriptors).message(message).full_name
+        self._registry = registry
+        self._subject = subject
+        self._on_new_schema = on_new_schema
+        self._names: dict[tuple[int, tuple[int, ...]], str] = {}
+        self._known = dict(known or {})
+        self._writers: dict[int, bytes] = {} if schema_id is None else {schema_id: descriptors}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._lock = threading.Lock()
+        self._plan: Plan = plan(Files(self._descriptors).message(self._name), self._descriptors, self._enums)
+        self._machine: ProtobufMachine = protobuf_kernel()[1](self._plan)
+        self.schema: pa.Schema = self._plan.schema
+
+    def __getstate__(self) -> dict[str, Any]:
+        made = ("_lock", "_plan", "_machine", "schema")
+        return {name: value for name, value in vars(self).items() if name not in made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._prepare()
+
+    def __repr__(self) -> str:
+        return f"<ProtobufDecoder {self._name}>"
+
+    def __call__(self, values: Array) -> Array:
+        """The values as a StructArray, null where the value is. Raises `DeserializationError` for the first one that can't be decoded."""
+        return decoded_struct(self, values)
+
+    def decode(self, values: Array) -> DecodedRows:
+        """Decodes a binary array. Raises `SchemaRegistryError` where the registry can't be asked for a schema."""
+        if self._registry is None:
+            rows, failures = unframed(values)
+            found = Frames({NO_FRAME: rows} if len(rows) else {}, failures)
+        else:
+            found = frames(values)
+        return joined(self.schema, found, lambda schema_id, rows: self._decoded(values, schema_id, rows))
+
+    def _decoded(self, values: Array, schema_id: int, rows: Rows) -> Part:
+        if schema_id == NO_FRAME:
+            return self._run(values, rows, np.zeros(len(rows), np.int32), "")
+        skipped, failures = self._after_indexes(values, schema_id, rows)
+        if failures:
+            good = np.isin(rows, [row for row, _ in failures], invert=True)
+            rows, skipped = rows[good], skipped[good]
+        batch, more = self._run(values, rows, skipped, f"schema {schema_id}: ")
+        return batch, sorted([*failures, *more])
+
+    def _run(self, values: Array, rows: Rows, skipped: Rows, what: str) -> Part:
+        batch, failed = self._machine.run(values, rows, skipped)
+        return batch, [(int(rows[at]), what + self._plan.reason(code, field)) for at, code, field in failed]
+
+    # ------------------------------------------------------------ which message a value is
+
+    def _after_indexes(self, values: Array, schema_id: int, rows: Rows) -> tuple[Rows, list[tuple[int, str]]]:
+        """For each value the number of bytes before the message itself; and those that are another message."""
+        _, offsets, data = values.buffers()
+        starts = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset)[:-1][rows]
+        ends = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset)[1:][rows]
+        octets = np.frombuffer(data, np.uint8)
+        plain = ends - starts > FRAME_BYTES
+        plain[plain] = octets[starts[plain] + FRAME_BYTES] == 0
+        skipped = np.full(len(rows), FRAME_BYTES + 1, dtype=np.int32)
+        failures: list[tuple[int, str]] = []
+        if plain.any() and (reason := self._refusal(schema_id, FIRST)):
+            failures += [(int(row), reason) for row in rows[plain]]
+        for at in np.flatnonzero(~plain):
+            value = bytes(octets[starts[at] : ends[at]])
+            indexes, size = _indexes(value)
+            reason = (
+                "the value ends within its message indexes"
+                if indexes is None
+                else self._refusal(schema_id, indexes)
+            )
+            skipped[at] = size
+            if reason:
+                failures.append((int(rows[at]), reason))
+        return skipped, failures
+
+    def _refusal(self, schema_id: int, indexes: tuple[int, ...]) -> str:
+        """Why values of this message of this schema can't be decoded; empty where they can."""
+        key = schema_id, indexes
+        found = self._names.get(key)
+        if found is None:
+            found = self._name_of(schema_id, indexes)
+            with self._lock:
+                self._names[key] = found
+        return (
+            ""
+            if found == self._name
+            else found
+            if found.startswith("schema ")
+            else f"the value is {found}, not {self._name}"
+        )
+
+    def _name_of(self, schema_id: int, indexes: tuple[int, ...]) -> str:
+        """The name of a message in a writer's schema, or a reason that begins with "schema"."""
+        assert self._registry is not None
+        what = f"schema {schema_id}" + (f" (subject {self._subject})" if self._subject else "")
+        if schema_id not in self._writers:
+            if schema_id not in self._known and self._on_new_schema == "fail":
+                return f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
+            try:
+                schema = self._known.get(schema_id) or self._registry.schema_by_id(schema_id)
+                if schema.type != "PROTOBUF":
+                    return f"{what} is of type {schema.type}, not PROTOBUF"
+                self._writers[schema_id] = self._compiled(schema)
+            except SchemaNotFoundError as error:
+                return f"{what}: {error}"
+            except ConfigError as error:
+                return f"{what} can't be read: {error.message}"
+        message = Files(self._writers[schema_id]).message_at(indexes)
+        return f"{what} has no message {list(indexes)}" if message is None else str(message.full_name)
+
+    def _compiled(self, schema: Schema) -> bytes:
+        assert self._registry is not None
+        return compiled(schema.text, self._registry.references_of(schema))
+
+
+def _text(schema: Any) -> str:
+    """The text of a schema that is a path, or a text already."""
+    if isinstance(schema, Path) or (isinstance(schema, str) and schema.endswith(".proto")):
+        try:
+            return Path(schema).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError("schema", f"{schema} can't be read: {error.strerror}") from None
+    if not isinstance(schema, str):
+        raise ConfigError("schema", f"is {kind_of(schema)}: accepts a .proto file's path, or its text")
+    return schema
+
+
+def _indexes(value: bytes) -> tuple[tuple[int, ...] | None, int]:
+    """The message indexes behind a frame, zigzag numbers with their count before them, and the bytes up to their end."""
+    at, found = FRAME_BYTES, []
+    count = None
+    while count is None or len(found) < count:
+        number, at = _zigzag(value, at)
+        if number is None or (count is None and not 0 <= number <= MOST_INDEXES):
+            return None, len(value)
+        if count is None:
+            count = number
+        else:
+            found.append(number)
+    return tuple(found) or FIRST, at
+
+
+def _zigzag(value: bytes, at: int) -> tuple[int | None, int]:
+    number = shift = 0
+    while at < len(value) and shift < 35:
+        number |= (value[at] & 0x7F) << shift
+        at += 1
+        if value[at - 1] < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    return None, at

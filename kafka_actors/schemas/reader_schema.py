@@ -1,0 +1,98 @@
+"""The schema by which a pipeline reads: chosen in a registry once, when the pipeline is made ready, and kept from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from kafka_actors.errors import ConfigError
+
+from .avro_decoder import AvroDecoder
+from .decoded import ValueDecoder
+from .protobuf_decoder import ProtobufDecoder
+from .registry import Registry, Schema, SchemaType, Version
+
+OnNewSchema: TypeAlias = Literal["keep", "fail"]
+
+
+class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """Says which schema of a registry values are read by.
+
+    `subject` None is that of each topic's values, `{topic}-value`. `version` is a number or "latest"; `schema_id` names a schema
+    by its id instead. `schema_type` None: whatever the registry says. `message` and `enums` are those of `ProtobufDecoder`.
+    `on_new_schema`: what happens at a writer's schema that wasn't known when the pipeline was made ready.
+    """
+
+    registry: Registry
+    subject: str | None = None
+    version: Version = "latest"
+    schema_id: int | None = None
+    schema_type: SchemaType | None = None
+    message: str | None = None
+    enums: Literal["name", "number"] = "name"
+    on_new_schema: OnNewSchema = "keep"
+
+    def chosen(self, stage: str, topics: Iterable[str] | None) -> ChosenSchema:
+        """Asks the registry. Raises `ConfigError`, naming the stage, where the topics' schemas give different columns or
+        something can't be decoded, and `SchemaRegistryError`."""
+        found = self._schemas(stage, topics)
+        decoders = {topic: self._decoder(stage, schema) for topic, schema in found.items()}
+        (first, decoder), *others = decoders.items()
+        for topic, other in others:
+            if other.schema != decoder.schema:
+                raise ConfigError(
+                    stage,
+                    f"the schemas of {first} and {topic} give different columns ({_names(decoder)}; {_names(other)}): "
+                    "name one with subject=, or read the topics in a pipeline each",
+                )
+        return ChosenSchema(decoder, found[first])
+
+    def _schemas(self, stage: str, topics: Iterable[str] | None) -> dict[str, Schema]:
+        """The schema of each topic; under one name where one is named."""
+        if self.schema_id is not None:
+            return {"": self.registry.schema_by_id(self.schema_id)}
+        if self.subject is not None:
+            return {"": self.registry.schema_of(self.subject, self.version)}
+        if not topics:
+            raise ConfigError(
+                stage, "the topics are given by a pattern: say with subject= whose schema holds"
+            )
+        return {topic: self.registry.schema_of(f"{topic}-value", self.version) for topic in topics}
+
+    def _decoder(self, stage: str, schema: Schema) -> ValueDecoder:
+        if self.schema_type is not None and schema.type != self.schema_type:
+            raise ConfigError(
+                stage, f"{schema} is of type {schema.type}, not {self.schema_type}: use .decode(registry)"
+            )
+        common: dict[str, Any] = {
+            "registry": self.registry,
+            "references": dict(self.registry.references_of(schema)),
+            "subject": schema.subject,
+            "known": self.registry.known_schemas(schema.subject) if schema.subject else {schema.id: schema},
+            "on_new_schema": self.on_new_schema,
+        }
+        try:
+            if schema.type == "AVRO":
+                return AvroDecoder(schema.text, **common)
+            if schema.type == "PROTOBUF":
+                return ProtobufDecoder(
+                    schema.text, message=self.message, enums=self.enums, schema_id=schema.id, **common
+                )
+            raise ConfigError(
+                stage, f"is of type {schema.type}, which .decode can't read yet: use decode_json"
+            )
+        except ConfigError as error:
+            raise ConfigError(stage, f"{schema}: {error.message}") from error
+
+
+class ChosenSchema(NamedTuple):
+    """Decoder by the chosen schema, and the schema."""
+
+    decoder: ValueDecoder
+    schema: Schema
+
+
+def _names(decoder: ValueDecoder) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in decoder.schema)

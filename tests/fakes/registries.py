@@ -1,0 +1,54 @@
+"""A registry in memory, which decoders ask without a network."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kafka_actors.schemas import Schema, SchemaNotFoundError, SchemaRegistryUnavailableError
+
+
+class RegistryInMemory:
+    """Schemas by id; `asked` are the ids that were asked for, and while `away` is set nothing is answered."""
+
+    def __init__(self) -> None:
+        self.schemas: list[Schema] = []
+        self.references: dict[str, str] = {}
+        self.asked: list[int] = []
+        self.away = False
+
+    def add(self, subject: str, schema: Any, kind: Any = "AVRO") -> int:
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        version = 1 + sum(one.subject == subject for one in self.schemas)
+        self.schemas.append(Schema(len(self.schemas) + 1, kind, text, (), subject, version))
+        return len(self.schemas)
+
+    def schema_by_id(self, schema_id: int) -> Schema:
+        self.asked.append(schema_id)
+        if self.away:
+            raise SchemaRegistryUnavailableError(f"schema {schema_id}: no answer of the registry")
+        for one in self.schemas:
+            if one.id == schema_id:
+                return one
+        raise SchemaNotFoundError(f"schema {schema_id}: the registry doesn't have it")
+
+    def schema_of(self, subject: str, version: Any = "latest") -> Schema:
+        found = [one for one in self.schemas if one.subject == subject]
+        if not found:
+            raise SchemaNotFoundError(f"subject {subject}: the registry doesn't have it")
+        return found[-1] if version == "latest" else found[version - 1]
+
+    def references_of(self, schema: Schema) -> dict[str, str]:
+        return self.references
+
+    def known_schemas(self, subject: str) -> dict[int, Schema]:
+        return {one.id: one for one in self.schemas if one.subject == subject}
+
+    def register(self, subject: str, text: str, schema_type: Any) -> int:
+        return self.add(subject, text, schema_type)
+
+    def look_up(self, subject: str, text: str, schema_type: Any) -> Schema:
+        for one in self.schemas:
+            if (one.subject, one.text, one.type) == (subject, text, schema_type):
+                return one
+        raise SchemaNotFoundError(f"subject {subject}: no version has this schema")

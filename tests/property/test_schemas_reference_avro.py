@@ -1,0 +1,295 @@
+"""Avro: random schemas, values and pairs of writer and reader, with fastavro as the oracle; and random damage."""
+
+import io
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_actors.errors import ConfigError
+from kafka_actors.schemas import _reference_avro, kernels
+from kafka_actors.schemas.avro_resolution import program
+from kafka_actors.schemas.avro_schema import (
+    Array,
+    AvroRecord,
+    Map,
+    Primitive,
+    Union,
+    is_null,
+    members_of,
+    parse,
+)
+
+MACHINES = {"cython": kernels.avro_kernel()[1], "python": _reference_avro.ReferenceAvroMachine}
+
+_names = st.integers(0, 10**9)
+_PRIMITIVES = {
+    "boolean": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "bytes": st.binary(max_size=20),
+    "string": st.text(max_size=10),
+}
+_primitives = st.sampled_from(sorted(_PRIMITIVES))
+
+
+class Namer:
+    """Numbers for the names of types, each used once."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, kind):
+        self.count += 1
+        return f"{kind}{self.count}"
+
+
+@st.composite
+def types(draw, namer, depth=2):
+    """A type as JSON has it."""
+    kinds = ["primitive", "primitive", "enum", "fixed"]
+    if depth:
+        kinds += ["record", "array", "map", "nullable", "union"]
+    match draw(st.sampled_from(kinds)):
+        case "primitive":
+            return draw(_primitives)
+        case "enum":
+            symbols = draw(st.lists(st.sampled_from("ABCDEF"), min_size=1, max_size=4, unique=True))
+            return {"type": "enum", "name": namer("Enum"), "symbols": symbols}
+        case "fixed":
+            return {"type": "fixed", "name": namer("Fixed"), "size": draw(st.integers(1, 5))}
+        case "array":
+            return {"type": "array", "items": draw(types(namer, depth - 1))}
+        case "map":
+            return {"type": "map", "values": draw(types(namer, depth - 1))}
+        case "nullable":
+            return draw(st.permutations(["null", draw(_primitives)]))
+        case "union":
+            return draw(
+                st.lists(st.sampled_from(["null", *sorted(_PRIMITIVES)]), min_size=2, max_size=4, unique=True)
+            )
+        case _:
+            return draw(records(namer, depth - 1))
+
+
+@st.composite
+def records(draw, namer, depth=2):
+    kinds = draw(st.lists(types(namer, depth), max_size=4))
+    fields = [{"name": f"f{n}", "type": kind} for n, kind in enumerate(kinds)]
+    return {"type": "record", "name": namer("Record"), "fields": fields}
+
+
+@st.composite
+def written(draw, kind):
+    """A value of a type, as fastavro takes it; a union's with its branch."""
+    if isinstance(kind, list):
+        branch = draw(st.sampled_from(kind))
+        return None if branch == "null" else (branch, draw(written(branch)))
+    if isinstance(kind, str):
+        return None if kind == "null" else draw(_PRIMITIVES[kind])
+    match kind["type"]:
+        case "enum":
+            return draw(st.sampled_from(kind["symbols"]))
+        case "fixed":
+            return draw(st.binary(min_size=kind["size"], max_size=kind["size"]))
+        case "array":
+            return draw(st.lists(written(kind["items"]), max_size=3))
+        case "map":
+            return draw(st.dictionaries(st.text(max_size=3), written(kind["values"]), max_size=3))
+        case _:
+            return {field["name"]: draw(written(field["type"])) for field in kind["fields"]}
+
+
+@st.composite
+def changed(draw, kind, namer):
+    """A reader's type that a writer's resolves to."""
+    if kind in ("int", "long", "float", "string", "bytes") and draw(st.booleans()):
+        wider = {"int": ["long", "float", "double"], "long": ["float", "double"], "float": ["double"]}
+        made = draw(st.sampled_from(wider.get(kind, [kind])))
+        return ["null", made] if draw(st.booleans()) else made
+    if isinstance(kind, dict) and kind["type"] == "record":
+        kept = [f for f in kind["fields"] if draw(st.integers(0, 3))]
+        fields = [{**f, "type": draw(changed(f["type"], namer))} for f in kept]
+        for number in range(draw(st.integers(0, 2))):
+            added = draw(_primitives.filter("bytes".__ne__))  # fastavro gives a default of bytes as text
+            default = {"boolean": True, "string": "né"}.get(added, 7)
+            fields.append({"name": f"new{number}", "type": added, "default": default})
+        return {**kind, "fields": draw(st.permutations(fields))}
+    if isinstance(kind, dict) and kind["type"] in ("array", "map"):
+        inside = "items" if kind["type"] == "array" else "values"
+        return {**kind, inside: draw(changed(kind[inside], namer))}
+    return kind
+
+
+def encoded(schema, row):
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, schema, row)
+    return stream.getvalue()
+
+
+def expected(kind, value):
+    """A value as fastavro gives it, in the form that Arrow's `to_pylist` has."""
+    if isinstance(kind, Union):
+        members = members_of(kind)
+        if value is None or len(members) == 1:
+            return None if value is None else expected(members[0], value)
+        return value  # which branch it is, is compared by `plain`
+    if isinstance(kind, AvroRecord):
+        return {field.name: expected(field.type, value[field.name]) for field in kind.fields}
+    if isinstance(kind, Array):
+        return [expected(kind.items, one) for one in value]
+    if isinstance(kind, Map):
+        return [(key, expected(kind.values, one)) for key, one in value.items()]
+    return value
+
+
+def plain(kind, value):
+    """Arrow's value, in which a union's struct is the value of its one member that is set."""
+    if isinstance(kind, Union):
+        members = members_of(kind)
+        if value is None:
+            return None
+        if len(members) == 1:
+            return plain(members[0], value)
+        found = [
+            (one, value[f"member{n}"]) for n, one in enumerate(members) if value[f"member{n}"] is not None
+        ]
+        assert len(found) == 1
+        return plain(*found[0])
+    if isinstance(kind, AvroRecord):
+        return {field.name: plain(field.type, value[field.name]) for field in kind.fields}
+    if isinstance(kind, Array):
+        return [plain(kind.items, one) for one in value]
+    if isinstance(kind, Map):
+        return [(key, plain(kind.values, one)) for key, one in value]
+    if isinstance(kind, Primitive) and is_null(kind):
+        assert value is None
+    return value
+
+
+def run(machine, made, values):
+    """The batch and the failures of one machine, whose buffers are sound."""
+    batch, failures = MACHINES[machine](made).run(
+        pa.array(values, pa.binary()), np.arange(len(values), dtype=np.int32), 0
+    )
+    batch.validate(full=True)
+    return batch, failures
+
+
+def both(made, values):
+    """What both machines give, which is the same."""
+    batch, failures = run("cython", made, values)
+    other, others = run("python", made, values)
+    assert batch.schema.equals(other.schema)
+    assert batch.to_pylist() == other.to_pylist()
+    assert failures == others
+    return batch, failures
+
+
+@given(st.data())
+def test_rows_are_those_that_fastavro_reads(data):
+    schema = data.draw(records(Namer()))
+    rows = data.draw(st.lists(written(schema), max_size=4))
+    ours, theirs = parse(schema), fastavro.parse_schema(schema)
+    values = [encoded(theirs, row) for row in rows]
+    batch, failures = both(program(ours, ours), values)
+    assert failures == []
+    read = [fastavro.schemaless_reader(io.BytesIO(value), theirs, None) for value in values]
+    assert [plain(ours, row) for row in batch.to_pylist()] == [expected(ours, row) for row in read]
+
+
+@given(st.data())
+def test_rows_by_a_readers_schema_are_those_that_fastavro_resolves(data):
+    schema = data.draw(records(Namer()))
+    reader = data.draw(changed(schema, Namer()))
+    rows = data.draw(st.lists(written(schema), max_size=4))
+    writes, reads = fastavro.parse_schema(schema), fastavro.parse_schema(reader)
+    ours = parse(reader)
+    values = [encoded(writes, row) for row in rows]
+    batch, failures = both(program(parse(schema), ours), values)
+    assert failures == []
+    read = [fastavro.schemaless_reader(io.BytesIO(value), writes, reads) for value in values]
+    found = [plain(ours, row) for row in batch.to_pylist()]
+    assert found == [as_float32(ours, expected(ours, row)) for row in read]
+
+
+def as_float32(kind, value):
+    """fastavro leaves a promoted int as it is; a float has 24 bits."""
+    if isinstance(kind, Union) and value is not None and len(members_of(kind)) == 1:
+        return as_float32(members_of(kind)[0], value)
+    if isinstance(kind, AvroRecord):
+        return {field.name: as_float32(field.type, value[field.name]) for field in kind.fields}
+    if isinstance(kind, Array):
+        return [as_float32(kind.items, one) for one in value]
+    if isinstance(kind, Map):
+        return [(key, as_float32(kind.values, one)) for key, one in value]
+    if isinstance(kind, Primitive) and kind.name == "float":
+        return float(np.float32(value))
+    if isinstance(kind, Primitive) and kind.name == "double":
+        return float(value)
+    return value
+
+
+@given(st.data())
+def test_two_schemas_are_refused_by_name_or_give_one_row_or_one_error_for_each_value(data):
+    writer, reader = data.draw(records(Namer())), data.draw(records(Namer()))
+    rows = data.draw(st.lists(written(writer), max_size=4))
+    values = [encoded(fastavro.parse_schema(writer), row) for row in rows]
+    try:
+        made = program(parse(writer), parse(reader))
+    except ConfigError:
+        return
+    batch, failures = both(made, values)
+    assert batch.num_rows + len(failures) == len(values)
+
+
+@given(st.data())
+def test_damage_gives_one_row_or_one_error_and_leaves_other_rows_alone(data):
+    schema = data.draw(records(Namer()))
+    rows = data.draw(st.lists(written(schema), min_size=3, max_size=3))
+    theirs, ours = fastavro.parse_schema(schema), parse(schema)
+    values = [encoded(theirs, row) for row in rows]
+    damaged = bytearray(values[1])
+    match data.draw(st.sampled_from(["flip", "cut", "insert", "random"])):
+        case "flip" if damaged:
+            at = data.draw(st.integers(0, len(damaged) - 1))
+            damaged[at] ^= 1 << data.draw(st.integers(0, 7))
+        case "cut":
+            del damaged[data.draw(st.integers(0, len(damaged))) :]
+        case "insert":
+            at = data.draw(st.integers(0, len(damaged)))
+            damaged[at:at] = data.draw(st.binary(min_size=1, max_size=3))
+        case _:
+            damaged = data.draw(st.binary(max_size=30))
+    made = program(ours, ours)
+    whole, _ = both(made, values)
+    batch, failures = both(made, [values[0], bytes(damaged), values[2]])
+    assert batch.num_rows + len(failures) == 3
+    assert batch.slice(0, 1).equals(whole.slice(0, 1))
+    assert batch.slice(batch.num_rows - 1, 1).to_pylist() == whole.slice(2, 1).to_pylist()
+    assert all(row == 1 for row, *_ in failures)
+
+
+@pytest.mark.parametrize("machine", sorted(MACHINES))
+def test_an_array_can_not_promise_more_empty_items_than_a_bound(machine):
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}],
+    }
+    made = program(parse(schema), parse(schema))
+    value = fastavro_long(2**62) + b"\0"
+    batch, failures = run(machine, made, [value, b"\0"])
+    assert batch.num_rows == 1
+    assert made.reason(*failures[0][1:]) == "a: an array has more than 1,000,000 items that take no bytes"
+
+
+def fastavro_long(number):
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, "long", number)
+    return stream.getvalue()

@@ -1,0 +1,109 @@
+"""The decoder of Protobuf values: message indexes, other writers' schemas, failures, and copies in other processes."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from fakes.registries import RegistryInMemory
+
+from kafka_actors.errors import ConfigError
+from kafka_actors.schemas import ProtobufDecoder
+from kafka_actors.schemas.framing import frame
+
+ORDER = 'syntax = "proto3"; package shop; message Order { int64 id = 1; Part part = 2; message Part { string sku = 1; } } message Refund { int64 id = 1; }'
+LATER = ORDER.replace("int64 id = 1; Part", "int64 id = 1; string city = 3; Part")
+
+
+def binary(*values):
+    return pa.array(values, pa.binary())
+
+
+@pytest.fixture(scope="module")
+def registry():
+    made = RegistryInMemory()
+    made.add("orders-value", ORDER, "PROTOBUF")
+    made.add("orders-value", LATER, "PROTOBUF")
+    made.add("other-value", '"int"')
+    return made
+
+
+@pytest.fixture(scope="module")
+def decoder(registry):
+    return ProtobufDecoder(
+        LATER, message="shop.Order", registry=registry, subject="orders-value", schema_id=2
+    )
+
+
+def test_values_without_a_frame_are_of_the_message():
+    decoder = ProtobufDecoder(ORDER, message="shop.Order.Part")
+    assert decoder(binary(b"\x0a\x01x", None, b"")).to_pylist() == [{"sku": "x"}, None, {"sku": ""}]
+
+
+def test_a_schema_may_be_a_file(tmp_path):
+    path = tmp_path / "order.proto"
+    path.write_text(ORDER)
+    assert ProtobufDecoder(str(path), message="shop.Refund").schema.names == ["id"]
+    with pytest.raises(ConfigError, match=r"schema: .*missing\.proto can't be read: No such file"):
+        ProtobufDecoder(tmp_path / "missing.proto")
+    with pytest.raises(ConfigError, match=r"schema: is an int: accepts a .proto file's path, or its text"):
+        ProtobufDecoder(7)
+
+
+def test_indexes_name_the_message_in_the_writers_schema(decoder):
+    first, second = frame(1), frame(2)
+    values = binary(
+        first + b"\0\x08\x05",  # the short form of [0]
+        second + b"\2\0\x08\x06\x1a\x01x",  # [0] in full
+        first + b"\2\2\x08\x07",  # [1]
+        first + b"\4\0\0\x0a\x01s",  # [0, 0]
+        first + b"\2\x0e",  # [7]
+        first + b"\x04\0",  # cut
+        first,  # nothing
+        frame(3) + b"\0",
+        frame(8) + b"\0",
+    )
+    rows = decoder.decode(values)
+    assert rows.batch.to_pylist() == [
+        {"id": 5, "city": "", "part": None},
+        {"id": 6, "city": "x", "part": None},
+    ]
+    what = "schema {} (subject orders-value)"
+    assert [reason for _, reason in rows.failures] == [
+        "the value is shop.Refund, not shop.Order",
+        "the value is shop.Order.Part, not shop.Order",
+        what.format(1) + " has no message [7]",
+        "the value ends within its message indexes",
+        "the value ends within its message indexes",
+        what.format(3) + " is of type AVRO, not PROTOBUF",
+        what.format(8) + ": schema 8: the registry doesn't have it",
+    ]
+
+
+def test_damage_is_an_error_of_its_value_which_names_schema_and_field(decoder):
+    rows = decoder.decode(binary(frame(2) + b"\0\x1a\x01\xff", frame(2) + b"\0\x08", frame(2) + b"\0"))
+    assert rows.records.tolist() == [2]
+    assert rows.failures == [
+        (0, "schema 2: city: a string is no UTF-8"),
+        (1, "schema 2: the value ends within a field"),
+    ]
+
+
+def test_a_schema_that_was_not_known_before_can_be_a_failure(registry):
+    decoder = ProtobufDecoder(
+        ORDER, message="shop.Order", registry=registry, schema_id=1, on_new_schema="fail"
+    )
+    rows = decoder.decode(binary(frame(1) + b"\0", frame(2) + b"\0"))
+    assert rows.records.tolist() == [0]
+    assert rows.failures[0][1].startswith("schema 2 wasn't known when the pipeline was made ready")
+
+
+def test_a_copy_decodes_as_the_original_and_compiles_nothing(decoder, monkeypatch):
+    copy = pickle.loads(pickle.dumps(decoder))
+    monkeypatch.setattr("kafka_actors.schemas.protobuf_decoder.compiled", None)
+    assert copy(binary(frame(2) + b"\0\x08\x05")).to_pylist() == [{"id": 5, "city": "", "part": None}]
+    assert repr(copy) == "<ProtobufDecoder shop.Order>"
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ConfigError, match="enums: is 'text': accepts 'name' or 'number'"):
+        ProtobufDecoder(ORDER, enums="text")

@@ -1,0 +1,82 @@
+"""The reader's schema of a pipeline: chosen once, by subject, version or id, and refused where topics don't agree."""
+
+import pytest
+from fakes.registries import RegistryInMemory
+
+from kafka_actors.errors import ConfigError
+from kafka_actors.schemas import AvroDecoder, ProtobufDecoder, SchemaNotFoundError
+from kafka_actors.schemas.reader_schema import ReaderSchema
+
+
+def order(*more):
+    fields = [{"name": "id", "type": "long"}, *more]
+    return {"type": "record", "name": "Order", "fields": fields}
+
+
+@pytest.fixture
+def registry():
+    made = RegistryInMemory()
+    made.add("a-value", order())
+    made.add("a-value", order({"name": "x", "type": "int", "default": 0}))
+    made.add("b-value", order({"name": "x", "type": "int", "default": 1}))
+    made.add("c-value", order())
+    made.add("p-value", 'syntax = "proto3"; message M { int32 a = 1; }', "PROTOBUF")
+    made.add("j-value", "{}", "JSON")
+    return made
+
+
+def test_topics_that_agree_are_read_by_the_first_ones_schema(registry):
+    decoder, schema = ReaderSchema(registry=registry).chosen("decode", ["a", "b"])
+    assert isinstance(decoder, AvroDecoder)
+    assert (schema.id, schema.subject, schema.version) == (2, "a-value", 2)
+    assert decoder.schema.names == ["id", "x"]
+
+
+def test_topics_that_do_not_agree_are_refused(registry):
+    with pytest.raises(
+        ConfigError,
+        match=r"^decode: the schemas of a and c give different columns \(id int64, x int32; id int64\)",
+    ):
+        ReaderSchema(registry=registry).chosen("decode", ["a", "c"])
+
+
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        ({"subject": "a-value", "version": 1}, ["id"]),
+        ({"subject": "b-value"}, ["id", "x"]),
+        ({"schema_id": 4}, ["id"]),
+    ],
+    ids=["version", "subject", "id"],
+)
+def test_a_schema_may_be_named(registry, chosen, names):
+    decoder, _ = ReaderSchema(registry=registry, **chosen).chosen("decode", None)
+    assert decoder.schema.names == names
+
+
+def test_the_registry_says_which_format_it_is(registry):
+    decoder, _ = ReaderSchema(registry=registry).chosen("decode", ["p"])
+    assert isinstance(decoder, ProtobufDecoder)
+    with pytest.raises(
+        ConfigError, match=r"^decode_avro: schema 5 \(p-value version 1\) is of type PROTOBUF, not AVRO"
+    ):
+        ReaderSchema(registry=registry, schema_type="AVRO").chosen("decode_avro", ["p"])
+    with pytest.raises(ConfigError, match="is of type JSON"):
+        ReaderSchema(registry=registry).chosen("decode", ["j"])
+
+
+def test_a_pattern_needs_a_subject_and_a_subject_has_to_be_there(registry):
+    with pytest.raises(ConfigError, match="say with subject= whose schema holds"):
+        ReaderSchema(registry=registry).chosen("decode", None)
+    with pytest.raises(SchemaNotFoundError, match="subject z-value"):
+        ReaderSchema(registry=registry).chosen("decode", ["z"])
+
+
+def test_a_schema_that_gives_no_columns_names_stage_and_schema(registry):
+    registry.add(
+        "loop-value", {"type": "record", "name": "L", "fields": [{"name": "x", "type": ["null", "L"]}]}
+    )
+    with pytest.raises(
+        ConfigError, match=r"^decode: schema 7 \(loop-value version 1\): field 'x' is L, which holds itself"
+    ):
+        ReaderSchema(registry=registry).chosen("decode", ["loop"])

@@ -19,7 +19,7 @@ from kafka_actors.lazy import lazily
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from kafka_actors import errors, ray, spark
+    from kafka_actors import errors, ray, schemas, spark
     from kafka_actors.admin import Admin, AsyncAdmin, NewTopic
     from kafka_actors.consumer import AsyncConsumer, Consumer, ConsumerRebalanceListener, Message
     from kafka_actors.errors import JobFailed, KafkaActorsError, KafkaError, ProcessError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafka_actors.pipeline import Pipeline
     from kafka_actors.producer import AsyncProducer, Producer, RecordMetadata
     from kafka_actors.ray import Job, RunningJob
+    from kafka_actors.registry import SchemaRegistry
     from kafka_actors.sinks import KafkaSink, ParquetSink
     from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -55,9 +56,11 @@ _HOMES = {
     "Producer": "producer",
     "RecordMetadata": "producer",
     "RunningJob": "ray",
+    "SchemaRegistry": "registry",
     "TopicPartition": "types",
     "errors": "errors",
     "ray": "ray",
+    "schemas": "schemas",
     "spark": "spark",
 }
 
@@ -85,10 +88,12 @@ __all__ = [
     "Producer",
     "RecordMetadata",
     "RunningJob",
+    "SchemaRegistry",
     "TopicPartition",
     "__version__",
     "errors",
     "ray",
+    "schemas",
     "spark",
 ]
 

@@ -56,8 +56,8 @@ _lock = threading.Lock()  # held for moments only, never during a request
 _tokens: dict[tuple[object, ...], _CachedToken] = {}
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, so that the secret isn't sent to another server."""
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects, so that secrets aren't sent to another server."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -139,7 +139,7 @@ def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret
         last = attempt == _ATTEMPTS or time.monotonic() > end
         try:
             opener = urllib.request.build_opener(
-                urllib.request.HTTPSHandler(context=_context(config)), _NoRedirect
+                urllib.request.HTTPSHandler(context=_context(config)), NoRedirect
             )
             with opener.open(_request(config, url), timeout=_TIMEOUT_S) as response:
                 return parse_answer(url, _read(response))

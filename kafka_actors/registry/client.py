@@ -1,0 +1,273 @@
+"""`SchemaRegistry`: schemas by id, and by subject and version; each is asked for once, however many threads need it."""
+
+from __future__ import annotations
+
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.config.security import Secret
+from kafka_actors.errors import ConfigError, kind_of
+from kafka_actors.schemas.errors import SchemaRegistryError
+from kafka_actors.schemas.registry import Reference, Schema, SchemaType, Version
+
+from .http import Access, HttpClient
+
+T = TypeVar("T")
+
+MOST_VERSIONS = 200
+"""Versions of a subject that are learned before a pipeline starts; others are asked for when a value has their id."""
+_TYPES = ("AVRO", "PROTOBUF", "JSON")
+
+
+class SchemaRegistry:
+    """Client of a registry with Confluent's API.
+
+        registry = ka.SchemaRegistry("https://registry:8081", basic_auth="${env:SR_KEY}:${env:SR_SECRET}")
+
+    Arguments:
+        url: its address, or several of one registry, which are tried in turn.
+        basic_auth: `user:password`; `bearer_token`: a token. Both may have references, `${env:NAME}` or `${file:path}`, which are looked
+            up in the process that asks: then no secret is in a pickle.
+        proxy: address of an HTTP proxy, by default that of the environment.
+        request_timeout_ms: limit of one request.
+        headers: further headers of all requests.
+        options: `ssl_cafile`, `ssl_certfile`, `ssl_keyfile`, `ssl_password` … and, for tokens of OAuth's client credentials,
+            `sasl_oauthbearer_…`, as for brokers; also in `config={…}` with dots or underscores.
+
+    It can be pickled, and takes along the schemas that it knows. Methods raise `SchemaNotFoundError` for what isn't there,
+    `SchemaRegistryUnavailableError` where no address answers, which may pass, and `SchemaRegistryError` for refusals.
+    """
+
+    def __init__(
+        self,
+        url: str | Iterable[str],
+        *,
+        basic_auth: str | None = None,
+        bearer_token: str | None = None,
+        proxy: str | None = None,
+        request_timeout_ms: float = 10_000,
+        headers: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        security, oauth = _security(config, options)
+        given = [
+            name
+            for name, value in (("basic_auth", basic_auth), ("bearer_token", bearer_token))
+            if value is not None
+        ]
+        if len(given) + oauth > 1:
+            raise ConfigError(given[0], "stands beside another way to authenticate: give one")
+        if basic_auth is not None and ":" not in basic_auth:
+            raise ConfigError("basic_auth", "has no colon: accepts 'user:password'")
+        if request_timeout_ms <= 0:
+            raise ConfigError("request_timeout_ms", f"is {request_timeout_ms!r}: must be more than 0")
+        access = Access(
+            _urls(url),
+            security,
+            None if basic_auth is None else Secret(basic_auth),
+            None if bearer_token is None else Secret(bearer_token),
+            oauth,
+            proxy,
+            request_timeout_ms / 1000,
+            tuple((headers or {}).items()),
+        )
+        self._access = access
+        self._by_id: dict[int, Schema] = {}
+        self._by_version: dict[tuple[str, int], Schema] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._http = HttpClient(self._access)
+        self._lock = threading.Lock()
+        self._asking: dict[object, threading.Lock] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {"access": self._access, "by_id": dict(self._by_id), "by_version": dict(self._by_version)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._access, self._by_id, self._by_version = state["access"], state["by_id"], state["by_version"]
+        self._prepare()
+
+    def __repr__(self) -> str:
+        return f"<SchemaRegistry {', '.join(self._access.urls)}>"
+
+    # ------------------------------------------------------------ reading
+
+    def schema_by_id(self, schema_id: int) -> Schema:
+        """The schema with an id. It never changes, and is asked for once."""
+        return self._once(self._by_id, schema_id, lambda: self._fetched(schema_id))
+
+    def _fetched(self, schema_id: int) -> Schema:
+        what = f"schema {schema_id}"
+        answer = self._http.request("GET", ("schemas", "ids", str(schema_id)), what=what)
+        return _schema(answer, what, schema_id=schema_id)
+
+    def schema_of(self, subject: str, version: Version = "latest") -> Schema:
+        """The schema of a subject in a version; the latest one is asked for each time."""
+        if version != "latest":
+            return self._once(self._by_version, (subject, version), lambda: self._version(subject, version))
+        return self._version(subject, version)
+
+    def _version(self, subject: str, version: Version) -> Schema:
+        what = f"subject {subject}, version {version}"
+        found = _schema(
+            self._http.request("GET", ("subjects", subject, "versions", str(version)), what=what), what
+        )
+        with self._lock:
+            self._by_id.setdefault(found.id, found)
+        return found
+
+    def subjects(self) -> list[str]:
+        """The names of all subjects, in order."""
+        return sorted(_listed(self._http.request("GET", ("subjects",), what="subjects"), "subjects"))
+
+    def versions(self, subject: str) -> list[int]:
+        """The numbers of a subject's versions, in order."""
+        what = f"subject {subject}"
+        return sorted(
+            map(int, _listed(self._http.request("GET", ("subjects", subject, "versions"), what=what), what))
+        )
+
+    def known_schemas(self, subject: str) -> Mapping[int, Schema]:
+        """The newest versions of a subject, by id: what a job's workers needn't ask for."""
+        found = [self.schema_of(subject, version) for version in self.versions(subject)[-MOST_VERSIONS:]]
+        return {schema.id: schema for schema in found}
+
+    def references_of(self, schema: Schema) -> dict[str, str]:
+        """Texts of all schemas to which one refers, by the names that it uses; each after those to which it refers itself."""
+        found: dict[str, str] = {}
+        self._follow(schema, found, (), str(schema))
+        return found
+
+    def _follow(self, schema: Schema, found: dict[str, str], above: tuple[Reference, ...], what: str) -> None:
+        for reference in schema.references:
+            if reference in above:
+                raise SchemaRegistryError(f"{what}: its references refer to {reference.name} in a circle")
+            if reference.name not in found:
+                other = self.schema_of(reference.subject, reference.version)
+                self._follow(other, found, (*above, reference), what)
+                found.setdefault(reference.name, other.text)
+
+    def look_up(self, subject: str, text: str, schema_type: SchemaType = "AVRO") -> Schema:
+        """The version of a subject that has this schema. Raises `SchemaNotFoundError` where none has."""
+        what = f"subject {subject}"
+        answer = self._http.request("POST", ("subjects", subject), what=what, body=_body(text, schema_type))
+        return _schema({"schema": text, "schemaType": schema_type, **answer}, what)
+
+    # ------------------------------------------------------------ writing
+
+    def register(self, subject: str, text: str, schema_type: SchemaType = "AVRO") -> int:
+        """Registers a schema, unless the subject has it; returns its id. Raises `SchemaRegistryError` for one that isn't compatible."""
+        what = f"subject {subject}"
+        answer = self._http.request(
+            "POST", ("subjects", subject, "versions"), what=what, body=_body(text, schema_type)
+        )
+        try:
+            return int(answer["id"])
+        except (KeyError, TypeError, ValueError):
+            raise SchemaRegistryError(f"{what}: the answer has no id") from None
+
+    def compatibility(
+        self, subject: str, text: str, schema_type: SchemaType = "AVRO", version: Version = "latest"
+    ) -> list[str]:
+        """Says what would break if a schema became the subject's next version, by the subject's own rule; empty where nothing would."""
+        what = f"subject {subject}, version {version}"
+        answer = self._http.request(
+            "POST", ("compatibility", "subjects", subject, "versions", str(version)), what=what,
+            query={"verbose": "true"}, body=_body(text, schema_type),
+        )  # fmt: skip
+        if answer.get("is_compatible"):
+            return []
+        return [str(message) for message in answer.get("messages") or ["it isn't compatible"]]
+
+    # ------------------------------------------------------------ once
+
+    def _once(self, kept: dict[Any, T], key: Any, ask: Callable[[], T]) -> T:
+        """Returns what is kept under a key. Where there is nothing yet, one thread asks, and others wait for it."""
+        with self._lock:
+            if key in kept:
+                return kept[key]
+            asking = self._asking.setdefault(key, threading.Lock())
+        with asking:
+            with self._lock:
+                if key in kept:
+                    return kept[key]
+            found = ask()
+            with self._lock:
+                kept[key] = found
+                self._asking.pop(key, None)
+            return found
+
+
+def _security(config: Mapping[str, Any] | None, options: dict[str, Any]) -> tuple[ClientConfig, bool]:
+    """The options of TLS and OAuth, checked as those of brokers, and whether there is OAuth."""
+    named = {str(name).replace(".", "_"): value for name, value in (config or {}).items()} | options
+    for name in named:
+        if not name.startswith(("ssl_", "sasl_oauthbearer_")):
+            raise ConfigError(name, "is no option of a SchemaRegistry: accepts ssl_… and sasl_oauthbearer_…")
+    oauth = any(name.startswith("sasl_oauthbearer_") for name in named)
+    more = (
+        {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+        if oauth
+        else {"security_protocol": "SSL"}
+    )
+    return build(ClientConfig, None, bootstrap_servers="localhost:1", **more, **named), oauth
+
+
+def _urls(url: Any) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in url.split(",")) if isinstance(url, str) else tuple(url)
+    for one in found:
+        parts = urllib.parse.urlsplit(one) if isinstance(one, str) else None
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                "url",
+                f"is {one if parts is None or '@' not in one else '…'!r}: accepts http://host:port or https://host:port",
+            )
+        if parts.username or parts.password:
+            raise ConfigError(
+                "url", "has credentials in it, which would be shown in errors: give them as basic_auth"
+            )
+    if not found:
+        raise ConfigError("url", f"is {kind_of(url)} without an address")
+    return tuple(one.rstrip("/") for one in found)
+
+
+def _schema(answer: Any, what: str, schema_id: int | None = None) -> Schema:
+    """A schema of an answer. Raises `SchemaRegistryError` for an answer that isn't one."""
+    try:
+        kind: Any = answer.get("schemaType") or "AVRO"
+        if kind not in _TYPES:
+            raise SchemaRegistryError(
+                f"{what}: is of type {kind}: only Avro, Protobuf and JSON Schema can be read"
+            )
+        references = tuple(
+            Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
+            for one in answer.get("references") or ()
+        )
+        version = answer.get("version") if schema_id is None else None
+        return Schema(
+            int(answer["id"]) if schema_id is None else schema_id,
+            kind,
+            str(answer["schema"]),
+            references,
+            "" if schema_id is not None else str(answer.get("subject") or ""),
+            None if version is None else int(version),
+            str(answer.get("guid") or ""),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SchemaRegistryError(f"{what}: the answer is none of a registry: {error!r}") from None
+
+
+def _listed(answer: Any, what: str) -> list[Any]:
+    if not isinstance(answer, list):
+        raise SchemaRegistryError(f"{what}: the answer is {kind_of(answer)}, and not a list")
+    return answer
+
+
+def _body(text: str, schema_type: SchemaType) -> dict[str, Any]:
+    return {"schema": text} if schema_type == "AVRO" else {"schema": text, "schemaType": schema_type}

@@ -1,0 +1,115 @@
+"""The fake registry held by confluent-kafka's own client, and values that its serializers write and read."""
+
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import Schema as ConfluentSchema
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError as ConfluentError
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from fakes.schema_registry import FakeSchemaRegistry
+from google.protobuf import message_factory
+
+import kafka_actors as ka
+from kafka_actors.schemas.protobuf_schema import Files, compiled
+
+FIRST = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}],
+}
+SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "amount", "type": "double", "default": 1.5}]}
+VALUE = SerializationContext("orders", MessageField.VALUE)
+
+
+@pytest.fixture
+def fake():
+    with FakeSchemaRegistry() as registry:
+        yield registry
+
+
+@pytest.fixture
+def confluent(fake):
+    return SchemaRegistryClient({"url": fake.url})
+
+
+def test_both_clients_get_the_same_answers(fake, confluent):
+    ours = ka.SchemaRegistry(fake.url)
+    first = confluent.register_schema("orders-value", ConfluentSchema(json.dumps(FIRST), "AVRO"))
+    assert ours.register("orders-value", json.dumps(FIRST)) == first
+    second = ours.register("orders-value", json.dumps(SECOND))
+    theirs = confluent.get_latest_version("orders-value")
+    found = ours.schema_of("orders-value")
+    assert (theirs.schema_id, theirs.version, theirs.schema.schema_str) == (second, 2, found.text)
+    assert confluent.get_schema(first).schema_str == ours.schema_by_id(first).text
+    assert confluent.get_subjects() == ours.subjects() == ["orders-value"]
+    assert confluent.get_versions("orders-value") == ours.versions("orders-value") == [1, 2]
+    looked_up = confluent.lookup_schema("orders-value", ConfluentSchema(json.dumps(FIRST), "AVRO"))
+    assert looked_up.version == ours.look_up("orders-value", json.dumps(FIRST)).version == 1
+    assert confluent.test_compatibility("orders-value", ConfluentSchema(json.dumps(SECOND), "AVRO"))
+
+
+@pytest.mark.parametrize("subject", ["nothing", "orders-value"])
+def test_both_clients_are_refused_alike(fake, confluent, subject):
+    fake.add("orders-value", FIRST)
+    with pytest.raises(ConfluentError) as theirs:
+        confluent.get_version(subject, 9)
+    with pytest.raises(ka.schemas.SchemaNotFoundError) as ours:
+        ka.SchemaRegistry(fake.url).schema_of(subject, 9)
+    assert theirs.value.error_message in str(ours.value)
+
+
+def test_values_of_confluents_serializer_are_read_by_any_version(fake, confluent):
+    first = AvroSerializer(confluent, json.dumps(FIRST))
+    second = AvroSerializer(confluent, json.dumps(SECOND))
+    values = [
+        first({"id": 1, "note": "é"}, VALUE),
+        second({"id": 2, "note": None, "amount": 9.0}, VALUE),
+        first({"id": 3, "note": None}, VALUE),
+    ]
+    registry = ka.SchemaRegistry(fake.url)
+    newest = ka.schemas.AvroDecoder(registry.schema_of("orders-value").text, registry=registry)
+    assert newest(pa.array(values, pa.binary())).to_pylist() == [
+        {"id": 1, "note": "é", "amount": 1.5},
+        {"id": 2, "note": None, "amount": 9.0},
+        {"id": 3, "note": None, "amount": 1.5},
+    ]
+    oldest = ka.schemas.AvroDecoder(registry.schema_of("orders-value", 1).text, registry=registry)
+    assert [row["id"] for row in oldest(pa.array(values, pa.binary())).to_pylist()] == [1, 2, 3]
+
+
+SHOP = 'syntax = "proto3"; package shop; message Refund { int64 id = 1; } message Order { int64 id = 1; Part part = 2; message Part { string sku = 1; } }'
+WIDER = SHOP.replace("int64 id = 1; Part part", "int64 id = 1; bool paid = 3; Part part")
+
+
+def test_values_of_confluents_protobuf_serializer_are_read_by_any_version_and_other_messages_are_refused(
+    fake, confluent
+):
+    """The serializer registers the schema under its own id, with the indexes of each message in front of its values."""
+
+    def written(text, name, **fields):
+        made = message_factory.GetMessageClass(Files(compiled(text)).message(name))(**fields)
+        serializer = ProtobufSerializer(
+            type(made), confluent, {"use.deprecated.format": False, "auto.register.schemas": True}
+        )
+        return serializer(made, VALUE)
+
+    values = [
+        written(SHOP, "shop.Order", id=1, part={"sku": "a"}),
+        written(SHOP, "shop.Refund", id=2),
+        written(WIDER, "shop.Order", id=3, paid=True),
+    ]
+    registry = ka.SchemaRegistry(fake.url)
+    decoder = ka.schemas.ProtobufDecoder(WIDER, message="shop.Order", registry=registry)
+    rows = decoder.decode(pa.array(values, pa.binary()))
+    assert rows.batch.to_pylist() == [
+        {"id": 1, "paid": False, "part": {"sku": "a"}},
+        {"id": 3, "paid": True, "part": None},
+    ]
+    assert rows.failures == [(1, "the value is shop.Refund, not shop.Order")]
+    assert pickle.loads(pickle.dumps(decoder)).decode(pa.array(values, pa.binary())).batch.equals(rows.batch)

@@ -86,6 +86,7 @@ class Backfill:
         overwrite_offsets: bool = False,
         **options: Any,
     ) -> None:
+        pipeline = pipeline.ready()
         pipeline.check("spark")
         pipeline.at_least_once().check("ray")
         if not isinstance(checkpoint, str) or not checkpoint:

@@ -8,7 +8,7 @@ import datetime
 import decimal
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 import numpy as np
@@ -18,23 +18,16 @@ from msgspec import inspect as mi
 
 from kafka_actors.base import decoders
 from kafka_actors.errors import ConfigError
+from kafka_actors.schemas.decoded import Array, DecodedRows, Numbers
 
-from .casts import FLOAT32_MAX, Failure, columns_of, is_bytes, is_list, is_text, one_line
-from .rows import Numbers
+from .casts import FLOAT32_MAX, columns_of, is_bytes, is_list, is_text, one_line
 from .schemas import LISTS, RECORDS, optional, plain_values
 
 _BOM = b"\xef\xbb\xbf"
 
 
-class DecodedRows(NamedTuple):
-    """Decoded rows, the number of each one's record among the values (ascending), and the records that failed."""
-
-    batch: pa.RecordBatch
-    records: Numbers
-    failures: list[Failure]
-
-
-Decode = Callable[[Sequence[bytes | None]], DecodedRows]
+Decode = Callable[[Array], DecodedRows]
+"""Decodes an Arrow array of type binary."""
 
 
 def json_decoder(
@@ -45,14 +38,7 @@ def json_decoder(
     This was measured to be faster than pyarrow's JSON reader over joined values, which besides can't tell rows apart.
     """
     decode = decoders.json(row).decode
-    return lambda values: _each(values, decode, getters, schema, _json_reason)
-
-
-def each_decoder(
-    schema: pa.Schema, decode: Callable[[bytes], Any], getters: Sequence[Callable[[Any], Any]]
-) -> Decode:
-    """Decodes each value by `decode`, which raises for a wrong one; `getters` take the columns out of its results."""
-    return lambda values: _each(values, decode, getters, schema, _reason)
+    return lambda values: _each(values.to_pylist(), decode, getters, schema, _json_reason)
 
 
 def _each(

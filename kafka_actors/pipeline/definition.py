@@ -18,7 +18,7 @@ from kafka_actors.errors import ConfigError, kind_of
 from .expressions import readable
 from .rows import KAFKA
 from .source import ReadKafka, changed_source, producer_options
-from .stages import Function, OnError, Stage, WriteKafka
+from .stages import Decode, Function, OnError, Stage, WriteKafka
 
 
 def checked_function(
@@ -228,6 +228,13 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
 
     def __or__(self, other: Definition) -> Self:
         return self.then(other)
+
+    def ready(self) -> Self:
+        """A copy in which each decoder has its schema, for which registries are asked now; an engine makes it when the pipeline is
+        bound to it. Raises `ConfigError`, and `SchemaRegistryError` where a registry can't be asked."""
+        topics = None if self.source is None else self.source.topics
+        stages = tuple(stage.ready(topics) if isinstance(stage, Decode) else stage for stage in self.stages)
+        return msgspec.structs.replace(self, stages=stages)
 
     def at_least_once(self) -> Self:
         """A copy whose Kafka sinks deliver at least once."""

@@ -18,6 +18,7 @@ from .stages import (
     SPARK,
     Columns,
     DataFrames,
+    Decode,
     DecodeJson,
     Function,
     OnError,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class CheckedStage(NamedTuple):
-    """Stage in its place, with the columns before and behind it, None where only Spark will know them."""
+    """Stage in its place, with the columns before and behind it, None where only Spark or a registry will know them."""
 
     stage: Stage
     before: Columns
@@ -320,10 +321,17 @@ def explain(pipeline: Definition, engine: str) -> str:
 
 
 def _step(number: int, step: CheckedStage) -> list[str]:
+    chosen = getattr(step.stage, "chosen", "")
     gpus = getattr(step.stage, "num_gpus", 0)
     more = ", async" if getattr(step.stage, "is_async", False) else ""
     more += f", num_gpus {gpus:g} in each worker" if gpus else ""
-    return [f"  {number:>3} {step.stage.name}{_policy(step)}{more}", f"      {_columns(step.behind)}"]
+    more += f", by {chosen}" if chosen else ""
+    columns = (
+        "→ columns from the registry"
+        if step.behind is None and isinstance(step.stage, Decode)
+        else _columns(step.behind)
+    )
+    return [f"  {number:>3} {step.stage.name}{_policy(step)}{more}", f"      {columns}"]
 
 
 def _policy(step: CheckedStage) -> str:
@@ -332,5 +340,5 @@ def _policy(step: CheckedStage) -> str:
 
 def _columns(columns: Columns) -> str:
     if columns is None:
-        return "→ columns that Spark knows at the start"
+        return "→ columns that are known at the start"
     return "→ " + ", ".join(f"{field.name} {field.type}" for field in columns)

@@ -21,12 +21,16 @@ from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, expone
 from kafka_actors.base.bisect import Bisection
 from kafka_actors.errors import StageError
 from kafka_actors.events import Event, RecordsDeadLettered, RecordsSkipped
+from kafka_actors.schemas.errors import SchemaRegistryUnavailableError
 
 from .casts import CastError, one_line
 from .engines import CheckedStage
 from .rows import StageRows, rows_of
 from .stage_steps import CallStep, DecodeStep, RawTextStep, StageStep, make
 from .stages import OnError
+
+REGISTRY_BACKOFF_MAX_S = 10.0
+"""Longest wait until a registry that can't be reached is asked again."""
 
 
 class FailedRecord(NamedTuple):
@@ -134,7 +138,7 @@ class StageGuard:
     ) -> StageCalls[list[StageRows]]:
         """Yields the calls of the stage for rows, and returns what they made. Raises `StageError` under "fail"."""
         if isinstance(self.made, (DecodeStep, RawTextStep)):
-            return [self._decoded(self.made, rows, source, failures)]
+            return [(yield from self._decoded(self.made, rows, source, failures))]
         return (yield from self._guarded(self.made, rows, source, failures))
 
     def _decoded(
@@ -143,8 +147,19 @@ class StageGuard:
         rows: StageRows,
         source: pa.RecordBatch,
         failures: list[FailedRecord],
-    ) -> StageRows:
-        decoded, failed = made.run(rows)
+    ) -> StageCalls[StageRows]:
+        """Decodes rows. A registry that can't be asked is no record's error: it is asked again until it answers."""
+        attempt = 0
+        while True:
+            try:
+                decoded, failed = made.run(rows)
+                break
+            except SchemaRegistryUnavailableError as error:
+                attempt += 1
+                logger.warning(
+                    "stage %s waits for the registry, and processes nothing until then: %s", self.name, error
+                )
+                yield exponential_backoff(attempt, CALL_BACKOFF_S, REGISTRY_BACKOFF_MAX_S)
         if failed and self._policy == "fail":
             record, reason = failed[0]
             raise stage_error(self.name, source, record, record, 1, reason)

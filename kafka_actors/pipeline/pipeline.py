@@ -11,11 +11,11 @@ from kafka_actors.config import PARQUET_COMPRESSIONS
 from kafka_actors.errors import ConfigError
 
 from . import stages as s
-from .avro import checked_id, parse_avro
-from .definition import Definition, bare, called, check_delivery, checked_function, checked_items, named
+from .decoding import Decoding
+from .definition import bare, called, check_delivery, checked_function, checked_items, named
 from .engines import CheckedPipeline, check, engine, explain
 from .expressions import checked_expression
-from .schemas import as_schema, is_struct
+from .schemas import as_schema
 from .source import producer_options, read_kafka
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OnError = s.OnError
 
 
-class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
+class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
     """Definition of the processing of topics; an engine runs it. Every method returns a new pipeline.
 
         orders = (ka.Pipeline.read_kafka("orders", group_id="revenue", bootstrap_servers="localhost:9092")
@@ -71,40 +71,6 @@ class Pipeline(Definition, frozen=True, kw_only=True, eq=False):
         """
         keywords = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
         return cls(source=read_kafka(topics, pattern, config, keywords))
-
-    # ------------------------------------------------------------ decoders
-
-    def decode_json(
-        self, schema: Any, *, name: str | None = None, on_error: OnError | None = None
-    ) -> Pipeline:
-        """Decodes each value as one JSON object, whose fields become the columns. A nullable field may be missing; fields
-        that the schema lacks are ignored. BINARY is base64, timestamps are ISO 8601, and rounded to microseconds.
-
-        A null value counts as a failed record; to drop tombstones, filter them out before this stage.
-        """
-        stage = named(name, "decode_json")
-        row = schema if is_struct(schema) else None
-        return self._with(s.DecodeJson, stage, on_error, schema=as_schema(stage, schema), row=row)
-
-    def decode_avro(
-        self,
-        schema: Any,
-        *,
-        schema_id: int | None = None,
-        name: str | None = None,
-        on_error: OnError | None = None,
-    ) -> Pipeline:
-        """Decodes each value as one Avro record of this schema (a dict, or JSON text). With `schema_id`, each value begins
-        with the five bytes of Confluent's serializer, which have to contain that id."""
-        stage = named(name, "decode_avro")
-        avro, _ = parse_avro(stage, schema)
-        return self._with(s.DecodeAvro, stage, on_error, avro=avro, schema_id=checked_id(stage, schema_id))
-
-    def raw(
-        self, *, text: bool = False, name: str | None = None, on_error: OnError | None = None
-    ) -> Pipeline:
-        """Takes the columns `key` and `value` undecoded, as bytes, or with `text` as strings of UTF-8."""
-        return self._with(s.Raw, named(name, "raw"), on_error, text=text)
 
     # ------------------------------------------------------------ stages on columns
 

@@ -13,13 +13,13 @@ from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed
 from kafka_actors.errors import kind_of
 
-from .avro import avro_reader, parse_avro
 from .casts import CastError, Failure, batch_of, cast_to
-from .decode import Decode, each_decoder, getters_of, json_decoder, row_getters, row_type
+from .decode import Decode, getters_of, json_decoder, row_getters, row_type
 from .engines import CheckedStage
 from .expressions import evaluate, uses_kafka
 from .rows import KAFKA, NO_RECORD, Numbers, StageRows, with_kafka
-from .stages import DecodeAvro, DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
+from .stages import Decode as DecodeBySchema
+from .stages import DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
 
 
 class StageStep(Protocol):
@@ -49,7 +49,7 @@ class DecodeStep(Unclosed):
 
     def run(self, rows: StageRows) -> tuple[StageRows, list[Failure]]:
         """The decoded rows, and the failures by the numbers of their records in the batch that was read."""
-        batch, numbers, failures = self._decode(rows.batch.column("value").to_pylist())
+        batch, numbers, failures = self._decode(rows.batch.column("value"))
         return StageRows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
 
 
@@ -242,9 +242,9 @@ def make(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:
         if stage.row is None:
             return DecodeStep(json_decoder(behind, row_type(stage.name, behind), row_getters(behind)))
         return DecodeStep(json_decoder(behind, stage.row, getters_of(stage.row)))
-    if isinstance(stage, DecodeAvro):
-        avro, schema = parse_avro(stage.name, stage.avro)
-        return DecodeStep(each_decoder(schema, *avro_reader(stage.name, avro, schema.names, stage.schema_id)))
+    if isinstance(stage, DecodeBySchema):
+        assert stage.decoder is not None  # the engine has made the pipeline ready
+        return DecodeStep(stage.decoder.decode)
     if isinstance(stage, Raw):
         return RawTextStep(behind) if stage.text else SelectColumnsStep(behind.names, behind)
     if isinstance(stage, Filter):

@@ -1,13 +1,13 @@
 """Stages of a pipeline: frozen values, each of which derives its output columns from its input columns.
 
-`output(columns)` is the check of a stage before anything starts. It takes the input columns, None where only Spark
-will know them, and returns the output columns; it raises `ConfigError` with the stage's name.
+`output(columns)` is the check of a stage before anything starts. It takes the input columns, None where only Spark or a
+registry will know them, and returns the output columns; it raises `ConfigError` with the stage's name.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from kafka_actors.base.callables import is_async
 from kafka_actors.errors import ConfigError
+from kafka_actors.schemas.reader_schema import ReaderSchema
 
-from .avro import avro_reader, parse_avro
 from .decode import row_type
 from .expressions import readable, reference, types_of
-from .rows import KAFKA
+from .rows import KAFKA, check_names
 from .schemas import as_schema
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
@@ -48,7 +48,9 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def _value_column(stage: Stage, columns: Columns) -> None:
     """Raises `ConfigError` where the record's own value, which decoders read, is not among the columns."""
     if columns is None:
-        raise ConfigError(stage.name, "comes after a DataFrame stage: decode before it")
+        raise ConfigError(
+            stage.name, "comes after a stage whose columns are known only at the start: decode before it"
+        )
     at = columns.get_field_index("value")
     if at < 0 or not pa.types.is_binary(columns.field(at).type):
         raise ConfigError(
@@ -70,17 +72,38 @@ class DecodeJson(Stage, frozen=True, kw_only=True, eq=False):
         return self.schema
 
 
-class DecodeAvro(Stage, frozen=True, kw_only=True, eq=False):
-    """Decodes Avro values. `schema_id`: the id with which values begin, in Confluent's framing; None: no framing."""
+class Decode(Stage, frozen=True, kw_only=True, eq=False):
+    """Decodes values by a schema. `decoder` None: `reader` says which schema of a registry it will be, once the pipeline is made
+    ready; until then the columns are `schema`, or unknown. `chosen` is the schema that it was."""
 
-    avro: dict[str, Any]
-    schema_id: int | None = None
+    decoder: Any = None
+    reader: ReaderSchema | None = None
+    schema: pa.Schema | None = None
+    chosen: str = ""
 
     def output(self, columns: Columns) -> Columns:
         _value_column(self, columns)
-        avro, schema = parse_avro(self.name, self.avro)
-        avro_reader(self.name, avro, schema.names, self.schema_id)
-        return schema
+        if self.decoder is None:
+            return self.schema
+        found: pa.Schema = self.decoder.schema
+        check_names(self.name, found)
+        if self.schema is not None and not self.schema.equals(found):
+            raise ConfigError(
+                self.name,
+                f"schema: says {_listed(self.schema)}, and {self.chosen or 'the schema'} gives {_listed(found)}",
+            )
+        return found
+
+    def ready(self, topics: Sequence[str] | None) -> Decode:
+        """The stage with its decoder, for which the registry is asked. Raises `ConfigError`, `SchemaRegistryError`."""
+        if self.decoder is not None or self.reader is None:
+            return self
+        decoder, schema = self.reader.chosen(self.name, topics)
+        return msgspec.structs.replace(self, decoder=decoder, chosen=str(schema))
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 class Raw(Stage, frozen=True, kw_only=True, eq=False):
@@ -201,7 +224,8 @@ class Function(Stage, frozen=True, kw_only=True, eq=False):
         if callable(declared) and not isinstance(declared, type):
             if columns is None:
                 raise ConfigError(
-                    self.name, "its output_schema depends on columns that only Spark knows: give schema="
+                    self.name,
+                    "its output_schema depends on columns that are known only at the start: give schema=",
                 )
             try:
                 declared = declared(columns)

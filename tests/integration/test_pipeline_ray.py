@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import itertools
 import json
 import os
@@ -10,12 +11,14 @@ import sys
 import threading
 from collections import Counter
 
+import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from fakes.schema_registry import FakeSchemaRegistry
 from ray import cloudpickle
 from waiting import slow_s, until
 
@@ -156,6 +159,50 @@ def test_orders_are_enriched_keyed_and_all_there_before_their_offsets_are_commit
         (c, c) for c in COUNTRIES
     }
     assert place.settled()
+
+
+def test_values_by_several_schemas_of_a_registry_are_read_by_one(place):
+    """A new writer's schema appears while the job runs; a registry that fails holds a partition up, and skips nothing."""
+    with FakeSchemaRegistry() as registry:
+        subject = f"{place.input}-value"
+        first = registry.add(subject, order_schema())
+        place.put([(b"k", avro_order(order_schema(), first, n), []) for n in range(50)])
+        pipeline = (
+            place.read()
+            .dead_letters(place.dead)
+            .decode(ka.SchemaRegistry(registry.url), on_error="dead_letter")
+            .write_kafka(place.output)
+        )
+        bound = pipeline.on_ray(workers=1)
+        assert f"by schema {first} ({subject} version 1)" in bound.explain()
+        with bound.start() as run:
+            until(lambda: len(place.records(place.output)) == 50, slow_s(60), "the first orders")
+            wider = order_schema({"name": "city", "type": "string", "default": "-"})
+            second = registry.add(subject, wider)
+            registry.faults.extend([503] * 5)
+            place.put([(b"k", avro_order(wider, second, n, city="x"), []) for n in range(50, 100)])
+            place.put([(b"k", b"no frame", []), (b"k", avro_order(wider, 99, 1, city="x"), [])])
+            until(lambda: len(place.records(place.output)) == 100, slow_s(60), "the others")
+            until(lambda: len(place.records(place.dead)) == 2, slow_s(60), "the dead letters")
+            run.stop()
+    rows = [msgspec.json.decode(m.value) for m in place.records(place.output)]
+    assert rows == [{"id": n, "amount": n / 2} for n in range(100)]
+    reasons = [dict(m.headers)["kafka_actors.error.reason"].decode() for m in place.records(place.dead)]
+    assert "begins with byte 110, not with the 0 and the schema id" in reasons[0]
+    assert "Schema 99 not found" in reasons[1]
+
+
+def order_schema(*more):
+    fields = [{"name": "id", "type": "long"}, {"name": "amount", "type": "double"}, *more]
+    return {"type": "record", "name": "Order", "fields": fields}
+
+
+def avro_order(schema, number, n, **more):
+    """An order as Confluent's serializer writes it."""
+    stream = io.BytesIO(b"\0" + number.to_bytes(4, "big"))
+    stream.seek(5)
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), {"id": n, "amount": n / 2, **more})
+    return stream.getvalue()
 
 
 def test_skip_and_dead_letter_take_out_the_records_at_fault_and_no_other(place):

@@ -1,11 +1,14 @@
 """A pipeline's Arrow stages inside Spark's data source, against real Kafka: the rows that Ray would give."""
 
+import io
 import json
 import sys
 
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from fakes.schema_registry import FakeSchemaRegistry
 from fakes.spark import spark_session
 from pyspark import cloudpickle
 from pyspark.sql import functions
@@ -67,6 +70,38 @@ def test_rows_are_those_of_the_stages_and_a_dataframe_stage_goes_on_from_there(s
     assert {row.country: row.tax for row in totals.collect()} == {
         c: sum(n / 8 for n in good if COUNTRIES[n % 3] == c) for c in COUNTRIES
     }
+
+
+def test_values_by_several_schemas_of_a_registry_are_read_by_one(spark, kafka_cluster, kafka_topic, produce):
+    topic = kafka_topic(1)
+    fields = [{"name": "id", "type": "int"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]
+    first = {"type": "record", "name": "Order", "fields": fields}
+    second = {
+        **first,
+        "fields": [
+            *fields,
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+        ],
+    }
+    with FakeSchemaRegistry() as registry:
+        ids = [registry.add(f"{topic}-value", schema) for schema in (first, second)]
+        rows = [{"id": n, "tags": [f"t{n}"], "at": 1_000 * n} for n in range(20)]
+        produce(topic, [avro(row, ids[n % 2], (first, second)[n % 2]) for n, row in enumerate(rows)])
+        pipeline = ka.Pipeline.read_kafka(topic, bootstrap_servers=kafka_cluster.bootstrap_servers).decode(
+            ka.SchemaRegistry(registry.url)
+        )
+        df = pipeline.on_spark(spark).dataframe()
+        assert df.schema.simpleString() == "struct<id:int,tags:array<string>,at:timestamp>"
+        found = [(row.id, row.tags, row.at.timestamp()) for row in df.collect()]
+    assert found == [(n, [f"t{n}"], n if n % 2 else 0) for n in range(20)]
+
+
+def avro(row, number, schema):
+    """A row as Confluent's serializer writes it."""
+    stream = io.BytesIO(b"\0" + number.to_bytes(4, "big"))
+    stream.seek(5)
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    return stream.getvalue()
 
 
 def test_dead_letters_are_rows_and_the_hidden_column_comes_where_it_is_asked_for(spark, orders):

@@ -60,6 +60,7 @@ class OnRay(BoundPipeline[RunningJob]):
         progress: bool | None = None,
         **options: Any,
     ) -> None:
+        pipeline = pipeline.ready()
         checked = pipeline.check("ray")
         source = pipeline.source
         assert source is not None  # the check requires one, and a sink

@@ -82,6 +82,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         ends: StreamOffsets | None = None,
         **options: Any,
     ) -> None:
+        pipeline = pipeline.ready()
         checked = pipeline.check("spark")
         assert pipeline.source is not None  # the check requires one
         if checkpoint is None and trigger is not None:

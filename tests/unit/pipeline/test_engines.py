@@ -60,7 +60,10 @@ from kafka_actors.pipeline.engines import check_travels
         (lambda: READ.raw().with_key("key").write_kafka("x", format="columns"), "is not for write_kafka"),
         (lambda: JSON.write_parquet("x").on_error("dead_letter"), r"add \.dead_letters\('topic'\)"),
         (lambda: JSON.sql("select 1"), "sql: .*doesn't name {this}"),
-        (lambda: JSON.sql("select 1 from {this}").decode_json("a INT"), "comes after a DataFrame stage"),
+        (
+            lambda: JSON.sql("select 1 from {this}").decode_json("a INT"),
+            "decode_json.*: comes after a stage whose columns are known only at the start",
+        ),
     ],
 )
 def test_the_whole_definition_is_checked_and_the_stage_named(make, said):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from benchmarks import spark, telemetry
+from benchmarks import schemas, spark, telemetry
 from benchmarks.batches import LARGE_NAME, SMALL_NAME
 from benchmarks.common import OURS
 from benchmarks.consumer import FLOOR
@@ -81,7 +81,13 @@ class Target:
 
 
 def _rate(
-    what: str, section: str, client: str, against: str, bound: float, unit: str = "x", bounded_by: str = ""
+    what: str,
+    section: str,
+    client: str,
+    against: str | None,
+    bound: float,
+    unit: str = "x",
+    bounded_by: str = "",
 ) -> Target:
     return Target(what, section, client, "rate", Sense.AT_LEAST, bound, against, unit, bounded_by=bounded_by)
 
@@ -177,6 +183,11 @@ TARGETS: tuple[Target, ...] = (
     _rate("Job exactly once against at least once, plain", "exactly_once/none", EXACTLY_ONCE, AT_LEAST_ONCE, 0.9, "%"),
     _rate("Job exactly once against at least once, zstd", "exactly_once/zstd", EXACTLY_ONCE, AT_LEAST_ONCE, 0.9, "%"),
     _rate("Consumer that nobody measures, against one without the calls", "telemetry/consumer", OURS, telemetry.UNTOLD, 0.97, "%"),
+    _rate("Avro to columns, a core", "schemas/avro", schemas.AVRO, None, 2_000_000, "rows/s"),
+    _rate("Avro to columns against confluent-kafka's deserializer", "schemas/avro", schemas.AVRO, CONFLUENT, 20),
+    _rate("Avro resolved to another schema, a core", "schemas/resolved", schemas.AVRO, None, 1_500_000, "rows/s"),
+    _rate("Protobuf to columns, a core", "schemas/protobuf", schemas.PROTOBUF, None, 1_500_000, "rows/s"),
+    _rate("Protobuf to columns against confluent-kafka's deserializer", "schemas/protobuf", schemas.PROTOBUF, CONFLUENT, 10),
     _rate("Spark, batch, against its own source, plain", "spark/none", spark.OURS, spark.THEIRS, 3),
     _rate("Spark, batch, against its own source, zstd", "spark/zstd", spark.OURS, spark.THEIRS, 2.5),
     _rate("the same with a .schema() of two columns, plain", "spark/none", spark.TWO_COLUMNS, spark.THEIRS, 4),

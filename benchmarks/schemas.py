@@ -1,0 +1,212 @@
+"""Values with a registry's frame to columns: our decoders beside confluent-kafka's deserializers, in one thread, without a broker's part.
+
+Orders have eight fields. `resolved`: the writer's schema lacks two of the reader's fields, has one that it drops, and an int that it promotes.
+Every value is decoded, and all rows are compared with what was written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.common import Client, Section, Stage
+from benchmarks.peers import CONFLUENT
+from benchmarks.reading import Run
+
+AVRO, PROTOBUF = "AvroDecoder", "ProtobufDecoder"
+ROWS = 200_000
+PASSES = 5
+"""Passes of our decoders; the deserializers take as long for one of a tenth."""
+SCHEMA_ID = 7
+
+FIELDS: list[dict[str, Any]] = [
+    {"name": "id", "type": "long"},
+    {"name": "customer", "type": "string"},
+    {"name": "country", "type": ["null", "string"], "default": None},
+    {"name": "amount", "type": "double"},
+    {"name": "items", "type": "int"},
+    {"name": "paid", "type": "boolean"},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OPEN", "DONE"]}},
+]
+ORDER = {"type": "record", "name": "Order", "fields": FIELDS}
+READER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        *(field for field in FIELDS if field["name"] not in ("items", "paid")),
+        {"name": "items", "type": "long"},
+        {"name": "channel", "type": "string", "default": "web"},
+        {"name": "weight", "type": "double", "default": 1.5},
+    ],
+}
+PROTO = """syntax = "proto3"; package shop; enum Kind { NEW = 0; OPEN = 1; DONE = 2; }
+message Order { int64 id = 1; string customer = 2; optional string country = 3; double amount = 4; int32 items = 5; bool paid = 6;
+  int64 at = 7; Kind kind = 8; }"""
+
+
+def sections() -> list[Section]:
+    notes = f"{ROWS:,} values of eight fields in memory, one thread"
+    return [
+        _section("avro", "Avro, the writer's schema is the reader's", AVRO, notes),
+        _section("resolved", "Avro, resolved: two fields added, one dropped, one promoted", AVRO, notes),
+        _section("protobuf", "Protobuf", PROTOBUF, notes),
+    ]
+
+
+def _section(name: str, title: str, ours: str, notes: str) -> Section:
+    clients = {ours: _client(f"ours_{name}"), CONFLUENT: _client(f"confluent_{name}")}
+    return Section(f"schemas/{name}", title, clients, notes=notes)
+
+
+def _client(function: str) -> Client:
+    def run(stage: Stage) -> Run:
+        return stage.run(f"schemas:{function}", stage.task(rows=ROWS // 50 if stage.options.quick else ROWS))
+
+    return run
+
+
+# ---------------------------------------------------------------- values
+
+
+def order(n: int) -> dict[str, Any]:
+    return {
+        "id": n * 7_919,
+        "customer": f"customer-{n % 5_000}",
+        "country": None if n % 3 == 0 else "DE",
+        "amount": n / 8,
+        "items": n % 20,
+        "paid": n % 2 == 0,
+        "at": 1_700_000_000_000_000 + n,
+        "kind": ("NEW", "OPEN", "DONE")[n % 3],
+    }
+
+
+def avro_values(rows: int) -> list[bytes]:
+    import fastavro
+
+    schema, found = fastavro.parse_schema(ORDER), []
+    for n in range(rows):
+        stream = io.BytesIO(b"\0" + SCHEMA_ID.to_bytes(4, "big"))
+        stream.seek(5)
+        fastavro.schemaless_writer(stream, schema, order(n))
+        found.append(stream.getvalue())
+    return found
+
+
+def proto_class() -> Any:
+    from google.protobuf import message_factory
+
+    from kafka_actors.schemas.protobuf_schema import Files, compiled
+
+    return message_factory.GetMessageClass(Files(compiled(PROTO)).message("shop.Order"))
+
+
+def proto_values(rows: int) -> list[bytes]:
+    made, found = proto_class(), []
+    for n in range(rows):
+        fields = {name: value for name, value in order(n).items() if value is not None}
+        found.append(b"\0" + SCHEMA_ID.to_bytes(4, "big") + b"\0" + made(**fields).SerializeToString())
+    return found
+
+
+class OneSchema:
+    """A registry with one schema, which costs nothing to ask."""
+
+    def __init__(self, text: str, kind: Any) -> None:
+        from kafka_actors.schemas import Schema
+
+        self._schema = Schema(SCHEMA_ID, kind, text)
+
+    def schema_by_id(self, schema_id: int) -> Any:
+        return self._schema
+
+    def references_of(self, schema: Any) -> dict[str, str]:
+        return {}
+
+
+# ---------------------------------------------------------------- ours
+
+
+def ours_avro(told: dict[str, Any]) -> Run:
+    return _ours(avro_values(told["options"]["rows"]), "AVRO", ORDER)
+
+
+def ours_resolved(told: dict[str, Any]) -> Run:
+    return _ours(avro_values(told["options"]["rows"]), "AVRO", READER)
+
+
+def ours_protobuf(told: dict[str, Any]) -> Run:
+    return _ours(proto_values(told["options"]["rows"]), "PROTOBUF", PROTO)
+
+
+def _ours(values: list[bytes], kind: str, reader: Any) -> Run:
+    from kafka_actors.schemas import AvroDecoder, ProtobufDecoder
+
+    registry: Any = OneSchema(json.dumps(ORDER) if kind == "AVRO" else PROTO, kind)
+    decoder: Any = (
+        AvroDecoder(reader, registry=registry)
+        if kind == "AVRO"
+        else ProtobufDecoder(reader, registry=registry)
+    )
+    array = pa.array(values, pa.binary())
+    decoder.decode(array.slice(0, 1_000))  # compiles the program, as the first batch of a job does
+    return _measured(len(values), lambda: decoder.decode(array).batch.column("customer").to_pylist, PASSES)
+
+
+# ---------------------------------------------------------------- confluent-kafka
+
+
+def confluent_avro(told: dict[str, Any]) -> Run:
+    return _confluent_avro(told, ORDER)
+
+
+def confluent_resolved(told: dict[str, Any]) -> Run:
+    return _confluent_avro(told, READER)
+
+
+def _confluent_avro(told: dict[str, Any], reader: Any) -> Run:
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, topic_subject_name_strategy
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+    client: Any = SchemaRegistryClient({"url": "http://127.0.0.1:1"})
+    client.get_schema = lambda *_, **__: Schema(
+        json.dumps(ORDER), "AVRO"
+    )  # nothing is asked over the network
+    client.get_latest_version = client.get_schema
+    settings = {"subject.name.strategy": topic_subject_name_strategy}
+    values = avro_values(max(1, told["options"]["rows"] // 10))
+    return _each(values, AvroDeserializer(client, json.dumps(reader), conf=settings))
+
+
+def confluent_protobuf(told: dict[str, Any]) -> Run:
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+
+    values = proto_values(max(1, told["options"]["rows"] // 10))
+    return _each(values, ProtobufDeserializer(proto_class(), {"use.deprecated.format": False}))
+
+
+def _each(values: Sequence[bytes], deserialize: Callable[..., Any]) -> Run:
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    context = SerializationContext("orders", MessageField.VALUE)
+    deserialize(values[0], context)
+    return _measured(len(values), lambda: [deserialize(value, context) for value in values][-1], 1)
+
+
+def _measured(rows: int, work: Callable[[], Any], passes: int) -> Run:
+    began, cpu = time.perf_counter(), time.process_time()
+    for _ in range(passes):
+        work()
+    seconds = time.perf_counter() - began
+    return {
+        "records": rows * passes,
+        "seconds": seconds,
+        "rate": rows * passes / seconds,
+        "cpu": time.process_time() - cpu,
+    }

@@ -21,6 +21,7 @@ from .lag import lag
 from .offsets import offsets
 from .produce import produce
 from .run import run
+from .schemas import schemas
 from .spark_checkpoint import spark_checkpoint
 from .top import top
 from .topics import topics
@@ -40,7 +41,7 @@ def commands() -> None:
     """
 
 
-GROUPS_AND_TOPICS = (produce, consume, groups, topics, configs, acls, offsets, lag)
+GROUPS_AND_TOPICS = (produce, consume, groups, topics, configs, acls, offsets, lag, schemas)
 
 for each in (run, top, job, config, demo, *GROUPS_AND_TOPICS, spark_checkpoint):
     commands.add_command(each)

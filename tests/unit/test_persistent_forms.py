@@ -824,6 +824,10 @@ kafka-actors lag
 kafka-actors offsets
 kafka-actors produce
 kafka-actors run
+kafka-actors schemas
+kafka-actors schemas check
+kafka-actors schemas list
+kafka-actors schemas show
 kafka-actors spark-checkpoint
 kafka-actors spark-checkpoint convert
 kafka-actors spark-checkpoint show
@@ -836,11 +840,13 @@ kafka-actors topics describe
 kafka-actors topics list
 """
 VARIABLES = {
+    "KAFKA_ACTORS_BASIC_AUTH",
     "KAFKA_ACTORS_COMMAND_CONFIG",
     "KAFKA_ACTORS_CONFIG_FILE",
     "KAFKA_ACTORS_LOG_FORMAT",
     "KAFKA_ACTORS_LOG_LEVEL",
     "KAFKA_ACTORS_OUTPUT",
+    "KAFKA_ACTORS_REGISTRY",
 }
 
 
@@ -882,6 +888,7 @@ def test_entry_points_and_extras_of_the_package() -> None:
             "gcp",
             "gssapi",
             "oauth",
+            "protobuf",
             "ray",
             "spark",
             "telemetry",

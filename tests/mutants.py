@@ -29,6 +29,9 @@ KERNEL = (
     "kafka_actors/records/_kernel.pyx",
     "kafka_actors/records/_frames.pxi",
     "kafka_actors/records/_encode.pxi",
+    "kafka_actors/schemas/_columns.pxi",
+    "kafka_actors/schemas/_avro_kernel.pyx",
+    "kafka_actors/schemas/_protobuf_kernel.pyx",
 )
 COPIED = ("kafka_actors", "assignors", "tests", "docs", "examples", "pyproject.toml", "setup.py", "README.md")
 HANGS_AFTER_S = 120
@@ -102,7 +105,7 @@ class Copy:
         return "" if run.returncode == 0 else run.stdout[-3000:]
 
     def _with_kernel(self, mutant: Mutant) -> str:
-        libraries = {path: path.read_bytes() for path in (self._folder / "kafka_actors/records").glob("*.so")}
+        libraries = {path: path.read_bytes() for path in (self._folder / "kafka_actors").glob("*/*.so")}
         try:
             build = self._run([sys.executable, "setup.py", "-q", "build_ext", "--inplace", "--force"], 600)
             if build is None or build.returncode or "_kernel" not in str(list(libraries)):

@@ -110,9 +110,10 @@ class AvroDecoder:
         """The program for values by this schema; or why no value by it can be decoded."""
         found = self._machines.get(schema_id)
         if found is None:
-            made = self._made(schema_id)
-            with self._lock:
-                found = self._machines.setdefault(schema_id, made)
+            found = self._made(schema_id)
+            if not found.may_appear:
+                with self._lock:
+                    found = self._machines.setdefault(schema_id, found)
         return found.refused or found
 
     def _made(self, schema_id: int) -> WriterProgram:
@@ -132,25 +133,38 @@ class AvroDecoder:
             writer = parse(schema.text, self._registry.references_of(schema))
             return WriterProgram(writer, self._reader, what)
         except SchemaNotFoundError as error:
-            return WriterProgram.refusing(f"{what}: {error}")
+            return WriterProgram.refusing(f"{what}: {error}", may_appear=True)
         except ConfigError as error:
             return WriterProgram.refusing(f"{what} can't be read by the reader's: {error.message}")
 
+    def refusal(self, schema: Schema) -> str:
+        """Why no value by a writer's schema can be decoded; empty where there is no such reason."""
+        if schema.type != "AVRO":
+            return f"it is of type {schema.type}, not AVRO"
+        references = {} if self._registry is None else self._registry.references_of(schema)
+        try:
+            program(parse(schema.text, references), self._reader)
+        except ConfigError as error:
+            return error.message
+        return ""
+
 
 class WriterProgram:
-    """Program of one writer's schema, and its texts of failures. `refused`: why there is none."""
+    """Program of one writer's schema, and its texts of failures. `refused`: why there is none; `may_appear`: the registry doesn't have it
+    yet, as one that lags behind, so it is asked again."""
 
     def __init__(self, writer: AvroType | None, reader: AvroType | None, what: str) -> None:
         self.refused = ""
+        self.may_appear = False
         self._what = f"{what}: " if what else ""
         if writer is not None and reader is not None:
             self._program = program(writer, reader)
             self._machine = avro_kernel()[1](self._program)
 
     @classmethod
-    def refusing(cls, reason: str) -> WriterProgram:
+    def refusing(cls, reason: str, may_appear: bool = False) -> WriterProgram:
         made = cls(None, None, "")
-        made.refused = reason
+        made.refused, made.may_appear = reason, may_appear
         return made
 
     def run(

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .errors import DeserializationError
+from .registry import Schema
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 Array: TypeAlias = Any  # pyarrow publishes no types of its own
@@ -35,6 +36,10 @@ class ValueDecoder(Protocol):
     def decode(self, values: Array) -> DecodedRows:
         """Decodes an Arrow array of type binary. A null, and a value that can't be decoded, is a failure. Raises
         `SchemaRegistryError` where the registry can't be asked for a schema: then nothing is known of the values."""
+        ...
+
+    def refusal(self, schema: Schema) -> str:
+        """Why no value by a writer's schema can be decoded; empty where there is no such reason."""
         ...
 
 

@@ -141,35 +141,49 @@ class ProtobufDecoder:
         key = schema_id, indexes
         found = self._names.get(key)
         if found is None:
-            found = self._name_of(schema_id, indexes)
-            with self._lock:
-                self._names[key] = found
-        return (
-            ""
-            if found == self._name
-            else found
-            if found.startswith("schema ")
-            else f"the value is {found}, not {self._name}"
-        )
+            found, keeps = self._name_of(schema_id, indexes)
+            if keeps:
+                with self._lock:
+                    self._names[key] = found
+        if found == self._name:
+            return ""
+        return found if found.startswith("schema ") else f"the value is {found}, not {self._name}"
 
-    def _name_of(self, schema_id: int, indexes: tuple[int, ...]) -> str:
-        """The name of a message in a writer's schema, or a reason that begins with "schema"."""
+    def _name_of(self, schema_id: int, indexes: tuple[int, ...]) -> tuple[str, bool]:
+        """The name of a message in a writer's schema, or a reason that begins with "schema"; and whether that stays so: a schema that
+        the registry doesn't have may be one that it doesn't have yet."""
         assert self._registry is not None
         what = f"schema {schema_id}" + (f" (subject {self._subject})" if self._subject else "")
         if schema_id not in self._writers:
             if schema_id not in self._known and self._on_new_schema == "fail":
-                return f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
+                return (
+                    f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'",
+                    True,
+                )
             try:
                 schema = self._known.get(schema_id) or self._registry.schema_by_id(schema_id)
                 if schema.type != "PROTOBUF":
-                    return f"{what} is of type {schema.type}, not PROTOBUF"
+                    return f"{what} is of type {schema.type}, not PROTOBUF", True
                 self._writers[schema_id] = self._compiled(schema)
             except SchemaNotFoundError as error:
-                return f"{what}: {error}"
+                return f"{what}: {error}", False
             except ConfigError as error:
-                return f"{what} can't be read: {error.message}"
+                return f"{what} can't be read: {error.message}", True
         message = Files(self._writers[schema_id]).message_at(indexes)
-        return f"{what} has no message {list(indexes)}" if message is None else str(message.full_name)
+        if message is None:
+            return f"{what} has no message {list(indexes)}", True
+        return str(message.full_name), True
+
+    def refusal(self, schema: Schema) -> str:
+        """Why no value by a writer's schema can be decoded; empty where there is no such reason."""
+        if schema.type != "PROTOBUF":
+            return f"it is of type {schema.type}, not PROTOBUF"
+        references = {} if self._registry is None else self._registry.references_of(schema)
+        try:
+            Files(compiled(schema.text, references)).message(self._name)
+        except ConfigError as error:
+            return f"{error.option}: {error.message}"
+        return ""
 
     def _compiled(self, schema: Schema) -> bytes:
         assert self._registry is not None

@@ -36,6 +36,8 @@ _PRIMITIVES = {
     "string": st.text(max_size=10),
 }
 _primitives = st.sampled_from(sorted(_PRIMITIVES))
+_BRANCHES = ["null", *sorted({*_PRIMITIVES} - {"bytes"})]
+"""Without bytes: fastavro reads them by a reader's union with string as text."""
 
 
 class Namer:
@@ -70,9 +72,7 @@ def types(draw, namer, depth=2):
         case "nullable":
             return draw(st.permutations(["null", draw(_primitives)]))
         case "union":
-            return draw(
-                st.lists(st.sampled_from(["null", *sorted(_PRIMITIVES)]), min_size=2, max_size=4, unique=True)
-            )
+            return draw(st.lists(st.sampled_from(_BRANCHES), min_size=2, max_size=4, unique=True))
         case _:
             return draw(records(namer, depth - 1))
 
@@ -186,7 +186,7 @@ def both(made, values):
     batch, failures = run("cython", made, values)
     other, others = run("python", made, values)
     assert batch.schema.equals(other.schema)
-    assert batch.to_pylist() == other.to_pylist()
+    assert repr(batch.to_pylist()) == repr(other.to_pylist())  # nan is not itself
     assert failures == others
     return batch, failures
 

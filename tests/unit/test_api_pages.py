@@ -34,6 +34,8 @@ PUBLIC = [
     "kafka_actors.ray",
     "kafka_actors.spark",
     "kafka_actors.records",
+    "kafka_actors.registry",
+    "kafka_actors.schemas",
     "kafka_actors.sinks",
     "kafka_actors.telemetry",
     "kafka_actors.testing",

@@ -8,8 +8,10 @@ import pytest
 
 from kafka_actors import errors
 from kafka_actors.errors import KafkaActorsError, KafkaError
+from kafka_actors.schemas import DeserializationError
 
 ARGUMENTS = {
+    DeserializationError: (3, "the value is empty"),
     errors.ConfigError: ("group_id", "must be a string"),
     errors.NoOffsetForPartitionError: ("orders", 3),
     errors.FetchOffsetOutOfRangeError: ("orders", 3, 42, 50, 100),
@@ -39,6 +41,8 @@ def broker_errors() -> list[type[KafkaError]]:
 def make(cls: type[KafkaActorsError]) -> KafkaActorsError:
     if cls in ARGUMENTS:
         return cls(*ARGUMENTS[cls])
+    if issubclass(cls, errors.ConfigError):
+        return cls(*ARGUMENTS[errors.ConfigError])
     if issubclass(cls, KafkaError):
         return cls("said so", request="Fetch", topic="orders", partition=3, broker=2)
     if issubclass(cls, errors.RecordError):

@@ -23,13 +23,18 @@ PUBLIC = {
     "kafka_actors": """
         Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer ConsumerGroupMetadata ConsumerRebalanceListener Job JobFailed
         JobStatus KafkaActorsError KafkaError KafkaSink Message NewTopic OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
-        RecordMetadata RunningJob TopicPartition __version__ errors ray
+        RecordMetadata RunningJob SchemaRegistry TopicPartition __version__ errors ray schemas
     """,
     "kafka_actors.admin": """
         AclBinding AclBindingFilter Admin AlterConfigOp AsyncAdmin ClusterDescription ConfigEntry ConfigResource
         ConfigSynonym EARLIEST GroupDescription GroupListing LATEST ListedOffset
         MAX_TIMESTAMP MemberDescription NewPartitions NewTopic OffsetReset OffsetTarget PartitionDescription PartitionLag
         TopicDescription TopicListing
+    """,
+    "kafka_actors.registry": "SchemaRegistry",
+    "kafka_actors.schemas": """
+        AvroDecoder DeserializationError ProtobufDecoder Reference Schema SchemaNotFoundError SchemaRegistryError
+        SchemaRegistryUnavailableError
     """,
     "kafka_actors.backfill": "Backfill HandoverPlan PlannedPartition PlannedTopic",
     "kafka_actors.cluster": """
@@ -234,7 +239,11 @@ def test_the_reference_pages_show_nothing_that_is_not_in_the_table() -> None:
     known = {f"{module}.{name}" for module, name in TABLE}
     assert set(shown) - modules - known == set(), "a page shows what this test's table doesn't have"
     assert modules == {
-        *("kafka_actors.errors", "kafka_actors.events", "kafka_actors.metrics", "kafka_actors.testing.plugin")
+        "kafka_actors.errors",
+        "kafka_actors.events",
+        "kafka_actors.metrics",
+        "kafka_actors.schemas.errors",
+        "kafka_actors.testing.plugin",
     }
 
 

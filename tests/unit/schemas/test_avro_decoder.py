@@ -95,6 +95,21 @@ def test_a_registry_that_is_away_is_no_error_of_a_value(registry):
     assert decoder(binary(written(FIRST, {"id": 2}, 1))).to_pylist() == [{"id": 2, "city": "-"}]
 
 
+def test_a_schema_that_the_registry_does_not_have_yet_is_asked_for_again(registry):
+    """A registry of several nodes may lag behind the one where a schema was registered."""
+    decoder = AvroDecoder(SECOND, registry=registry)
+    value = binary(written(SECOND, {"id": 1, "city": "x"}, 3))
+    assert decoder.decode(value).failures
+    registry.add("orders-value", SECOND)
+    assert decoder.decode(value).failures == []
+
+
+def test_whether_a_writers_schema_can_be_read_is_known_before_a_value_is_there(registry):
+    decoder = AvroDecoder(FIRST, registry=registry)
+    assert decoder.refusal(registry.schemas[0]) == ""
+    assert decoder.refusal(registry.schemas[1]) == "id: writer long, reader int"
+
+
 def test_a_schema_that_was_not_known_before_can_be_a_failure(registry):
     decoder = AvroDecoder(SECOND, registry=registry, known={2: registry.schemas[1]}, on_new_schema="fail")
     rows = decoder.decode(binary(written(SECOND, {"id": 1, "city": "x"}, 2), written(FIRST, {"id": 2}, 1)))

@@ -107,3 +107,14 @@ def test_a_copy_decodes_as_the_original_and_compiles_nothing(decoder, monkeypatc
 def test_wrong_arguments_are_refused():
     with pytest.raises(ConfigError, match="enums: is 'text': accepts 'name' or 'number'"):
         ProtobufDecoder(ORDER, enums="text")
+
+
+def test_a_schema_that_the_registry_does_not_have_yet_is_asked_for_again():
+    lagging = RegistryInMemory()
+    decoder = ProtobufDecoder(ORDER, message="shop.Order", registry=lagging)
+    assert decoder.decode(binary(frame(1) + b"\0")).failures
+    number = lagging.add("orders-value", LATER, "PROTOBUF")
+    assert decoder.decode(binary(frame(number) + b"\0")).failures == []
+    assert decoder.refusal(lagging.schemas[0]) == ""
+    lagging.add("orders-value", 'syntax = "proto3"; package shop; message Refund { }', "PROTOBUF")
+    assert decoder.refusal(lagging.schemas[1]) == "message: is 'shop.Order': the schema has shop.Refund"

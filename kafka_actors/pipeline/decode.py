@@ -41,6 +41,11 @@ def json_decoder(
     return lambda values: _each(values.to_pylist(), decode, getters, schema, _json_reason)
 
 
+def json_rows(schema: pa.Schema, decode: Callable[[bytes], Any], values: Sequence[bytes]) -> DecodedRows:
+    """Decodes values by `decode`, which returns rows of `row_type(schema)`, or raises for a wrong one."""
+    return _each(values, decode, row_getters(schema), schema, _json_reason)
+
+
 def _each(
     values: Sequence[bytes | None],
     decode: Callable[[bytes], Any],

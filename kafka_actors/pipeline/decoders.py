@@ -10,6 +10,7 @@ from kafka_actors.schemas.decoded import ValueDecoder
 from kafka_actors.schemas.reader_schema import ReaderSchema
 from kafka_actors.schemas.registry import Registry
 
+from .json_schema import JsonSchemaDecoder
 from .rows import check_names
 
 _CHOICES = {
@@ -35,7 +36,7 @@ def reader_schema(stage: str, registry: Any, **options: Any) -> ReaderSchema:
     check_id(stage, options.get("schema_id"))
     if options.get("schema_id") is not None and subject is not None:
         raise ConfigError(stage, "has a schema_id and a subject: one of them names the schema")
-    return ReaderSchema(registry=registry, **options)
+    return ReaderSchema(registry=registry, json_decoder=JsonSchemaDecoder, **options)
 
 
 def avro_decoder(stage: str, schema: Any, schema_id: Any, registry: Any, on_new_schema: Any) -> ValueDecoder:

@@ -38,24 +38,32 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
         schema: Any = None,
         message: str | None = None,
         enums: Literal["name", "number"] = "name",
+        validate: bool = False,
         on_new_schema: OnNewSchema = "keep",
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Self:
-        """Decodes each value by its schema in a registry: Avro or Protobuf, whichever the registry says.
+        """Decodes each value by its schema in a registry: Avro, Protobuf or JSON Schema, whichever the registry says.
 
         The columns are those of one schema, the reader's, whatever schema a value was written by: of `subject`, by default
         `{topic}-value`, in `version`. It is chosen when the pipeline is bound to an engine, and kept from then on. `schema` says
         which columns will be found, so that stages that name columns are checked before.
 
-        `message` and `enums` are Protobuf's: see `decode_protobuf`.
+        `message` and `enums` are Protobuf's: see `decode_protobuf`. `validate` checks each value against the whole JSON Schema, which
+        costs more than decoding it.
         `on_new_schema="fail"`: values by a schema that wasn't known at the start are failures.
         """
         stage = named(name, "decode")
         reader = reader_schema(
-            stage, registry, subject=subject, version=version, message=message, enums=enums,
+            stage,
+            registry,
+            subject=subject,
+            version=version,
+            message=message,
+            enums=enums,
+            validate=validate,
             on_new_schema=on_new_schema,
-        )  # fmt: skip
+        )
         columns = None if schema is None else as_schema(stage, schema)
         return self._with(s.Decode, stage, on_error, reader=reader, schema=columns)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -21,7 +21,8 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
     """Says which schema of a registry values are read by.
 
     `subject` None is that of each topic's values, `{topic}-value`. `version` is a number or "latest"; `schema_id` names a schema
-    by its id instead. `schema_type` None: whatever the registry says. `message` and `enums` are those of `ProtobufDecoder`.
+    by its id instead. `schema_type` None: whatever the registry says. `message` and `enums` are those of `ProtobufDecoder`,
+    `validate` is that of the decoder that `json_decoder` makes of a JSON Schema.
     `on_new_schema`: what happens at a writer's schema that wasn't known when the pipeline was made ready.
     """
 
@@ -32,7 +33,9 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
     schema_type: SchemaType | None = None
     message: str | None = None
     enums: Literal["name", "number"] = "name"
+    validate: bool = False
     on_new_schema: OnNewSchema = "keep"
+    json_decoder: Callable[..., ValueDecoder] | None = None
 
     def chosen(self, stage: str, topics: Iterable[str] | None) -> ChosenSchema:
         """Asks the registry. Raises `ConfigError`, naming the stage, where the topics' schemas give different columns or
@@ -80,9 +83,8 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
                 return ProtobufDecoder(
                     schema.text, message=self.message, enums=self.enums, schema_id=schema.id, **common
                 )
-            raise ConfigError(
-                stage, f"is of type {schema.type}, which .decode can't read yet: use decode_json"
-            )
+            assert self.json_decoder is not None
+            return self.json_decoder(schema.text, validate=self.validate, **common)
         except ConfigError as error:
             raise ConfigError(stage, f"{schema}: {error.message}") from error
 

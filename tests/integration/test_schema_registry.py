@@ -9,12 +9,14 @@ from confluent_kafka.schema_registry import Schema as ConfluentSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError as ConfluentError
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fakes.schema_registry import FakeSchemaRegistry
 from google.protobuf import message_factory
 
 import kafka_actors as ka
+from kafka_actors.pipeline.json_schema import JsonSchemaDecoder
 from kafka_actors.schemas.protobuf_schema import Files, compiled
 
 FIRST = {
@@ -113,3 +115,22 @@ def test_values_of_confluents_protobuf_serializer_are_read_by_any_version_and_ot
     ]
     assert rows.failures == [(1, "the value is shop.Refund, not shop.Order")]
     assert pickle.loads(pickle.dumps(decoder)).decode(pa.array(values, pa.binary())).batch.equals(rows.batch)
+
+
+def test_values_of_confluents_json_serializer_are_read(fake, confluent):
+    schema = {
+        "type": "object",
+        "title": "Order",
+        "properties": {"id": {"type": "integer"}, "note": {"type": ["string", "null"]}},
+        "required": ["id"],
+    }
+    serialize = JSONSerializer(json.dumps(schema), confluent)
+    values = [serialize({"id": 1, "note": "é"}, VALUE), serialize({"id": 2}, VALUE)]
+    registry = ka.SchemaRegistry(fake.url)
+    found = registry.schema_of("orders-value")
+    assert found.type == "JSON"
+    decoder = JsonSchemaDecoder(found.text, registry=registry, validate=True)
+    assert decoder(pa.array(values, pa.binary())).to_pylist() == [
+        {"id": 1, "note": "é"},
+        {"id": 2, "note": None},
+    ]

@@ -887,6 +887,7 @@ def test_entry_points_and_extras_of_the_package() -> None:
             "fuzz",
             "gcp",
             "gssapi",
+            "jsonschema",
             "oauth",
             "protobuf",
             "ray",

@@ -427,13 +427,29 @@ cdef int put_zero(Column *c) noexcept nogil:
 
 
 cdef int put_absent(Reading *r, const Field *f) noexcept nogil:
+    cdef int err
     if f.flags & REQUIRED:
         return ERR_REQUIRED
     if f.flags & NULLABLE:
         return put_null(r.nodes, r.kids, f.column)
+    if f.wire == W_MESSAGE or f.wire == W_GROUP:  # the value of a map's entry
+        err = run(r, f.inner, NULL, NULL)
+        return err if err else close_struct(&r.nodes[f.column])
     if f.default >= 0:
         return put_binary(&r.nodes[f.column], r.defaults[f.default].p, r.defaults[f.default].n)
     return put_zero(&r.nodes[f.column])
+
+
+cdef int check(const uint8_t *p, const uint8_t *end) noexcept nogil:
+    # Whether a part of a message ends where a field does: what begins in one part can't end in the next.
+    cdef Tag tag
+    cdef int err
+    while p != end:
+        err = read_tag(p, end, &tag, 0)
+        if err:
+            return err
+        p = tag.after
+    return 0
 
 
 cdef int put_merged(Reading *r, const Field *f, const Slot *slot) noexcept nogil:
@@ -443,7 +459,7 @@ cdef int put_merged(Reading *r, const Field *f, const Slot *slot) noexcept nogil
     cdef const uint8_t *after = slot.after
     cdef int64_t n = 0
     cdef Tag tag
-    cdef int err
+    cdef int err = 0
     if whole == NULL:
         return ERR_MEMORY
     while p != after:
@@ -451,10 +467,14 @@ cdef int put_merged(Reading *r, const Field *f, const Slot *slot) noexcept nogil
         if err:
             break
         if tag.number == f.number and fits(f, tag.wire):
+            err = check(tag.p, tag.p + tag.n)
+            if err:
+                break
             memcpy(whole + n, tag.p, tag.n)
             n += tag.n
         p = tag.after
-    err = put_value(r, f, f.column, f.wire, whole, n)
+    if not err:
+        err = put_value(r, f, f.column, f.wire, whole, n)
     free(whole)
     return err
 

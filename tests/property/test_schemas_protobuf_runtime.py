@@ -217,6 +217,20 @@ def test_damage_gives_one_row_or_one_error_and_leaves_other_rows_alone(name, dat
     assert ours[0].slice(0, 1).equals(ours[0].slice(ours[0].num_rows - 1, 1))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("proto3", b"\x8a\x01\x02\x12\x02\x8a\x01\x02ab"),  # two halves of `inner`, whole only when joined
+        ("proto3", b"\xca\x01\x02\x08\x05"),  # an entry of `mi` without its message
+        ("proto2", b"\x08\x01\x22\x03\x0a\x01k"),  # one of `mapped` without its enum
+        ("proto3", b"\xd2\x01\x00"),  # one of `mb` without anything
+    ],
+)
+def test_parts_that_are_not_whole_are_not_joined_and_entries_without_a_value_have_an_empty_one(name, value):
+    ours, theirs = (run(machine, [value]) for machine in PLACES[name].machines)
+    same(ours, theirs)
+
+
 def test_a_failure_names_its_field():
     place = PLACES["proto3"]
     made = plan(place.message, compiled(PROTO3), "name")

@@ -165,8 +165,11 @@ class _Planner:
                 inner = self.message(field.message_type, at, of, f"{path}.")
         if is_repeated(field) and not is_map(field):
             shape = LIST
-        of_entry = bool(field.containing_type.GetOptions().map_entry)  # an entry without its value has an empty one
-        flags = NULLABLE * (shape == SINGULAR and is_nullable(field) and not of_entry) + REQUIRED * bool(field.is_required)
+        # A map's entry without its value has an empty one.
+        of_entry = bool(field.containing_type.GetOptions().map_entry)
+        flags = NULLABLE * (shape == SINGULAR and is_nullable(field) and not of_entry) + REQUIRED * bool(
+            field.is_required
+        )
         of_enum, default = -1, -1
         if field.enum_type is not None:
             flags |= CLOSED * bool(field.enum_type.is_closed)

@@ -1,12 +1,15 @@
-"""A job that delivers exactly once against the same job at least once; and one transactional id for each worker against one for
-each input partition."""
+"""A job that delivers exactly once against the same job at least once; one transactional id for each worker against one for each
+input partition; and how long there are no results when a worker dies or freezes."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +26,13 @@ COUNTS = (8, 200)
 """Numbers of input partitions of which ids are compared."""
 INTERVALS = 10
 VALUE = b"x" * 100
+FAULTS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP}
+PARTITIONS = 8
+RATE = 1_000
+"""Records a second while a worker dies."""
+STEADY_S = 6.0
+"""Seconds of results before that."""
+LONGEST_S = 40.0
 
 
 def sections() -> list[Section]:
@@ -36,6 +46,9 @@ def sections() -> list[Section]:
         clients = {BY_ROLE: ids(count, WORKERS), BY_PARTITION: ids(count, count)}
         title = f"What a commit of {count} input partitions takes, by the number of transactional ids"
         found.append(Section(f"exactly_once/ids-{count}", title, clients))
+    for fault, number in FAULTS.items():
+        title = f"Without results when a worker is {fault}: {RATE:,} records/s, commits each second, {WORKERS} workers"
+        found.append(Section(f"exactly_once/{fault}", title, {EXACTLY_ONCE: interrupted_by(number)}))
     return found
 
 
@@ -57,6 +70,19 @@ def ids(partitions: int, producers: int) -> Client:
         task.topic = stage.cluster.create_topic(f"ids-{time.monotonic_ns()}", partitions)
         run = stage.run("exactly_once:committed", task)
         stage.cluster.delete_topic(task.topic)
+        return run
+
+    return run
+
+
+def interrupted_by(number: signal.Signals) -> Client:
+    def run(stage: Stage) -> Run:
+        name = f"fault-{time.monotonic_ns()}"
+        task = stage.task(target=stage.cluster.create_topic(f"{name}-results", PARTITIONS), signal=number)
+        task.topic = stage.cluster.create_topic(name, PARTITIONS)
+        run = stage.run("exactly_once:interrupted", task)
+        for topic in (task.topic, task.options["target"]):
+            stage.cluster.delete_topic(topic)
         return run
 
     return run
@@ -150,3 +176,69 @@ async def _committed(task: Task) -> Run:
     }
     await asyncio.gather(*(producer.close() for producer in producers))
     return run
+
+
+def interrupted(told: dict[str, Any]) -> Run:
+    """A job whose worker gets a signal while records come in and a reader of committed results looks on: the longest time for which a
+    partition had no new result, from the last one before the signal on; and when the job had noticed."""
+    import kafka_actors as ka
+
+    task, over = Task.of(told), threading.Event()
+    feeding = threading.Thread(target=feed, args=(task, over))
+    with own_ray(), ka.Consumer(bootstrap_servers=task.bootstrap, isolation_level="read_committed") as reader:
+        reader.assign([ka.TopicPartition(task.options["target"], p) for p in range(PARTITIONS)])
+        job = job_over(
+            task,
+            lambda batch: batch.select(["key", "value", "partition"]),
+            WORKERS,
+            sink=ka.KafkaSink(task.options["target"]),
+            delivery="exactly_once",
+        )
+        with job.start() as running:
+            feeding.start()
+            seen = Arrivals(reader)
+            seen.look(STEADY_S)
+            worker = running.status().workers[0]
+            assert worker.pid is not None  # it has given results
+            os.kill(worker.pid, task.options["signal"])
+            at = time.monotonic()
+            noticed = seen.look(LONGEST_S, until=lambda: running.status().workers[0].name != worker.name)
+            seen.look(LONGEST_S, until=lambda: all(last > at + 1 for last in seen.last.values()))
+            seen.look(2.0)
+            over.set()
+            feeding.join()
+    without = max(seen.longest.values())
+    return {"records": seen.rows, "without_s": without, "noticed_s": noticed, "after_s": without - noticed}
+
+
+def feed(task: Task, over: threading.Event) -> None:
+    """Produces `RATE` records a second until `over`."""
+    import kafka_actors as ka
+
+    with ka.Producer(bootstrap_servers=task.bootstrap) as producer:
+        while not over.wait(0.05):
+            for number in range(int(RATE * 0.05)):
+                producer.send(task.topic, VALUE, partition=number % PARTITIONS)
+
+
+class Arrivals:
+    """When a partition's results came last, and the longest time between two of them since the first look."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        self.last: dict[int, float] = {}
+        self.longest: dict[int, float] = {}
+        self.rows = 0
+
+    def look(self, longest_s: float, until: Callable[[], bool] = lambda: False) -> float:
+        """Reads for so long, or until something holds. Returns how long."""
+        began = time.monotonic()
+        while (now := time.monotonic()) < began + longest_s and not until():
+            if (batch := self._reader.poll_batch(timeout_ms=100)) is None:
+                continue
+            now, partition = time.monotonic(), batch["partition"][0].as_py()
+            if partition in self.last:
+                self.longest[partition] = max(self.longest.get(partition, 0.0), now - self.last[partition])
+            self.last[partition] = now
+            self.rows += batch.num_rows
+        return now - began

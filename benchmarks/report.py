@@ -27,6 +27,8 @@ UNITS = {
     "shared_mb": ("of it shared MB", 1),
     "limits_mb": ("limits MB", 1),
     "first_record_s": ("first record after s", 1),
+    "without_s": ("without results s", 1),
+    "noticed_s": ("noticed after s", 1),
 }
 """Metric → heading and factor, in the order of the columns."""
 

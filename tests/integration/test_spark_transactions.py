@@ -176,7 +176,7 @@ def test_a_task_that_takes_longer_than_its_transaction_may_says_so(
             ka.errors.ProducerFencedError, match=r"longer than kafka.transaction.timeout.ms \(1000\)"
         ):
             write_slowly(producer, task)
-        with TaskTransaction(producer_of(kafka_cluster), task, "s") as again:
+        with producer_of(kafka_cluster) as newer, TaskTransaction(newer, task, "s") as again:
             assert again.writes
 
 

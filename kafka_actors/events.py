@@ -13,6 +13,7 @@ import msgspec
 __all__ = [
     "BadBatchSkipped",
     "CoordinatorChanged",
+    "DoneOffsetsDropped",
     "DrainForced",
     "Event",
     "EventSink",
@@ -100,6 +101,19 @@ class RecordsSkipped(Event, frozen=True):
     first_offset: int
     last_offset: int
     error: str
+
+    @property
+    def level(self) -> int:
+        return logging.WARNING
+
+
+class DoneOffsetsDropped(Event, frozen=True):
+    """Records that a commit's metadata calls done, from `offset` on, are processed again, for this `reason`."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
 
     @property
     def level(self) -> int:

@@ -247,6 +247,15 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     """`exactly_once`: results and dead letters are written in transactions, together with the offsets of their records, and the job
     reads with `read_committed`. Whoever reads them with `read_committed` sees each once. Only for sinks that are a `KafkaSink`,
     in the cluster that the job reads."""
+    ordering: Literal["partition", "key", "unordered"] = "partition"
+    """The records that wait for others. `partition`: each for those before it in its partition, one call at a time. `key`: for those before
+    it with the same key; records without a key for none. `unordered`: for none."""
+    concurrency: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    """The number of calls that each worker makes at once, with another `ordering` than `partition`: of an async function as tasks, of
+    others in threads."""
+    max_in_flight_records: Positive = 20_000
+    """The most records of a partition from the first that isn't done to the newest one fetched, with another `ordering` than
+    `partition`."""
     retries: NonNegative = 3
     """The number of retries of `process` with a batch for which it failed. (Requests to brokers are retried independently.)"""
 

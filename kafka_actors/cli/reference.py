@@ -166,9 +166,12 @@ NOT_IN_JAVA = frozenset(
         "worker_buffer_bytes",
         # jobs
         "batch_linger_ms",
+        "concurrency",
         "delivery",
         "drain_timeout_ms",
+        "max_in_flight_records",
         "on_error",
+        "ordering",
         "ping_interval_ms",
         "ping_timeout_ms",
         "rebalance_timeout_ms",

@@ -109,6 +109,9 @@ class JobOptions(ConsumerOptions, total=False):
     batch_linger_ms: int
     on_error: Literal["fail", "skip", "dead_letter"]
     delivery: Literal["at_least_once", "exactly_once"]
+    ordering: Literal["partition", "key", "unordered"]
+    concurrency: int
+    max_in_flight_records: int
     retries: int
 
 

@@ -8,7 +8,8 @@ The envelope is one JSON object, as in `{"kafka-actors":1,"topicId":"3t1Ka2mBQ8u
 "5L6g3nShT-eMCtK--X86sw","metadata":"my note"}`, with ids as Kafka's tools print them. Its
 number is that of its form: members that are added leave it as it is, and readers pass over those that they don't know.
 `transaction` names the transaction that committed the offset: its producer's id and epoch and the number of its transactions so
-far, by which that producer knows its own commit again.
+far, by which that producer knows its own commit again. `done` has the offsets beyond the committed one whose records are done as well
+(`done_offsets`).
 Any other text, such as other clients commit, is handed on as it is.
 """
 
@@ -25,20 +26,24 @@ from kafka_actors.base import decoders
 from kafka_actors.errors import TopicRecreatedError
 from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["CommitMetadata", "ReaderMetadata", "offsets_read", "pack", "unpack"]
+__all__ = ["CommitMetadata", "ReaderMetadata", "offsets_read", "pack", "unpack", "with_less_done"]
 
 FORM = 1
 MOST_BYTES = 4_096
 """The default of brokers' `offset.metadata.max.bytes`: a text that doesn't fit with an envelope goes without."""
 
+MOST_DONE = 3_900
+"""Longest text of what is done beyond an offset: with an envelope it fits into `MOST_BYTES`."""
+
 
 class CommitMetadata(NamedTuple):
-    """The parts of committed metadata: the user's text, the id of the topic (16 bytes) and that of its cluster; None
-    where they aren't told."""
+    """The parts of committed metadata: the user's text, the id of the topic (16 bytes) and that of its cluster, None
+    where they aren't told; and the text of the offsets that are done beyond the committed one."""
 
     text: str = ""
     topic_id: bytes | None = None
     cluster_id: str | None = None
+    done: str = ""
 
 
 class _Envelope(msgspec.Struct, omit_defaults=True):
@@ -46,6 +51,7 @@ class _Envelope(msgspec.Struct, omit_defaults=True):
     topic_id: str = msgspec.field(name="topicId", default="")
     cluster_id: str = msgspec.field(name="clusterId", default="")
     transaction: str = ""
+    done: str = ""
     text: str = msgspec.field(name="metadata", default="")
 
 
@@ -54,19 +60,21 @@ _encoder = msgspec.json.Encoder()
 _decoder = decoders.json(_Envelope)
 
 
-def pack(text: str, topic_id: bytes | None, cluster_id: str | None = None, *, transaction: str = "") -> str:
-    """Returns the metadata to commit for a user's `text` and an offset of this topic of that cluster, in this transaction; with
-    neither the text alone."""
-    if topic_id is None and not transaction and not text.startswith(_BEGIN):
+def pack(
+    text: str, topic_id: bytes | None, cluster_id: str | None = None, *, transaction: str = "", done: str = ""
+) -> str:
+    """Returns the metadata to commit for a user's `text` and an offset of this topic of that cluster, in this transaction, with what
+    is `done` beyond it; with none of these the text alone."""
+    if topic_id is None and not transaction and not done and not text.startswith(_BEGIN):
         return text
-    envelope = _Envelope(FORM, transaction=transaction, text=text)
+    envelope = _Envelope(FORM, transaction=transaction, done=done, text=text)
     if topic_id is not None:
         envelope.topic_id = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
         envelope.cluster_id = cluster_id or ""
     packed = _encoder.encode(envelope)
     if len(packed) <= MOST_BYTES:
         return packed.decode()
-    return pack(text, topic_id, cluster_id) if transaction else text
+    return pack(text, topic_id, cluster_id) if transaction or done else text
 
 
 def unpack(metadata: str | None) -> CommitMetadata:
@@ -88,7 +96,17 @@ def unpack(metadata: str | None) -> CommitMetadata:
         return foreign
     if envelope.form != FORM or len(topic_id) not in (0, 16):
         return foreign
-    return CommitMetadata(envelope.text, topic_id or None, envelope.cluster_id or None)
+    return CommitMetadata(envelope.text, topic_id or None, envelope.cluster_id or None, envelope.done)
+
+
+def with_less_done(metadata: str, most: int) -> str:
+    """Returns metadata without the newest of what is done beyond its offset, so that this has at most so many characters."""
+    own = unpack(metadata)
+    if len(own.done) <= most:
+        return metadata
+    from .done_offsets import shortened  # imports numpy, and most commits have nothing to shorten
+
+    return pack(own.text, own.topic_id, own.cluster_id, done=shortened(own.done, most))
 
 
 class ReadOffset(NamedTuple):

@@ -95,10 +95,10 @@ class CommitSender:
         """Returns metadata that names the topic of the offset: as it does already, else as the topic was when it was assigned."""
         snapshot = self._client.snapshot
         topic_id = self._topic_ids.of_owned(tp.topic) or snapshot.topic_id(tp.topic)
-        text, named, _ = unpack(offset.metadata)
-        if named is not None and named == topic_id:
+        own = unpack(offset.metadata)
+        if own.topic_id is not None and own.topic_id == topic_id:
             self._recreated.discard(tp)  # whoever reads it goes on in the topic as it is
-        return pack(text, named or topic_id, snapshot.cluster_id)
+        return pack(own.text, own.topic_id or topic_id, snapshot.cluster_id, done=own.done)
 
     def poll(self, now: float) -> CommitReady:
         """Polls the queue."""

@@ -111,7 +111,8 @@ class Grant(Struct, frozen=True, tag=True):
     `offset`: the group's committed offset to start from; None if there is none, and the reset policy decides. `continues`: the
     epoch under which this worker holds the partition already; it goes on from its own position. `end_offset`: stop there
     (bounded runs). `from_start`: the partition is newer than the job, so it is read from its beginning whatever the policy.
-    `topic_id`: as in `fetch.PartitionStart`. `died`: a call in which workers died, unless its records were processed since.
+    `topic_id`: as in `fetch.PartitionStart`. `died`: a call in which workers died, unless its records were processed since. `done`: the
+    text of what is done beyond `offset` (`group.done_offsets`).
     """
 
     partition: TopicPartition
@@ -123,6 +124,7 @@ class Grant(Struct, frozen=True, tag=True):
     from_start: bool = False
     topic_id: bytes | None = None
     died: DeathsInCall | None = None
+    done: str = ""
 
 
 class Drain(Struct, frozen=True, tag=True):
@@ -193,7 +195,8 @@ class Orders(Struct, frozen=True, tag=True):
 
 class CommitEntry(Struct, frozen=True, tag=True):
     """Offset to commit for one partition: that of the next record to read. `rewind`: the position was reset, and only then may
-    the committed offset fall. `topic_id`: of the topic that the offset is of, None if unknown."""
+    the committed offset fall. `topic_id`: of the topic that the offset is of, None if unknown. `done`: the text of what is done beyond
+    it (`group.done_offsets`)."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -201,6 +204,7 @@ class CommitEntry(Struct, frozen=True, tag=True):
     leader_epoch: int = -1
     rewind: bool = False
     topic_id: bytes | None = None
+    done: str = ""
 
 
 class CommitRequest(Struct, frozen=True, tag=True):

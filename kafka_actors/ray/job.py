@@ -20,7 +20,7 @@ from kafka_actors.job.status import JobStatus
 from kafka_actors.job.transactions import TransactionalIds, prefix_of
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
-from kafka_actors.sinks import KafkaSink
+from kafka_actors.sinks import KafkaSink, ParquetSink
 from kafka_actors.sinks.sink import as_sinks
 from kafka_actors.telemetry.sdk import Settings
 
@@ -33,6 +33,7 @@ from .exactly_once import (
 from .job_options import (
     check_assignors,
     check_names,
+    check_ordering,
     checked_dead_letter_topic,
     checked_name,
     checked_resources,
@@ -80,7 +81,12 @@ class Job:
             reads with `read_committed` then, each sink has to be a `KafkaSink` to the job's own cluster, and it ends what an
             earlier start under the same `name` or `group_instance_id` left open.
         dead_letter_topic: must not be a topic that the job reads.
-        batch_rows: regroup records into batches of this many rows.
+        ordering: which records wait for each other. "partition": each for those before it in its partition, one call at a time.
+            "key": for those before it with the same key in its partition; records without a key for none. "unordered": for none.
+        concurrency: how many calls each worker makes at once, with another `ordering` than "partition": of an async function as
+            tasks in one loop, of others in threads. Offsets are committed up to the first record that isn't done, and what is
+            done beyond it is kept with them.
+        batch_rows: regroup records into batches of this many rows; with another `ordering`, the most rows of a call.
         batch_linger_ms: how long to wait for a batch to fill; needs `batch_rows`.
         name: keeps the member's identity over restarts, and is what `attach` looks for.
         detached: go on after the driver has ended; needs a `name`.
@@ -112,6 +118,8 @@ class Job:
         retries: int = 3,
         delivery: str = "at_least_once",
         dead_letter_topic: str | None = None,
+        ordering: Literal["partition", "key", "unordered"] = "partition",
+        concurrency: int = 1,
         batch_rows: int | None = None,
         batch_linger_ms: int = 0,
         name: str | None = None,
@@ -133,6 +141,8 @@ class Job:
             on_error=on_error,
             retries=retries,
             delivery=delivery,
+            ordering=ordering,
+            concurrency=concurrency,
             batch_rows=batch_rows,
             batch_linger_ms=batch_linger_ms,
         )
@@ -179,6 +189,7 @@ class Job:
         if config.batch_linger_ms and config.batch_rows is None:
             reason = f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full"
             raise ConfigError("batch_linger_ms", reason)
+        check_ordering(config, files=next((repr(s) for s in self._sinks if isinstance(s, ParquetSink)), ""))
         check_assignors(config)
 
     def changed(

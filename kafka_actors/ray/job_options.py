@@ -16,6 +16,7 @@ from kafka_actors.options import WORKER_RESOURCES
 __all__ = [
     "check_assignors",
     "check_names",
+    "check_ordering",
     "checked_dead_letter_topic",
     "checked_name",
     "checked_resources",
@@ -119,6 +120,24 @@ def _check_amount(name: str, value: Any) -> None:
         raise ConfigError(
             "resources_per_worker", f"has {name}={value!r}: accepts a number of 0 or more (memory in bytes)"
         )
+
+
+def check_ordering(config: JobConfig, *, files: str = "") -> None:
+    """Checks which other options go with the `ordering`. `files`: the name of a sink that writes them, if there is one."""
+    ordering, refused, reason = config.ordering, "ordering", ""
+    if ordering == "partition":
+        if config.concurrency > 1:
+            refused = "concurrency"
+            reason = f"is {config.concurrency} with ordering='partition', one call at a time: choose 'key' or 'unordered'"
+    elif config.delivery == "exactly_once":
+        reason = f"is {ordering!r} with delivery='exactly_once', whose transactions have one offset before which all is done: choose 'partition'"
+    elif files:
+        reason = f"is {ordering!r} with {files}, whose files hold records in the order of their offsets: choose 'partition'"
+    elif config.batch_linger_ms:
+        refused = "batch_linger_ms"
+        reason = f"is {config.batch_linger_ms} with ordering={ordering!r}, where calls get what is ready: leave it out"
+    if reason:
+        raise ConfigError(refused, reason)
 
 
 def check_assignors(config: JobConfig) -> None:

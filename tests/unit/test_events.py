@@ -35,6 +35,7 @@ KINDS: list[type[Event]] = [
 ]
 WARNINGS = {
     "BadBatchSkipped",
+    "DoneOffsetsDropped",
     "DrainForced",
     "NoRoomForWorkers",
     "NodeSilent",

@@ -594,6 +594,7 @@ info Rebalanced group generation seconds
 info Rejoining group reason
 info WorkersChanged before after reason
 warning BadBatchSkipped topic partition offset next_offset kind
+warning DoneOffsetsDropped topic partition offset reason
 warning DrainForced topic partition worker
 warning NoRoomForWorkers workers placed reason
 warning NodeSilent node seconds workers
@@ -672,6 +673,7 @@ OPTIONS = [
     "client_id",
     "client_rack",
     "compression_type",
+    "concurrency",
     "connections_max_idle_ms",
     "dead_letter_topic",
     "delivery",
@@ -693,6 +695,7 @@ OPTIONS = [
     "linger_ms",
     "max_block_ms",
     "max_decompressed_batch_bytes",
+    "max_in_flight_records",
     "max_in_flight_requests_per_connection",
     "max_partition_fetch_bytes",
     "max_poll_interval_ms",
@@ -704,6 +707,7 @@ OPTIONS = [
     "on_bad_batch",
     "on_data_loss",
     "on_error",
+    "ordering",
     "otlp",
     "partition_assignment_strategy",
     "pattern",

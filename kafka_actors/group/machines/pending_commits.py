@@ -30,7 +30,7 @@ from kafka_actors.errors import (
     TopicRecreatedError,
     UsageError,
 )
-from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.group.commit_metadata import MOST_DONE, unpack, with_less_done
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -125,10 +125,13 @@ class QueuedOffsets:
         self._finished = finished
         self._void: set[TopicPartition] = set()
         """Partitions of `sent` that have been taken from this member since."""
+        self._most_done = MOST_DONE
+        """Characters of what is done beyond an offset, as far as is known that the broker takes them."""
 
     def put(self, commit: PendingCommit) -> None:
         """Takes a commit. Its offset takes the place of one that waits for the same partition, whose commits share the outcome."""
-        for tp, offset in commit.wanted.items():
+        for tp, wanted in commit.wanted.items():
+            offset = wanted._replace(metadata=with_less_done(wanted.metadata, self._most_done))
             earlier = self.waiting.get(tp)
             commits = earlier.commits if earlier else []
             self.waiting[tp] = QueuedOffset(offset, [*commits, commit], unpack(offset.metadata).topic_id)
@@ -172,13 +175,18 @@ class QueuedOffsets:
             self.waiting.setdefault(tp, QueuedOffset(offset, [], unpack(offset.metadata).topic_id))
 
     def strip(self, tp: TopicPartition) -> bool:
-        """Has a sent offset wait with the user's own metadata alone, for a broker that takes less than usual. Returns False where there was
-        no more."""
+        """Has a sent offset wait with less metadata, for a broker that takes less than usual: with half of what is done beyond it, from
+        now on for all; where that is none, with the user's own text alone. Returns False where there was no more."""
         entry = self.sent[tp]
-        text, topic_id, _ = unpack(entry.offset.metadata)
-        if topic_id is None:
+        own = unpack(entry.offset.metadata)
+        if own.done:
+            self._most_done = min(self._most_done, len(own.done) // 2)
+            metadata = with_less_done(entry.offset.metadata, self._most_done)
+        elif own.topic_id is not None:
+            metadata = own.text
+        else:
             return False
-        entry.offset = entry.offset._replace(metadata=text)
+        entry.offset = entry.offset._replace(metadata=metadata)
         self.requeue(tp)
         return True
 

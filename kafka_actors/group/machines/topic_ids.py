@@ -65,19 +65,20 @@ def without(owned: Partitions, gone: set[TopicPartition]) -> Partitions:
 class CommittedStart(NamedTuple):
     """The position at which a partition is taken on. `offset`: as committed, None if nothing is. `topic_id`: of the topic that the offset
     is of, or that was consumed so far; whoever reads finds that the topic was recreated if it has another one now.
-    `counts`: the offset is not one of a topic that is gone."""
+    `counts`: the offset is not one of a topic that is gone. `done`: the text of what is done beyond it (`done_offsets`)."""
 
     offset: int | None = None
     leader_epoch: int = -1
     topic_id: bytes | None = None
     counts: bool = False
+    done: str = ""
 
     @property
     def committed(self) -> OffsetAndMetadata | None:
         """The offset as it is committed, if it counts."""
         if self.offset is None or not self.counts:
             return None
-        return OffsetAndMetadata(self.offset, pack("", self.topic_id), self.leader_epoch)
+        return OffsetAndMetadata(self.offset, pack("", self.topic_id, done=self.done), self.leader_epoch)
 
 
 def of_this_cluster(found: Found, cluster_id: str | None) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -85,9 +86,9 @@ def of_this_cluster(found: Found, cluster_id: str | None) -> dict[TopicPartition
     result = dict(found)
     for tp, offset in found.items():
         if offset is not None:
-            text, _, named = unpack(offset.metadata)
-            if None not in (named, cluster_id) and named != cluster_id:
-                result[tp] = offset._replace(metadata=pack(text, None))
+            found_of = unpack(offset.metadata)
+            if None not in (found_of.cluster_id, cluster_id) and found_of.cluster_id != cluster_id:
+                result[tp] = offset._replace(metadata=pack(found_of.text, None))
     return result
 
 
@@ -108,9 +109,9 @@ def as_committed(found: Found, ids: Ids) -> dict[TopicPartition, OffsetAndMetada
     for tp, offset in found.items():
         seen[tp] = None
         if offset is not None:
-            text, topic_id, _ = unpack(offset.metadata)
-            if topic_id is None or ids.get(tp.topic) in (None, topic_id):
-                seen[tp] = offset._replace(metadata=text)
+            committed = unpack(offset.metadata)
+            if committed.topic_id is None or ids.get(tp.topic) in (None, committed.topic_id):
+                seen[tp] = offset._replace(metadata=committed.text)
     return seen
 
 
@@ -132,9 +133,11 @@ def committed_starts(
         if offset is None:
             result[tp] = CommittedStart(topic_id=before)
             continue
-        named = unpack(offset.metadata).topic_id
+        metadata = unpack(offset.metadata)
+        named = metadata.topic_id
         if named is None:
             named = before if loss_is_fatal else now
         counts = named is None or now in (None, named)
-        result[tp] = CommittedStart(offset.offset, offset.leader_epoch, named, counts)
+        done = metadata.done if counts else ""
+        result[tp] = CommittedStart(offset.offset, offset.leader_epoch, named, counts, done)
     return result

@@ -139,8 +139,9 @@ class WorkerOrders:
         committed = self._job.gate.start_of(placed.partition) if self._transactions is None else None
         start = self._job.committed_starts.get(placed.partition, CommittedStart())
         if committed is not None:
-            topic_id = unpack(committed.metadata).topic_id or start.topic_id
-            start = CommittedStart(committed.offset, committed.leader_epoch, topic_id)
+            own = unpack(committed.metadata)
+            topic_id = own.topic_id or start.topic_id
+            start = CommittedStart(committed.offset, committed.leader_epoch, topic_id, done=own.done)
         ends = self._job.ends
         return Grant(
             placed.partition,
@@ -152,6 +153,7 @@ class WorkerOrders:
             placed.partition not in self._present_at_start,
             start.topic_id,
             next((died for died in self._job.plan.died if died.partition == placed.partition), None),
+            start.done,
         )
 
     def _drain(self, placed: PlacedPartition) -> Drain:

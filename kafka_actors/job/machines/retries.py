@@ -82,7 +82,7 @@ class CallDeaths:
         """Takes a worker's death with these calls in hand; `how` it ended, in words. Returns the new counts; a call among
         several is counted as no death."""
         calls = list(calls)
-        found = [self._died(call, how, len(calls) == 1) for call in calls]
+        found = [self._died(call, how, len(calls) == 1) for call in _by_partition(calls)]
         self._of.update({died.partition: died for died in found})
         return found
 
@@ -119,6 +119,17 @@ class CallDeaths:
         )
         counted = f"try {died.times} of {tries}" if died.times <= tries else "a part of what was tried"
         return f"in the call with {tp.topic}-{tp.partition} {offsets}, {counted}"
+
+
+def _by_partition(calls: Iterable[CallInHand]) -> Iterable[CallInHand]:
+    """Joins the calls of each partition to one that has the records of all: which of them is to blame isn't known."""
+    found: dict[TopicPartition, CallInHand] = {}
+    for call in calls:
+        known = found.get(call.partition, call)
+        found[call.partition] = CallInHand(
+            call.partition, min(known.first, call.first), max(known.last, call.last)
+        )
+    return found.values()
 
 
 class NextCall(NamedTuple):

@@ -14,6 +14,7 @@ import os
 import re
 import struct
 import sys
+from collections.abc import Hashable
 from typing import NoReturn
 
 import msgspec
@@ -52,7 +53,7 @@ class CallRecord:
         self.descriptor = os.memfd_create("kafka-actors-calls", os.MFD_CLOEXEC)
         os.ftruncate(self.descriptor, _TEXT)
         self._memory = mmap.mmap(self.descriptor, _TEXT)
-        self._calls: dict[TopicPartition, CallInHand] = {}
+        self._calls: dict[Hashable, CallInHand] = {}
         self._half = 0
         self._write()
 
@@ -65,14 +66,14 @@ class CallRecord:
         record.record_exit()
         return record
 
-    def call_began(self, partition: TopicPartition, first: int, last: int) -> None:
-        """Notes that a call with these offsets, first and last, begins."""
-        self._calls[partition] = CallInHand(partition, first, last)
+    def call_began(self, partition: TopicPartition, first: int, last: int, call: Hashable = None) -> None:
+        """Notes that a call with these offsets, first and last, begins: the partition's only one, unless `call` stands for it."""
+        self._calls[call or partition] = CallInHand(partition, first, last)
         self._write()
 
-    def call_ended(self, partition: TopicPartition) -> None:
-        """Notes that the partition's call is over."""
-        self._calls.pop(partition, None)
+    def call_ended(self, partition: TopicPartition, call: Hashable = None) -> None:
+        """Notes that a call is over."""
+        self._calls.pop(call or partition, None)
         self._write()
 
     def _write(self) -> None:

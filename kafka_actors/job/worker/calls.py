@@ -1,7 +1,7 @@
 """Calls of the user's function with one batch: retries, halving, and the error policy, until the batch is done.
 
 The generators of `FunctionCalls` yield what to do next, calls and waits, and are sent the result of each call. The processing
-thread carries them out, so that a function and an async function share all of this. `ErrorPolicy` decides after the last retry.
+thread carries them out, so that a function and an async function share all of this. `error_policy.py` decides after the last retry.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ import pyarrow as pa
 
 from kafka_actors.base.batches import numbers
 from kafka_actors.base.bisect import Bisection
-from kafka_actors.base.callables import described
-from kafka_actors.errors import KafkaActorsError, ProcessError, WorkerDiedError
-from kafka_actors.events import EventSink, RecordsDeadLettered, RecordsSkipped
+from kafka_actors.errors import WorkerDiedError
 from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
-from kafka_actors.sinks.sink import TransactionBroken
 from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
 from .counters import WorkerCounters
 from .cut import Cut, Lost, WaitFor
+from .error_policy import ErrorPolicy, behind_all, log_retry
 from .machines.rebatch import CallBatch, split
 from .machines.worker_assignment import WorkerAssignment
-from .user_function import CallFailed, FunctionSpec, UserFunction
+from .user_function import CallFailed, FunctionSpec
 
-__all__ = ["CallFunction", "ErrorPolicy", "FunctionCalls", "Step", "Steps"]
+__all__ = ["CallFunction", "FunctionCalls", "Step", "Steps"]
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +239,7 @@ class FunctionCalls:
             try:
                 written = self._cut.put_out(partition, epoch, piece.resets, again, partly=False)
                 if isinstance(written, Lost):
-                    return _behind(piece) if self._goes_on(partition, epoch) else None
+                    return behind_all(piece) if self._goes_on(partition, epoch) else None
                 again = written
                 settled = again is None or halving.failed()
                 if bad is not None and settled and not (again is not None and bad.continues_in(again)):
@@ -294,100 +292,7 @@ class FunctionCalls:
 
     def _retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
         self._counters.retrying(partition, failure)
-        logger.warning(
-            "process failed for %s-%d offsets %d to %d (%s); retry %d of %d",
-            partition.topic,
-            partition.partition,
-            failure.first,
-            failure.last,
-            described(failure.cause),
-            attempt,
-            self._spec.retries,
-            extra={"fields": {"topic": partition.topic, "partition": partition.partition}},
-        )
-
-
-class ErrorPolicy:
-    """Handles records on which the function failed for good, as `on_error` says: the partition halts, or goes on after them.
-    `lock` guards `assignment`."""
-
-    def __init__(
-        self,
-        function: UserFunction,
-        assignment: WorkerAssignment,
-        lock: threading.Lock,
-        events: EventSink,
-        cut: Cut,
-    ) -> None:
-        self._cut = cut
-        self._function = function
-        self._on_error = function.spec.on_error
-        self._assignment = assignment
-        self._lock = lock
-        self._events = events
-
-    @property
-    def takes_out(self) -> bool:
-        """Whether records at fault are taken out, and the partition goes on."""
-        return self._on_error != "fail"
-
-    def after(
-        self,
-        partition: TopicPartition,
-        epoch: GrantEpoch,
-        piece: CallBatch,
-        failure: CallFailed,
-        attempts: int,
-    ) -> CallBatch:
-        """Applies the policy after the last retry. Returns what is left of the piece, or halts the partition and raises
-        `ProcessError`."""
-        if self.takes_out:
-            return self._taken_out(partition, epoch, piece, failure)
-        with self._lock:
-            self._assignment.halt(partition, epoch, failure.first, piece.resets)
-        if isinstance(failure.cause, ProcessError):
-            raise failure.cause  # a pipeline's stage has named the place and the reason
-        raise ProcessError(
-            topic=partition.topic,
-            partition=partition.partition,
-            first_offset=failure.first,
-            last_offset=failure.last,
-            attempts=attempts,
-            message=described(failure.cause),
-        ) from failure.cause
-
-    def _taken_out(
-        self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, failure: CallFailed
-    ) -> CallBatch:
-        """Skips failed records, or sends them to the dead-letter topic. Raises what keeps them from being sent."""
-        error = described(failure.cause)
-        span = (partition.topic, partition.partition, failure.first, failure.last)
-        rest = int((numbers(piece.batch["offset"]) <= failure.last).sum())
-        topic = self._function.outputs.dead_letter_topic
-        if not self._cut.may_write(partition, epoch, piece.resets):
-            return msgspec.structs.replace(piece, batch=piece.batch.slice(rest))
-        if topic is None:
-            self._events(RecordsSkipped(*span, error))
-        else:
-            try:
-                self._function.outputs.dead_letter(piece.batch.slice(0, rest), failure.cause)
-            except TransactionBroken as broken:
-                self._cut.spoiled(broken.cause)
-                return _behind(piece)
-            except KafkaActorsError as failed:
-                self._cut.spoiled(failed)
-                with self._lock:
-                    self._assignment.halt(partition, epoch, failure.first, piece.resets)
-                raise
-            self._events(RecordsDeadLettered(*span, rest, topic, error))
-        with self._lock:  # a call in hand would hold up a drain
-            self._assignment.done(partition, epoch, failure.last + 1, piece.leader_epoch, piece.resets)
-        return msgspec.structs.replace(piece, batch=piece.batch.slice(rest))
-
-
-def _behind(piece: CallBatch) -> CallBatch:
-    """The piece without its records."""
-    return msgspec.structs.replace(piece, batch=piece.batch.slice(piece.batch.num_rows))
+        log_retry(partition, failure, attempt, self._spec.retries)
 
 
 def _first(piece: CallBatch) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import pyarrow as pa
 
@@ -27,7 +27,8 @@ __all__ = ["WorkerCounters"]
 
 
 class WorkerCounters:
-    """Counts processed records, their latency and time at work. `calls`: partition → start of its call in hand."""
+    """Counts processed records, their latency and time at work. `calls`: the calls in hand, by partition where each has one, and when each
+    began."""
 
     def __init__(self, group: str | None, recorder: Recorder) -> None:
         self._group = group
@@ -35,7 +36,7 @@ class WorkerCounters:
         self.records = 0
         self.value_bytes = 0
         self.latency = LatencyTally()
-        self.calls: dict[TopicPartition, float] = {}
+        self.calls: dict[Hashable, float] = {}
         self._waits: dict[TopicPartition, str] = {}
         self._fails: dict[TopicPartition, str] = {}
         # Seconds at work so far, and since when work goes on: one tuple, because another thread reads them.
@@ -63,7 +64,7 @@ class WorkerCounters:
 
     def busy_s(self, now: float) -> float | None:
         """Returns how long the oldest call in hand has lasted, in seconds; None without one."""
-        started = min(self.calls.values(), default=None)
+        started = min(tuple(self.calls.values()), default=None)  # a copy: other threads begin and end calls
         return None if started is None else now - started
 
     # ------------------------------------------------------------ calls
@@ -72,15 +73,18 @@ class WorkerCounters:
         """Takes why no call is begun on a partition."""
         self._waits[partition] = reason
 
-    def call_began(self, partition: TopicPartition, now: float) -> None:
+    def call_began(self, partition: TopicPartition, now: float, call: Hashable = None) -> None:
+        """Takes that a call begins: the partition's only one, unless `call` stands for it."""
         self._waits.pop(partition, None)
-        self.calls[partition] = now
+        self.calls[call or partition] = now
 
-    def call_ended(self, partition: TopicPartition, now: float, failure: CallFailed | None) -> None:
+    def call_ended(
+        self, partition: TopicPartition, now: float, failure: CallFailed | None, call: Hashable = None
+    ) -> None:
         """Takes the end of a call."""
         if failure is None:
             self._fails.pop(partition, None)
-        seconds = now - self.calls.pop(partition, now)
+        seconds = now - self.calls.pop(call or partition, now)
         attributes = of_operation("process", self._group, partition.topic, typed=False)
         error = None if failure is None else failure.cause
         self._recorder.record(PROCESS_DURATION, seconds, with_error(attributes, error))

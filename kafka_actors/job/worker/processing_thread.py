@@ -29,10 +29,11 @@ from kafka_actors.telemetry.spans import ProcessSpans, failed
 from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
-from .calls import ErrorPolicy, FunctionCalls, Step, Steps
+from .calls import FunctionCalls, Step, Steps
 from .counters import WorkerCounters
 from .cut import Cut, WaitFor
-from .machines.rebatch import CallBatch, Rebatcher
+from .error_policy import ErrorPolicy
+from .machines.rebatch import CallBatch, Rebatcher, without
 from .machines.turns import Turns
 from .machines.worker_assignment import WorkerAssignment
 from .user_function import CallFailed, UserFunction
@@ -236,10 +237,11 @@ class ProcessingThread:
                 return
             # Before any of it is consumed: else the start would count as processed while a linger holds records back.
             self._assignment.positioned(partition, fetched.fetch_offset)
-            resets = self._assignment.held[partition].resets
+            resets, done = self._assignment.held[partition].resets, self._assignment.held[partition].done
         rebatcher, turn_over = self._rebatcher(partition, epoch), partial(self._turn_over, fetched)
         for chunk in self._reader.decode(fetched, unpacked):
-            decoded = CallBatch(chunk.batch, chunk.next_offset, chunk.leader_epoch, resets)
+            batch = without(chunk.batch, done, chunk.leader_epoch) if done else chunk.batch
+            decoded = CallBatch(batch, chunk.next_offset, chunk.leader_epoch, resets)
             for piece in rebatcher.add(decoded, self._clock()):
                 if not self._assignment.active(partition, epoch):
                     return
@@ -286,6 +288,9 @@ class ProcessingThread:
         """Notes which partitions wait for their turn. For any thread."""
         now = self._clock()
         self._turns.seen(set(self._waiting(now)), now)
+
+    def note_done(self) -> None:
+        """Notes nothing: records are done in order here, none beyond an offset to commit."""
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drops partitions that other workers have now."""

@@ -220,5 +220,5 @@ class WorkerTransactions:
         metadata = ""
         if snapshot is not None:
             topic_id = entry.topic_id or snapshot.topic_id(entry.partition.topic)
-            metadata = pack("", topic_id, snapshot.cluster_id)
+            metadata = pack("", topic_id, snapshot.cluster_id, done=entry.done)
         return OffsetAndMetadata(entry.offset, metadata, entry.leader_epoch)

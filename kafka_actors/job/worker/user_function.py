@@ -18,7 +18,7 @@ from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed, is_async, misfit
 from kafka_actors.base.fork_guard import end_child, forks
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.consumer.message import messages_of
+from kafka_actors.consumer.message import Message, messages_of
 from kafka_actors.errors import ConfigError
 from kafka_actors.sinks.sink import DeferredWrites, check_made, origin_of
 from kafka_actors.types import TopicPartition
@@ -185,11 +185,16 @@ class UserFunction:
             return
         some = False
         for row, message in enumerate(messages_of(batch)):
-            try:
-                some = self._write(self._made(message), batch.slice(row, 1)) or some
-            except BaseException as error:
-                raise self._failed(error, message.offset, message.offset) from error
+            some = self.call_message(message, batch, row) or some
         self._returned(some)
+
+    def call_message(self, message: Message, batch: pa.RecordBatch, row: int) -> bool:
+        """Calls a function over messages with one, which is this row of a batch. Returns whether there was a result. Raises `CallFailed`."""
+        assert self._made is not None  # make() comes first
+        try:
+            return self._write(self._made(message), batch, row)
+        except BaseException as error:
+            raise self._failed(error, message.offset, message.offset) from error
 
     async def call_async(self, batch: pa.RecordBatch) -> None:
         """Calls an async function as `call` does. Raises `CallFailed`."""
@@ -204,13 +209,18 @@ class UserFunction:
             return
         some = False
         for row, message in enumerate(messages_of(batch)):
-            try:
-                some = self._write(await self._made(message), batch.slice(row, 1)) or some
-            except GeneratorExit:  # not the user's: the coroutine is closed by its loop
-                raise
-            except BaseException as error:
-                raise self._failed(error, message.offset, message.offset) from error
+            some = await self.call_message_async(message, batch, row) or some
         self._returned(some)
+
+    async def call_message_async(self, message: Message, batch: pa.RecordBatch, row: int) -> bool:
+        """Calls an async function over messages as `call_message` does. Raises `CallFailed`."""
+        assert self._made is not None  # make() comes first
+        try:
+            return self._write(await self._made(message), batch, row)
+        except GeneratorExit:  # not the user's: the coroutine is closed by its loop
+            raise
+        except BaseException as error:
+            raise self._failed(error, message.offset, message.offset) from error
 
     def _failed(self, error: BaseException, first: int, last: int) -> CallFailed:
         end_child(self._made_after, self._what, error)
@@ -222,11 +232,13 @@ class UserFunction:
         if self._dropped_results is not None:
             self._dropped_results.returned(something)
 
-    def _write(self, result: Any, batch: pa.RecordBatch) -> bool:
-        """Writes a result to the sinks. Returns whether there is one."""
+    def _write(self, result: Any, batch: pa.RecordBatch, row: int | None = None) -> bool:
+        """Writes the result for a batch, or for one row of it, to the sinks. Returns whether there is one."""
         end_child(self._made_after, self._what)
         if result is None:
             return False
+        if row is not None:
+            batch = batch.slice(row, 1)
         if self._collects and (self.outputs.has_sink or isinstance(result, DeferredWrites)):
             self._collect(result, batch)
             return True

@@ -30,10 +30,9 @@ from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, committing
 from kafka_actors.types import TopicPartition
 
-from .async_processing import AsyncProcessing
 from .call_record import CallRecord
 from .machines.worker_assignment import HeldPartition, HeldState, WorkerAssignment, report_of
-from .processing_thread import ProcessingThread
+from .processing import make_processing
 from .user_function import FunctionSpec, UserFunction, Wait
 
 if TYPE_CHECKING:
@@ -80,27 +79,22 @@ class Worker:
         self._spans = ProcessSpans(config.group_id, config.client_id)
         self._snapshot: ClusterSnapshot | None = None
         self._transactions = self._make_transactions(recorder or Recorder())
-        self._processing = ProcessingThread(
+        self._processing, self._async_calls = make_processing(
             self._function,
             self._assignment,
             self._lease,
             self._fetcher,
+            config,
             lock=self._lock,
-            batch_rows=config.batch_rows,
-            linger_s=config.batch_linger_ms / 1000,
             events=events,
             on_progress=self._on_progress,
             recorder=recorder,
-            group=config.group_id,
             spans=self._spans,
             call_record=call_record,
             cut=None if self._transactions is None else self._transactions.sessions,
             clock=clock,
         )
-        self._async_processing = (
-            AsyncProcessing(self._processing, self._function, self._fetcher, clock) if spec.is_async else None
-        )
-        self._wait: Wait = asyncio.run if self._async_processing is None else self._async_processing.wait
+        self._wait: Wait = asyncio.run if self._async_calls is None else self._async_calls.wait
         self._async_thread: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="processing")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -147,8 +141,8 @@ class Worker:
             self._fail(error)
             raise
         self._ready = True
-        if self._async_processing is not None:
-            self._async_thread = self._loop.run_in_executor(self._thread, self._async_processing.serve)
+        if self._async_calls is not None:
+            self._async_thread = self._loop.run_in_executor(self._thread, self._async_calls.serve)
         await self._fetcher.start()
         self._tasks.create_task(self._commit_loop())
         self._tasks.create_task(self._work_loop())
@@ -160,8 +154,8 @@ class Worker:
         if self._transactions is not None:  # first: the processing thread may wait for the end of one
             await asyncio.to_thread(self._transactions.sessions.close)
         await self._fetcher.close()
-        if self._async_processing is not None and self._async_thread is not None:
-            self._async_processing.stop()
+        if self._async_calls is not None and self._async_thread is not None:
+            self._async_calls.stop()
             await self._async_thread
         elif self._loop is not None and self._ready:
             await self._loop.run_in_executor(self._thread, self._function.close)
@@ -306,6 +300,7 @@ class Worker:
     async def _commit(self) -> None:
         with self._lock:
             self._fetch_progress([p for p, held in self._assignment.held.items() if held.processed is None])
+            self._processing.note_done()
             entries = self._assignment.commits()
             at_once = self._draining or self._failed is not None
         if not entries or not self._lease.valid(self._clock()):
@@ -361,6 +356,7 @@ class Worker:
         if not self._draining:
             return
         with self._lock:
+            self._processing.note_done()  # what calls have done since the last commit is committed first
             released = self._assignment.release_drained()
             self._draining = self._assignment.draining
             waiting = self._assignment.drain_waits_for_commit
@@ -377,8 +373,8 @@ class Worker:
     async def _work_loop(self) -> None:
         """Runs the processing thread, which takes fetched items by itself, one partition at a time; or the calls of an async function."""
         try:
-            if self._async_processing is not None:
-                await self._async_processing.work()
+            if self._async_calls is not None:
+                await self._async_calls.work()
             else:
                 assert self._loop is not None  # start() has set it
                 await self._loop.run_in_executor(self._thread, self._processing.run)

@@ -30,7 +30,7 @@ from typing import Any
 from msgspec import Struct
 
 from kafka_actors.errors import KafkaError, OperationNotAttemptedError, error_for_code
-from kafka_actors.group.commit_metadata import pack, unpack
+from kafka_actors.group.commit_metadata import CommitMetadata, pack, unpack
 from kafka_actors.group.machines.offset_fetch import offset_fetch_request, read_offset_fetch
 from kafka_actors.protocol import (
     AddOffsetsToTxnRequest,
@@ -225,9 +225,13 @@ def in_transaction(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Returns offsets whose metadata names the transaction that commits them."""
     return {
-        tp: offset._replace(metadata=pack(*unpack(offset.metadata), transaction=transaction))
+        tp: offset._replace(metadata=_in_transaction(unpack(offset.metadata), transaction))
         for tp, offset in offsets.items()
     }
+
+
+def _in_transaction(own: CommitMetadata, transaction: str) -> str:
+    return pack(own.text, own.topic_id, own.cluster_id, transaction=transaction, done=own.done)
 
 
 def committed_by(wanted: OffsetsInTransaction, response: OffsetFetchResponse) -> bool | None:

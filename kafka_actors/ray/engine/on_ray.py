@@ -14,6 +14,7 @@ from kafka_actors.pipeline.bound_pipeline import BoundPipeline, RunProgress
 from kafka_actors.pipeline.engines import check_travels
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.ray import Job, RunningJob
+from kafka_actors.ray.job_options import check_ordering
 from kafka_actors.ray.log_settings import quiet_lines
 
 from .pipeline_function import PipelinePlan, function_of
@@ -70,7 +71,8 @@ class OnRay(BoundPipeline[RunningJob]):
             raise ConfigError(wrong[0], "is the pipeline's: say it there")
         # Options of this call override those of the source.
         merged = {**{n: v for n, v in source.options.items() if n not in options}, **more}
-        if any(isinstance(sink.step.stage, WriteParquet) for sink in checked.sinks):
+        parquet = [s.step.stage.name for s in checked.sinks if isinstance(s.step.stage, WriteParquet)]
+        if parquet:
             merged.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
         resources = resources_per_worker
         if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
@@ -91,6 +93,7 @@ class OnRay(BoundPipeline[RunningJob]):
             config=merged,
             **options,
         )
+        check_ordering(self.job.config, files=", ".join(parquet))
 
     def changed(
         self,

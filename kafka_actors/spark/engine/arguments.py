@@ -32,6 +32,10 @@ def source_options(source: ReadKafka) -> dict[str, str]:
         else {"subscribePattern": source.pattern or ""}
     )
     for name, value in source.options.items():
+        if name == "ordering" and value != "partition":
+            raise ConfigError(
+                name, f"is {value!r}: on Spark one task reads a partition, in its order; leave it out"
+            )
         if value is None or name in NOT_ON_SPARK or name == _RESET:
             continue
         if name == "on_data_loss":
@@ -48,14 +52,17 @@ NOT_ON_SPARK = frozenset(
     {
         "auto_commit_interval_ms",
         "batch_linger_ms",
+        "concurrency",
         "drain_timeout_ms",
         "enable_auto_commit",
         "group_id",  # `more_options` adds it where it is used
         "group_instance_id",
         "group_protocol",
         "heartbeat_interval_ms",
+        "max_in_flight_records",
         "max_poll_interval_ms",
         "on_error",
+        "ordering",
         "partition_assignment_strategy",
         "ping_interval_ms",
         "ping_timeout_ms",

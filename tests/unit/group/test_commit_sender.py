@@ -126,7 +126,7 @@ async def test_a_commit_names_topic_and_cluster_and_whoever_asked_gets_each_part
     assert stage.wakes == 1
     await stage.poll()
     assert stage.out() == {P0: 5, P1: 7}
-    assert stage.metadata_out() == [("my note", OLD, "c-1")] * 2
+    assert stage.metadata_out() == [("my note", OLD, "c-1", "")] * 2
     ((request, _),) = stage.sent
     assert (request.body.member_id, request.body.generation_id_or_member_epoch) == ("m-1", 1)
     stage.member.now += 0.25

@@ -133,3 +133,16 @@ def test_what_users_see_is_their_text_and_nothing_of_topics_that_are_gone():
     found = {t0: committed(NEW, "note"), t1: committed(OLD), t2: None}
     assert as_committed(found, {"t": NEW}) == {t0: OffsetAndMetadata(5, "note", 2), t1: None, t2: None}
     assert outdated(found, {"t": NEW}) == {"t": OLD}
+
+
+def test_what_is_done_beyond_an_offset_of_another_topic_does_not_count(tp):
+    (t0,) = tp("t-0")
+    here, other = b"t" * 16, b"o" * 16
+
+    def start(topic_id):
+        found = {t0: OffsetAndMetadata(5, pack("", topic_id, done="3.rAQE"), 3)}
+        return committed_starts([t0], found, {"t": here}, TopicIds(), loss_is_fatal=False)[t0]
+
+    assert start(here) == CommittedStart(5, 3, here, counts=True, done="3.rAQE")
+    assert start(here).committed == OffsetAndMetadata(5, pack("", here, done="3.rAQE"), 3)
+    assert start(other) == CommittedStart(5, 3, other, counts=False)

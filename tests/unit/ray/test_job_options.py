@@ -8,7 +8,9 @@ import pytest
 
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import ConfigError
-from kafka_actors.ray import job_options
+from kafka_actors.pipeline import Pipeline
+from kafka_actors.ray import Job, job_options
+from kafka_actors.sinks import KafkaSink, ParquetSink
 
 DEFAULTS = {"topics": None, "group_id": None, "on_error": "fail", "workers": 1}
 
@@ -130,3 +132,38 @@ def test_an_unknown_assignor_is_named_by_its_option(option: str) -> None:
     value = ["rnage"] if option == "partition_assignment_strategy" else "rnage"
     with pytest.raises(ConfigError, match=f"{option}: .*rnage"):
         job_options.check_assignors(JobConfig(**{option: value}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            {"concurrency": 8},
+            "concurrency: is 8 with ordering='partition', one call at a time: choose 'key' or",
+        ),
+        (
+            {"ordering": "key", "delivery": "exactly_once", "sink": KafkaSink("s")},
+            "ordering: is 'key' with delivery='exactly_",
+        ),
+        (
+            {"ordering": "key", "sink": ParquetSink("/x")},
+            "ordering: is 'key' with <ParquetSink /x>, whose files",
+        ),
+        (
+            {"ordering": "unordered", "batch_rows": 5, "batch_linger_ms": 10},
+            "batch_linger_ms: is 10 with ordering='unordered'",
+        ),
+        ({"ordering": "keys"}, "ordering: .*'keys'"),
+        ({"ordering": "key", "concurrency": 0}, "concurrency: "),
+    ],
+)
+def test_what_does_not_go_with_an_ordering_is_refused_by_name(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Job(topics="t", group_id="g", bootstrap_servers="a:1", process=print, **options)
+
+
+def test_a_pipeline_that_writes_files_is_refused_by_the_name_of_its_step() -> None:
+    read = Pipeline.read_kafka("t", group_id="g", bootstrap_servers="a:1").decode_json("id BIGINT")
+    assert read.write_kafka("out").on_ray(ordering="key", concurrency=8).job.config.concurrency == 8
+    with pytest.raises(ConfigError, match="ordering: is 'key' with write_parquet, whose files"):
+        read.write_parquet("/x").on_ray(ordering="key", concurrency=8)

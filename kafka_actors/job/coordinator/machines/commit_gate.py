@@ -67,7 +67,10 @@ class CommitGate:
         committed = self.committed.get(entry.partition)
         if committed is None or entry.partition in self._rewinding:
             return False
-        return committed.offset >= entry.offset and _same(unpack(committed.metadata).topic_id, entry.topic_id)
+        own = unpack(committed.metadata)
+        if committed.offset == entry.offset and own.done != entry.done:
+            return False
+        return committed.offset >= entry.offset and _same(own.topic_id, entry.topic_id)
 
     def _latest(self, entry: CommitEntry) -> int:
         """The newest offset of the entry's topic, -1 if there is none."""
@@ -142,7 +145,7 @@ class CommitGate:
 
 
 def _to_commit(entry: CommitEntry) -> OffsetAndMetadata:
-    return OffsetAndMetadata(entry.offset, pack("", entry.topic_id), entry.leader_epoch)
+    return OffsetAndMetadata(entry.offset, pack("", entry.topic_id, done=entry.done), entry.leader_epoch)
 
 
 def _same(one: bytes | None, other: bytes | None) -> bool:

@@ -18,7 +18,10 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-__all__ = ["CallBatch", "Rebatcher", "split"]
+from kafka_actors.base.batches import numbers
+from kafka_actors.group.done_offsets import DoneOffsets
+
+__all__ = ["CallBatch", "Rebatcher", "split", "without"]
 
 
 class CallBatch(msgspec.Struct, frozen=True):
@@ -74,6 +77,12 @@ class Rebatcher:
         filled = [p.batch for p in held if p.batch.num_rows] or [last.batch]
         joined = filled[0] if len(filled) == 1 else pa.concat_batches(filled)
         return msgspec.structs.replace(last, batch=joined)
+
+
+def without(batch: pa.RecordBatch, done: DoneOffsets, leader_epoch: int) -> pa.RecordBatch:
+    """Returns a batch of this leader epoch without records that an earlier holder of the partition had done."""
+    skipped = done.has(numbers(batch["offset"]), leader_epoch)
+    return batch.filter(pa.array(~skipped)) if skipped.any() else batch
 
 
 def _kind(piece: CallBatch) -> tuple[int, int]:

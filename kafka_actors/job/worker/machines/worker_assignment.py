@@ -34,6 +34,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from kafka_actors.fetch.machines.partition_state import FetchProgress
+from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
 from kafka_actors.job.messages import CommitEntry, CommitReply, Grant, GrantEpoch, HeldReport, Orders, Version
 from kafka_actors.types import TopicPartition
 
@@ -53,7 +54,8 @@ class HeldPartition(msgspec.Struct):
     the position: bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the
     offset. `topic_id`: of the offsets' topic, None if unknown; an offset of another topic does not count as committed.
     `open_results`: results of its records may be in a transaction that is not ended; `closed_at`: the offset up to which they are in
-    one that is.
+    one that is. `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit,
+    and as that was acknowledged.
     """
 
     partition: TopicPartition
@@ -70,6 +72,9 @@ class HeldPartition(msgspec.Struct):
     topic_id: bytes | None = None
     open_results: bool = False
     closed_at: int | None = None
+    done: DoneOffsets = NOTHING_DONE
+    committed_done: DoneOffsets = NOTHING_DONE
+    offered_done: DoneOffsets = NOTHING_DONE
 
     @property
     def repeated(self) -> int:
@@ -80,7 +85,9 @@ class HeldPartition(msgspec.Struct):
 
     @property
     def uncommitted(self) -> bool:
-        return self.processed is not None and self.processed != self.committed
+        # Values that are the same object when nothing has changed: this is asked often.
+        changed = self.processed != self.committed or self.done is not self.committed_done
+        return self.processed is not None and changed
 
     @property
     def finished(self) -> bool:
@@ -138,6 +145,8 @@ class WorkerAssignment:
                     committed=grant.offset,
                     topic_id=grant.topic_id,
                     closed_at=grant.offset,
+                    done=(done := _done_beyond(grant)),
+                    committed_done=done,
                 )
                 begin.append(grant)
         drain, drop = self._drain(orders), self._drop(orders)
@@ -230,8 +239,24 @@ class WorkerAssignment:
         held.processed, held.leader_epoch = next_offset, leader_epoch
         return held.end_offset is not None and next_offset >= held.end_offset
 
+    def advance(
+        self, partition: TopicPartition, epoch: GrantEpoch, next_offset: int, leader_epoch: int, resets: int
+    ) -> bool:
+        """Moves the offset to commit while calls are in hand. As `done`, but closes nothing."""
+        held = self._under(partition, epoch)
+        if held is None or held.resets != resets:
+            return False
+        held.processed, held.leader_epoch = next_offset, leader_epoch
+        return held.end_offset is not None and next_offset >= held.end_offset
+
+    def note_done(self, partition: TopicPartition, done: DoneOffsets) -> None:
+        """Takes what is done beyond the offset to commit."""
+        held = self.held.get(partition)
+        if held is not None and held.done != done:
+            held.done = done
+
     def call_failed(self, partition: TopicPartition, epoch: GrantEpoch) -> None:
-        """Closes a call that failed: no offset moves."""
+        """Closes a call that failed, or the last of several: no offset moves."""
         held = self._under(partition, epoch)
         if held is not None:
             held.in_hand = False
@@ -255,6 +280,8 @@ class WorkerAssignment:
             if held.processed is None:
                 held.closed_at = offset
             held.processed, held.rewind = offset, rewind
+            if rewind:
+                held.done = held.committed_done = NOTHING_DONE
             if topic_id is not None and topic_id != held.topic_id:
                 held.topic_id, held.committed = topic_id, None
             held.resets += rewind
@@ -268,11 +295,24 @@ class WorkerAssignment:
 
     def commits(self) -> list[CommitEntry]:
         """Returns the offsets to commit now."""
-        return [
-            CommitEntry(h.partition, h.epoch, h.processed, h.leader_epoch, h.rewind, h.topic_id)
-            for h in self.held.values()
-            if h.processed is not None and self._to_commit(h)
-        ]
+        return [self._entry(h) for h in self.held.values() if self._to_commit(h)]
+
+    def _entry(self, held: HeldPartition) -> CommitEntry:
+        assert held.processed is not None  # else there is nothing to commit
+        if held.done:
+            left = held.done.behind(held.processed)
+            held.done = left if left != held.done else held.done
+        held.offered_done = held.done
+        text = held.done.text(held.processed) if held.done else ""
+        return CommitEntry(
+            held.partition,
+            held.epoch,
+            held.processed,
+            held.leader_epoch,
+            held.rewind,
+            held.topic_id,
+            text,
+        )
 
     def _to_commit(self, held: HeldPartition) -> bool:
         return held.uncommitted and not self._commits_stopped
@@ -292,7 +332,7 @@ class WorkerAssignment:
         for entry in reply.committed:
             held = self.held.get(entry.partition)
             if held is not None and held.epoch == entry.epoch and held.topic_id == entry.topic_id:
-                held.committed = entry.offset
+                held.committed, held.committed_done = entry.offset, held.offered_done
                 held.rewind = held.rewind and held.processed != entry.offset
 
     def release_drained(self) -> list[TopicPartition]:
@@ -328,3 +368,12 @@ def report_of(
         progress.position, progress.end, held.finished, blocked or progress.blocked,
         held.committed if commits else None,
     )  # fmt: skip
+
+
+def _done_beyond(grant: Grant) -> DoneOffsets:
+    """Returns what earlier holders have done beyond the offset of a grant."""
+    return (
+        DoneOffsets.of_text(grant.done, grant.offset)
+        if grant.done and grant.offset is not None
+        else NOTHING_DONE
+    )

@@ -135,7 +135,7 @@ async def test_a_commit_asks_makes_the_cut_and_tells(scene):
     assert scene.committed() == {0: 110, 1: 205}
     (offsets,) = scene.producer.offsets
     assert {p.partition: o.offset for p, o in offsets.items()} == {0: 110, 1: 205}
-    assert unpack(offsets[P0].metadata)[1:] == (ID, "cluster")
+    assert unpack(offsets[P0].metadata)[1:] == (ID, "cluster", "")
     asked, told = scene.asked
     assert (asked.session, asked.done, told.session, told.done) == ((1, 9), False, (1, 9), True)
     assert {e.partition: e.offset for e in told.entries} == {P0: 110, P1: 205}

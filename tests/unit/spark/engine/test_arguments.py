@@ -181,6 +181,12 @@ def test_what_says_how_records_are_read_goes_to_the_data_source():
     )
 
 
+def test_an_order_that_only_a_job_can_have_is_refused_by_name():
+    source = ReadKafka(topics=("t",), pattern=None, options={"bootstrap_servers": "a:1", "ordering": "key"})
+    with pytest.raises(ConfigError, match="ordering: is 'key': on Spark one task reads a partition"):
+        source_options(source)
+
+
 def test_each_option_of_a_job_reaches_the_source_or_is_known_to_have_no_meaning_there():
     """So a new one can't be dropped silently."""
     defaults = build(JobConfig, {"bootstrap_servers": "a:1"})

@@ -1,0 +1,370 @@
+"""`ConcurrentCalls`: many calls of the user's function at once, over records whose order holds by key only, or not at all.
+
+One thread admits fetched records into `RecordsInFlight`; callers, threads or asyncio tasks that last as long as the worker, take calls from it
+and make them (`thread_callers.py`, `task_callers.py`). Nothing is started for a record: that alone would cost more than a call of a fast
+function.
+
+The worker's lock guards `RecordsInFlight` and the assignment: that an offset moves, and that a partition is still the worker's when a call
+begins, are one step each.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
+from kafka_actors.config import JobConfig
+from kafka_actors.consumer.message import messages_of
+from kafka_actors.errors import KafkaActorsError, UsageError, WorkerDiedError
+from kafka_actors.events import DoneOffsetsDropped, EventSink
+from kafka_actors.fetch import FetchedBytes
+from kafka_actors.job.machines.lease import Lease
+from kafka_actors.job.messages import DeathsInCall
+from kafka_actors.records import Chunk
+from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.telemetry.spans import ProcessSpans
+from kafka_actors.types import TopicPartition
+
+from .call_record import MOST_CALLS, CallRecord
+from .calls import RECHECK_S
+from .counters import WorkerCounters
+from .cut import Cut
+from .error_policy import ErrorPolicy, log_retry
+from .machines.record_window import RecordWindow, WindowChunk
+from .machines.records_in_flight import ConcurrentCall, RecordsInFlight
+from .machines.worker_assignment import WorkerAssignment
+from .processing_thread import FetchedRecords
+from .user_function import CallFailed, UserFunction
+
+__all__ = ["Callers", "ConcurrentCalls", "PausableRecords"]
+
+logger = logging.getLogger(__name__)
+
+NEVER = float("inf")
+C = TypeVar("C", bound="Callers")
+
+
+class PausableRecords(FetchedRecords, Protocol):
+    """The part of a `Fetcher` that `ConcurrentCalls` uses, from any thread."""
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
+    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
+
+
+class Callers(Protocol):
+    """Threads or tasks that make the calls, and the one that admits records."""
+
+    def run(self) -> None: ...
+    def wake(self) -> None: ...
+    def wake_callers(self, ready: int) -> None: ...
+
+
+class ConcurrentCalls(Generic[C]):
+    """The records in flight of one worker, and what the end of a call means. `lock` guards `assignment`. `on_progress(ended)` is called when
+    an offset may have moved; `ended`: a bounded partition got to its end. `make_callers(calls)` makes those who take and make the calls."""
+
+    def __init__(
+        self,
+        function: UserFunction,
+        assignment: WorkerAssignment,
+        lease: Lease,
+        reader: PausableRecords,
+        config: JobConfig,
+        make_callers: Callable[[ConcurrentCalls[C]], C],
+        *,
+        lock: threading.Lock,
+        events: EventSink,
+        on_progress: Callable[[bool], None],
+        recorder: Recorder | None = None,
+        spans: ProcessSpans | None = None,
+        call_record: CallRecord | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
+    ) -> None:
+        self.function = function
+        self.spec = function.spec
+        self._assignment = assignment
+        self._lease = lease
+        self._reader = reader
+        self._lock = lock
+        self._events = events
+        self._on_progress = on_progress
+        self._call_record = call_record if config.concurrency <= MOST_CALLS else None
+        self._clock = clock
+        self._wall = wall
+        self._messages = self.spec.unit == "message"
+        self.in_flight = RecordsInFlight(
+            config.ordering,
+            config.concurrency,
+            batch_rows=1 if self._messages else config.batch_rows,
+            retries=self.spec.retries,
+            most_rows=config.max_in_flight_records,
+            most_bytes=config.worker_buffer_bytes,
+            may_begin=self._may_begin,
+        )
+        self.spans = spans or ProcessSpans(config.group_id, "")
+        self.counters = WorkerCounters(config.group_id, recorder or Recorder())
+        self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
+        self._full: set[TopicPartition] = set()
+        self.paused = False
+        self.stopped = False
+        self.callers = make_callers(self)
+
+    # ------------------------------------------------------------ admitting, in one thread
+
+    def admit_some(self) -> bool:
+        """Admits what was fetched next of one partition. Returns whether there was anything. Raises the error of a partition that failed."""
+        self._resume_roomy()
+        fetched = self._reader.take()
+        if fetched is None:
+            return False
+        for ready in self._admitted(fetched):
+            self.callers.wake_callers(ready)
+        return True
+
+    def look(self, longest_s: float) -> float:
+        """Has callers begin what has become due, or may begin again. Returns after how many seconds to look again."""
+        with self._lock:
+            now = self._clock()
+            ready = 0 if self.blocked_by() else self.in_flight.ready(now)
+            due = self.in_flight.next_due()
+        if ready:
+            self.callers.wake_callers(ready)
+        return longest_s if due is None else min(longest_s, max(0.0, due - now) or RECHECK_S)
+
+    def _admitted(self, fetched: FetchedBytes) -> Iterator[int]:
+        """Admits chunks until the window is full. Yields how many calls could begin."""
+        partition = fetched.partition
+        with self._lock:
+            if not self._assignment.active(partition, fetched.epoch):
+                return
+            self._assignment.positioned(partition, fetched.fetch_offset)
+            held = self._assignment.held[partition]
+            window = self.in_flight.window(
+                partition, fetched.epoch, held.resets, fetched.fetch_offset, held.done
+            )
+        for chunk in self._reader.decode(fetched, None):
+            decoded = self._decoded(window, chunk)
+            with self._lock:
+                if not self._may_begin(window):
+                    return
+                passed, void = self.in_flight.admit(decoded, self._clock())
+                ended = self._advanced(window) if passed else False
+                full, ready = self.in_flight.full(window), self.in_flight.ready(self._clock())
+            self._reader.consumed(fetched, chunk.next_offset)
+            self._passed(passed, ended)
+            if void:
+                self._events(DoneOffsetsDropped(*partition, chunk.next_offset, "the log was cut since"))
+            yield ready
+            if full:
+                self._pause(partition)
+                return
+        with self._lock:
+            active = self._assignment.active(partition, fetched.epoch)
+        if active:
+            self._reader.consumed(fetched)
+
+    def _decoded(self, window: RecordWindow, chunk: Chunk) -> WindowChunk:
+        messages = list(messages_of(chunk.batch)) if self._messages else None
+        return WindowChunk(
+            window,
+            chunk.batch,
+            chunk.next_offset,
+            chunk.leader_epoch,
+            keyed=self.in_flight.keyed,
+            messages=messages,
+        )
+
+    def _pause(self, partition: TopicPartition) -> None:
+        """Leaves the rest of a partition where it is until its window has room."""
+        try:
+            self._reader.pause([partition])
+        except UsageError:
+            return  # it was taken away meanwhile
+        self._reader.put_back(partition)
+        self._full.add(partition)
+
+    def _resume_roomy(self) -> None:
+        if not self._full:
+            return
+        with self._lock:
+            roomy = [partition for partition in self._full if self.in_flight.roomy(partition)]
+        self._full.difference_update(roomy)
+        for partition in roomy:
+            try:
+                self._reader.resume([partition])
+            except UsageError:  # it was taken away meanwhile
+                continue
+
+    # ------------------------------------------------------------ calls, for any thread
+
+    def take(self) -> ConcurrentCall | None:
+        """Begins the next call, None while there is none. It ends with `ended`. Raises as `ended`, for records in whose call too many
+        workers died."""
+        while True:
+            with self._lock:
+                if self.blocked_by() or self.stopped:
+                    return None
+                call = self._taken()
+                died = None if call is None else self.in_flight.too_many_deaths(call)
+            if call is None or died is None:
+                return call
+            self.ended(
+                call, CallFailed(WorkerDiedError(died.times, died.how), call.first, call.last, final=True)
+            )
+
+    def _taken(self) -> ConcurrentCall | None:
+        now = self._clock()
+        call = self.in_flight.take(now)
+        if call is None:
+            return None
+        window = call.window
+        if window.hand.calls == 1:
+            self._assignment.begin(window.partition, window.epoch)
+        if self.in_flight.calls == 1:
+            self.counters.work_begins(now)
+        self.counters.call_began(window.partition, now, call)
+        if self._call_record is not None:
+            self._call_record.call_began(window.partition, call.first, call.last, call)
+        return call
+
+    def _may_begin(self, window: RecordWindow) -> bool:
+        """Whether a window's records are still to be worked on: of the present grant, of the log as it is, and not draining."""
+        if window.closed or not self._assignment.active(window.partition, window.epoch):
+            return False
+        return self._assignment.held[window.partition].resets == window.resets
+
+    def ended(self, call: ConcurrentCall, failure: CallFailed | None) -> None:
+        """Takes the end of a call, for any thread. Raises `ProcessError` where its failure ends the job, or what keeps a dead letter from
+        being written."""
+        if failure is not None and not self._settled(call, failure):
+            return
+        window, passed, ended = call.window, [], False
+        with self._lock:
+            now = self._clock()
+            if not self.in_flight.next_half(call):
+                passed = self.in_flight.finished(call, now)
+                ended = self._advanced(window)
+            self._closed(call, failure)
+            ready = self.in_flight.ready(now)
+            room = window.full_since is not None and self.in_flight.roomy(window.partition)
+        self._passed(passed, ended)
+        if ready:
+            self.callers.wake_callers(ready)
+        if room:
+            self.callers.wake()
+
+    def _settled(self, call: ConcurrentCall, failure: CallFailed) -> bool:
+        """Whether a failed call is over: its records were skipped, or are dead letters. Otherwise it is made again."""
+        attempts = call.attempts + 1
+        if attempts <= self.spec.retries and not failure.final:
+            call.attempts = attempts
+            wait_s = exponential_backoff(attempts, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
+            self._retry(call, failure, attempts)
+            with self._lock:
+                self.in_flight.again(call, self._clock() + wait_s)
+                self._closed(call, failure)
+            self.callers.wake()  # which looks when it is due
+            return False
+        if self._error_policy.takes_out and len(call.rows) > 1 and not failure.final:
+            with self._lock:
+                call.attempts = self.spec.retries
+                self.in_flight.halve(call)
+                self._closed(call, failure)
+            self.callers.wake_callers(1)
+            return False
+        partition, window = call.window.partition, call.window
+        with self._lock:
+            counts = self._may_end(window)
+        if not counts:
+            return True
+        try:
+            self._error_policy.put_aside(partition, call.batch, failure, attempts)
+        except KafkaActorsError:
+            with self._lock:
+                self._assignment.halt(partition, window.epoch, window.watermark, window.resets)
+                self.in_flight.again(call, NEVER)
+                self._closed(call, failure)
+            raise
+        return True
+
+    def _may_end(self, window: RecordWindow) -> bool:
+        """Whether the end of a call counts: its partition is held since then, draining or not, and was not reset."""
+        held = self._assignment.held.get(window.partition)
+        return held is not None and (held.begun_under, held.resets) == (window.epoch, window.resets)
+
+    def _retry(self, call: ConcurrentCall, failure: CallFailed, attempt: int) -> None:
+        partition = call.window.partition
+        self.counters.retrying(partition, failure)
+        log_retry(partition, failure, attempt, self.spec.retries)
+
+    def _advanced(self, window: RecordWindow) -> bool:
+        """Moves the offset to commit to the watermark. Returns whether a bounded partition ended."""
+        return self._assignment.advance(
+            window.partition, window.epoch, window.watermark, window.leader_epoch, window.resets
+        )
+
+    def _closed(self, call: ConcurrentCall, failure: CallFailed | None) -> None:
+        now, window = self._clock(), call.window
+        if window.hand.calls == 0:
+            self._assignment.call_failed(window.partition, window.epoch)
+        if self.in_flight.calls == 0:
+            self.counters.work_ends(now)
+        self.counters.call_ended(window.partition, now, failure, call)
+        if self._call_record is not None:
+            self._call_record.call_ended(window.partition, call)
+
+    def _passed(self, chunks: list[WindowChunk], ended: bool) -> None:
+        for chunk in chunks:
+            self.counters.processed(chunk.window.partition, chunk.batch, self._wall())
+        self._on_progress(ended)
+
+    # ------------------------------------------------------------ the worker's side
+
+    def run(self) -> None:
+        """Makes calls until `stop`; raises what ends the job. For a plain function."""
+        self.callers.run()
+
+    def wake(self) -> None:
+        """Has fetched records admitted. For any thread."""
+        self.callers.wake()
+
+    def stop(self) -> None:
+        """Ends all calls after those in hand. For any thread."""
+        self.stopped = True
+        self.callers.wake()
+
+    def blocked_by(self) -> str:
+        """Returns why no call may begin now; empty if it may."""
+        return "paused" if self.paused else "" if self._lease.valid(self._clock()) else "no lease"
+
+    def blocked(self, partition: TopicPartition) -> str:
+        """Returns why nothing of a partition is processed; empty if the reason lies elsewhere. Call it with the lock held."""
+        full = self.in_flight.blocked(partition, self._clock())
+        return self.blocked_by() or self.counters.blocked(partition) or full
+
+    def note_waiting(self) -> None:
+        """Partitions have no turns here: nothing is noted."""
+
+    def note_done(self) -> None:
+        """Notes in the assignment what is done beyond the offsets to commit. Call it with the lock held."""
+        for window in self.in_flight.windows:
+            if self._may_end(window):
+                self._assignment.note_done(window.partition, window.beyond())
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Drops partitions that other workers have now."""
+        with self._lock:
+            self.in_flight.drop(partitions)
+        self._full.difference_update(partitions)
+        self.counters.forget(partitions)
+
+    def suspect(self, calls: Iterable[DeathsInCall]) -> None:
+        """Takes calls in which other workers died: their records are called one by one, and alone."""
+        with self._lock:
+            for died in calls:
+                self.in_flight.suspect(died)

@@ -1,0 +1,180 @@
+"""`RecordWindow`: the records of one partition between the first that isn't done and the newest that was fetched.
+
+Theory of operation. Calls overtake each other, so records are done in any order, while a group's offset says that all before it are.
+Chunks of records are admitted in the order of their offsets; each has a mark for every record. The *watermark* is the offset of the
+first record that isn't done: it passes a chunk when all its records are done, and then also offsets without records at its end
+(transactions' ends, compacted records, empty batches), so that none of these holds it up. Only the watermark is committed as the
+offset; what is done beyond it goes into the commit's metadata (`group/done_offsets.py`).
+
+A window begins with what an earlier reader had done beyond its offset: those records are admitted as done already. They are, unless
+the log was cut since and others have taken their place, which have a higher leader epoch: from the first of these on, nothing that was
+told counts.
+
+A window is of one grant and of one log: after a reset of the position there is another one, and what this one had is void.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_actors.base.batches import numbers
+from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets, ranges_of
+from kafka_actors.job.messages import DeathsInCall, GrantEpoch
+from kafka_actors.types import TopicPartition
+
+__all__ = ["Hand", "RecordWindow", "WindowChunk"]
+
+
+class Hand:
+    """Number of calls in hand of one partition under one grant."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+class WindowChunk:
+    """Records that were decoded together. `done` has a mark for each, `left` is the number of those without one, `cursor` the first row
+    without one as far as is known. `messages`: the records as objects, for functions over single messages."""
+
+    __slots__ = (
+        "batch",
+        "cursor",
+        "done",
+        "keys",
+        "leader_epoch",
+        "left",
+        "messages",
+        "next_offset",
+        "offsets",
+        "size",
+        "window",
+    )
+
+    def __init__(
+        self,
+        window: RecordWindow,
+        batch: pa.RecordBatch,
+        next_offset: int,
+        leader_epoch: int,
+        *,
+        keyed: bool,
+        messages: list[Any] | None = None,
+    ) -> None:
+        self.window = window
+        self.batch = batch
+        self.next_offset = next_offset
+        self.leader_epoch = leader_epoch
+        self.offsets = numbers(batch["offset"])
+        self.keys: list[Hashable] | None = batch["key"].to_pylist() if keyed else None
+        self.messages = messages
+        self.done = bytearray(batch.num_rows)
+        self.left = batch.num_rows
+        self.cursor = 0
+        self.size = batch.nbytes
+
+    def mark(self, row: int) -> None:
+        """Marks a record as done."""
+        self.done[row] = 1
+        self.left -= 1
+
+    def undone(self) -> list[int]:
+        """Returns the rows without a mark."""
+        return [] if not self.left else np.flatnonzero(np.frombuffer(self.done, np.uint8) == 0).tolist()
+
+
+class RecordWindow:
+    """One partition's window. `start`: the offset where reading began. `resets`: how often the position had been reset before. `told`: what
+    an earlier reader had done beyond the start. `suspect`: a call in which workers died."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        epoch: GrantEpoch,
+        resets: int,
+        hand: Hand,
+        start: int,
+        told: DoneOffsets = NOTHING_DONE,
+        suspect: DeathsInCall | None = None,
+    ) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.resets = resets
+        self.hand = hand
+        self.told = told
+        self.suspect = suspect
+        self.watermark = start
+        self.leader_epoch = -1
+        self.chunks: deque[WindowChunk] = deque()
+        self.rows = 0
+        self.size = 0
+        self.chains: dict[Hashable, deque[tuple[WindowChunk, int]] | None] = {}
+        """Keys with a record that is ready or in hand, and the records that wait behind it."""
+        self.closed = False
+        self.full_since: float | None = None
+        self.moved_at = 0.0
+
+    @property
+    def in_flight(self) -> int:
+        """Records from the watermark to the newest."""
+        return self.rows - (self.chunks[0].cursor if self.chunks else 0)
+
+    def add(self, chunk: WindowChunk) -> bool:
+        """Admits a chunk. Returns whether what an earlier reader had done turned out to be of another log."""
+        void = bool(self.told) and chunk.leader_epoch > self.told.leader_epoch and chunk.batch.num_rows > 0
+        if void:
+            self.told = NOTHING_DONE
+        elif self.told and chunk.batch.num_rows:
+            for row in np.flatnonzero(self.told.has(chunk.offsets, chunk.leader_epoch)).tolist():
+                chunk.mark(row)
+            self.told = self.told.behind(chunk.next_offset)
+        self.chunks.append(chunk)
+        self.rows += chunk.batch.num_rows
+        self.size += chunk.size
+        return void
+
+    def advance(self) -> list[WindowChunk]:
+        """Moves the watermark as far as records are done. Returns the chunks that it has passed."""
+        passed: list[WindowChunk] = []
+        while self.chunks and not self.chunks[0].left:
+            chunk = self.chunks.popleft()
+            self.rows -= chunk.batch.num_rows
+            self.size -= chunk.size
+            self.watermark, self.leader_epoch = chunk.next_offset, chunk.leader_epoch
+            passed.append(chunk)
+        if self.chunks:
+            chunk = self.chunks[0]
+            first = chunk.done.find(0, chunk.cursor)
+            if first > chunk.cursor:
+                chunk.cursor = first
+                self.watermark, self.leader_epoch = int(chunk.offsets[first]), chunk.leader_epoch
+        return passed
+
+    def beyond(self) -> DoneOffsets:
+        """Returns what is done beyond the watermark."""
+        filled = [chunk for chunk in self.chunks if chunk.batch.num_rows]
+        if not filled:
+            return self.told
+        offsets = np.concatenate([chunk.offsets for chunk in filled])
+        done = np.concatenate([np.frombuffer(chunk.done, np.uint8) for chunk in filled])
+        ranges = ranges_of(offsets, done)
+        ranges = ranges[ranges[:, 1] > self.watermark]
+        if not len(ranges):
+            return self.told
+        newest = int(ranges[-1, 1]) - 1
+        epoch = next(chunk.leader_epoch for chunk in filled if newest < chunk.next_offset)
+        return DoneOffsets(ranges, epoch).joined(self.told)
+
+    def first_undone(self) -> tuple[int, Hashable] | None:
+        """Returns offset and key of the record that holds the watermark; None where there is none."""
+        for chunk in self.chunks:
+            row = chunk.done.find(0, chunk.cursor)
+            if row >= 0:
+                return int(chunk.offsets[row]), chunk.batch["key"][row].as_py()
+        return None

@@ -1,0 +1,346 @@
+"""`RecordsInFlight`: which records a worker's next call has, where calls of one partition overtake each other.
+
+Theory of operation. Records of each partition are admitted into its `RecordWindow`, in order. `ordering="key"`: a record waits until those of
+its key in its partition that were admitted before it are done; records without a key wait for nothing. `ordering="unordered"`: none
+waits. What needn't wait is *ready*, and `take` makes calls of it; a call ends with `finished`, or is made `again` later, and its keys
+stay taken meanwhile: a failing record parks its key, and other keys go on.
+
+A call of a function over messages has one record. One over batches has records of one chunk: at most `batch_rows`, by default an even
+share of what is ready for each caller.
+
+Records in whose call workers died (`SuspectCalls`) are called one by one, with no other call in hand, so that it is clear which of them
+ends the process.
+
+A window is full at `most_rows` records or `most_bytes` bytes: then nothing more of its partition is admitted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterable
+from itertools import count
+from typing import Literal
+
+import pyarrow as pa
+
+from kafka_actors.group.done_offsets import DoneOffsets
+from kafka_actors.job.machines.retries import exhausted
+from kafka_actors.job.messages import DeathsInCall, GrantEpoch
+from kafka_actors.types import TopicPartition
+
+from .record_window import Hand, RecordWindow, WindowChunk
+
+__all__ = ["ConcurrentCall", "Ordering", "RecordsInFlight"]
+
+Ordering = Literal["partition", "key", "unordered"]
+
+LONG_S = 1.0
+"""Time for which the watermark of a full window stands still before `blocked` says so."""
+
+
+class ConcurrentCall:
+    """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
+    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand."""
+
+    __slots__ = ("alone", "attempts", "chunk", "halves", "rows", "taken")
+
+    def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
+        self.chunk = chunk
+        self.rows = self.taken = rows
+        self.attempts = 0
+        self.halves: list[list[int]] = []
+        self.alone = alone
+
+    @property
+    def window(self) -> RecordWindow:
+        return self.chunk.window
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The records of the call."""
+        first, rows = self.rows[0], len(self.rows)
+        if self.rows[-1] - first == rows - 1:
+            return self.chunk.batch.slice(first, rows)
+        return self.chunk.batch.take(pa.array(self.rows, pa.int32()))
+
+    @property
+    def first(self) -> int:
+        return int(self.chunk.offsets[self.rows[0]])
+
+    @property
+    def last(self) -> int:
+        return int(self.chunk.offsets[self.rows[-1]])
+
+
+class RecordsInFlight:
+    """The records in flight of one worker. `callers`: how many calls are made at once. `batch_rows`: 1 for functions over messages, None for
+    an even share. `retries`: of a call. `may_begin(window)`: whether calls on its records may begin."""
+
+    def __init__(
+        self,
+        ordering: Ordering,
+        callers: int,
+        *,
+        batch_rows: int | None,
+        retries: int,
+        most_rows: int,
+        most_bytes: int,
+        may_begin: Callable[[RecordWindow], bool],
+    ) -> None:
+        self.keyed = ordering == "key"
+        self._callers = callers
+        self._batch_rows = batch_rows
+        self._retries = retries
+        self._most_rows = most_rows
+        self._most_bytes = most_bytes
+        self._may_begin = may_begin
+        self._windows: dict[TopicPartition, RecordWindow] = {}
+        self._suspects: dict[TopicPartition, DeathsInCall] = {}
+        self._ready: deque[tuple[WindowChunk, int]] = deque()
+        self._careful: deque[tuple[WindowChunk, int]] = deque()
+        """Ready records in whose call workers died."""
+        self._again: deque[ConcurrentCall] = deque()
+        self._parked: list[tuple[float, int, ConcurrentCall]] = []
+        self._numbers = count()
+        self._alone: ConcurrentCall | None = None
+        self.calls = 0
+        """Calls in hand."""
+
+    # ------------------------------------------------------------ records
+
+    def window(
+        self, partition: TopicPartition, epoch: GrantEpoch, resets: int, start: int, told: DoneOffsets
+    ) -> RecordWindow:
+        """Returns the window of a partition, a new one after a new grant or a reset; then what the former one had is void. `told`: as in
+        `RecordWindow`."""
+        known = self._windows.get(partition)
+        if known is not None and (known.epoch, known.resets) == (epoch, resets):
+            return known
+        hand = Hand()
+        if known is not None:
+            known.closed = True
+            hand = known.hand if known.epoch == epoch else hand
+        made = RecordWindow(partition, epoch, resets, hand, start, told, self._suspects.get(partition))
+        self._windows[partition] = made
+        return made
+
+    def admit(self, chunk: WindowChunk, now: float) -> tuple[list[WindowChunk], bool]:
+        """Takes the next records of a partition. Returns the chunks that the watermark has passed, and whether what an earlier reader
+        had done was of another log."""
+        window = chunk.window
+        if not window.chunks:
+            window.moved_at = now
+        void = window.add(chunk)
+        for row in chunk.undone():
+            self._queue(chunk, row)
+        passed = window.advance()
+        if self.full(window) and window.full_since is None:
+            window.full_since = now
+        return passed, void
+
+    def _queue(self, chunk: WindowChunk, row: int) -> None:
+        key = chunk.keys[row] if chunk.keys is not None else None
+        if key is not None:
+            chains = chunk.window.chains
+            if key in chains:
+                waiting = chains[key]
+                if waiting is None:
+                    chains[key] = deque(((chunk, row),))
+                else:
+                    waiting.append((chunk, row))
+                return
+            chains[key] = None
+        self._push(chunk, row)
+
+    def _push(self, chunk: WindowChunk, row: int) -> None:
+        died = chunk.window.suspect
+        if died is not None and died.first <= chunk.offsets[row] <= died.last:
+            self._careful.append((chunk, row))
+        else:
+            self._ready.append((chunk, row))
+
+    def full(self, window: RecordWindow) -> bool:
+        """Whether no more records of a partition may be admitted now."""
+        return window.in_flight >= self._most_rows or window.size >= self._most_bytes
+
+    def roomy(self, partition: TopicPartition) -> bool:
+        """Whether a partition whose window was full may go on: half of it is free again."""
+        window = self._windows.get(partition)
+        if window is not None and (
+            window.in_flight > self._most_rows // 2 or window.size > self._most_bytes // 2
+        ):
+            return False
+        if window is not None:
+            window.full_since = None
+        return True
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drops partitions that other workers have now. Calls in hand end without an effect."""
+        for partition in partitions:
+            self._suspects.pop(partition, None)
+            if (window := self._windows.pop(partition, None)) is not None:
+                window.closed = True
+
+    def suspect(self, died: DeathsInCall) -> None:
+        """Takes what a grant says of earlier deaths, before its records are admitted."""
+        self._suspects[died.partition] = died
+
+    @property
+    def windows(self) -> Collection[RecordWindow]:
+        """The window of each partition."""
+        return self._windows.values()
+
+    # ------------------------------------------------------------ calls
+
+    def ready(self, now: float) -> int:
+        """Returns how many calls could begin now, at most."""
+        if self._alone is not None or (self._careful and self.calls):
+            return 0
+        due = bool(self._parked) and self._parked[0][0] <= now
+        return len(self._again) + len(self._ready) + bool(self._careful) + due
+
+    def next_due(self) -> float | None:
+        """Returns when the next call is due again, None without one."""
+        return self._parked[0][0] if self._parked else None
+
+    def take(self, now: float) -> ConcurrentCall | None:
+        """Begins the next call, None while there is none. Each has to end with `finished` or `again`."""
+        while self._parked and self._parked[0][0] <= now:
+            self._again.append(heapq.heappop(self._parked)[2])
+        if self._alone is not None or (self._careful and self.calls):
+            return None
+        call = self._next()
+        if call is not None:
+            self.calls += 1
+            call.window.hand.calls += 1
+            if call.alone:
+                self._alone = call
+        return call
+
+    def _next(self) -> ConcurrentCall | None:
+        while self._again:
+            call = self._again.popleft()
+            if self._may_begin(call.window):
+                return call
+        while self._careful:
+            chunk, row = self._careful.popleft()
+            if self._may_begin(chunk.window):
+                return ConcurrentCall(chunk, [row], alone=True)
+        while self._ready:
+            chunk, row = self._ready.popleft()
+            if self._may_begin(chunk.window):
+                return ConcurrentCall(chunk, [row] if self._batch_rows == 1 else self._rows(chunk, row))
+        return None
+
+    def _rows(self, chunk: WindowChunk, row: int) -> list[int]:
+        """Returns the rows of a call over a batch: those that are ready next, and those of their keys behind them, of one chunk."""
+        most = self._batch_rows or -(-(len(self._ready) + 1) // self._callers)
+        rows = [row, *self._behind(chunk, row, most - 1)]
+        while len(rows) < most and self._ready and self._ready[0][0] is chunk:
+            _, row = self._ready.popleft()
+            rows.append(row)
+            rows += self._behind(chunk, row, most - len(rows))
+        rows.sort()
+        return rows
+
+    def _behind(self, chunk: WindowChunk, row: int, most: int) -> list[int]:
+        key = chunk.keys[row] if chunk.keys is not None else None
+        waiting = None if key is None else chunk.window.chains.get(key)
+        rows: list[int] = []
+        while waiting and len(rows) < most and waiting[0][0] is chunk:
+            rows.append(waiting.popleft()[1])
+        return rows
+
+    def too_many_deaths(self, call: ConcurrentCall) -> DeathsInCall | None:
+        """Returns why a call is not to be made (again): too many workers died in it."""
+        died = call.window.suspect
+        if not call.alone or died is None or died.first != died.last:
+            return None
+        return died if exhausted(died, self._retries) else None
+
+    def finished(self, call: ConcurrentCall, now: float) -> list[WindowChunk]:
+        """Ends a call: its records are done. Returns the chunks that the watermark has passed."""
+        self._end(call)
+        window, chunk = call.window, call.chunk
+        if window.closed:
+            return []
+        for row in call.rows:
+            chunk.mark(row)
+        if chunk.keys is not None:
+            self._free({chunk.keys[row] for row in call.taken}, window)
+        if chunk is not window.chunks[0]:
+            return []
+        before = window.watermark
+        passed = window.advance()
+        if window.watermark != before:
+            window.moved_at = now
+        return passed
+
+    def again(self, call: ConcurrentCall, due: float) -> None:
+        """Ends a call that failed; it is made again when it is due."""
+        self._end(call)
+        if not call.window.closed:
+            heapq.heappush(self._parked, (due, next(self._numbers), call))
+
+    def halve(self, call: ConcurrentCall) -> None:
+        """Ends a call with several records that failed for good: it is made with halves of them, one after the other, to find those at
+        fault. The call itself becomes that of the first half."""
+        self._end(call)
+        half = len(call.rows) // 2
+        call.halves.append(call.rows[half:])
+        call.rows = call.rows[:half]
+        self._again.append(call)
+
+    def next_half(self, call: ConcurrentCall) -> bool:
+        """Goes on with the next half of a call whose rows are done but for that. Returns whether there is one; then the call is made again."""
+        if not call.halves or call.window.closed:
+            return False
+        self._end(call)
+        for row in call.rows:
+            call.chunk.mark(row)
+        call.rows = call.halves.pop()
+        self._again.append(call)
+        return True
+
+    def _end(self, call: ConcurrentCall) -> None:
+        self.calls -= 1
+        call.window.hand.calls -= 1
+        if self._alone is call:
+            self._alone = None
+
+    def _free(self, keys: set[Hashable], window: RecordWindow) -> None:
+        """Frees keys: the next record of each is ready."""
+        for key in keys:
+            if key is None:
+                continue
+            waiting = window.chains.get(key)
+            if waiting:
+                self._push(*waiting.popleft())
+            else:
+                window.chains.pop(key, None)
+
+    # ------------------------------------------------------------ for people
+
+    def blocked(self, partition: TopicPartition, now: float) -> str:
+        """Returns, in words, which record has held up a full window for long; empty if none has. Keys are told by a digest only, because
+        they may be personal."""
+        window = self._windows.get(partition)
+        if window is None or window.full_since is None or now - window.moved_at < LONG_S:
+            return ""
+        first = window.first_undone()
+        if first is None:
+            return ""
+        offset, key = first
+        return (
+            f"its window is full: {window.in_flight:,} records from offset {offset} on, {key_digest(key)}, "
+            f"which is not done since {now - window.moved_at:.0f} s"
+        )
+
+
+def key_digest(key: Hashable) -> str:
+    """Returns words for a key that tell two keys apart and don't show them."""
+    if not isinstance(key, bytes):
+        return "without a key"
+    return f"key #{hashlib.blake2s(key, digest_size=4).hexdigest()}"

@@ -1,0 +1,111 @@
+"""`make_processing`: the part of a worker that makes calls, by the kind of the user's function and by the job's `ordering`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any, Protocol
+
+from kafka_actors.config import JobConfig
+from kafka_actors.events import EventSink
+from kafka_actors.fetch import Fetcher
+from kafka_actors.job.machines.lease import Lease
+from kafka_actors.job.messages import DeathsInCall
+from kafka_actors.telemetry.recorder import Recorder
+from kafka_actors.telemetry.spans import ProcessSpans
+from kafka_actors.types import TopicPartition
+
+from .async_processing import AsyncProcessing
+from .call_record import CallRecord
+from .concurrent_calls import ConcurrentCalls
+from .counters import WorkerCounters
+from .cut import Cut
+from .machines.worker_assignment import WorkerAssignment
+from .processing_thread import ProcessingThread
+from .task_callers import TaskCallers
+from .thread_callers import ThreadCallers
+from .user_function import UserFunction
+
+__all__ = ["AsyncCalls", "Processing", "make_processing"]
+
+
+class Processing(Protocol):
+    """Decodes fetched records and makes calls with them, in threads of its own. Its methods are for any thread; `note_done` and `blocked` are
+    called with the worker's lock held."""
+
+    paused: bool
+    counters: WorkerCounters
+
+    def wake(self) -> None: ...
+    def stop(self) -> None: ...
+    def note_waiting(self) -> None: ...
+    def note_done(self) -> None: ...
+    def blocked(self, partition: TopicPartition) -> str: ...
+    def forget(self, partitions: Collection[TopicPartition]) -> None: ...
+    def suspect(self, calls: Iterable[DeathsInCall]) -> None: ...
+    def run(self) -> None: ...
+
+
+class AsyncCalls(Protocol):
+    """Runs the calls of an async function: `serve` in the processing thread, the rest in others."""
+
+    def serve(self) -> None: ...
+    def stop(self) -> None: ...
+    def wait(self, work: Coroutine[Any, Any, None]) -> None: ...
+    async def work(self) -> None: ...
+
+
+def make_processing(
+    function: UserFunction,
+    assignment: WorkerAssignment,
+    lease: Lease,
+    fetcher: Fetcher,
+    config: JobConfig,
+    *,
+    lock: threading.Lock,
+    events: EventSink,
+    on_progress: Callable[[bool], None],
+    recorder: Recorder | None,
+    spans: ProcessSpans,
+    call_record: CallRecord | None,
+    cut: Cut | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[Processing, AsyncCalls | None]:
+    """Makes the processing of a worker, and what runs an async function's calls, None for a plain one. Arguments: as those of
+    `ProcessingThread`."""
+    if config.ordering == "partition":
+        processing = ProcessingThread(
+            function,
+            assignment,
+            lease,
+            fetcher,
+            lock=lock,
+            batch_rows=config.batch_rows,
+            linger_s=config.batch_linger_ms / 1000,
+            events=events,
+            on_progress=on_progress,
+            recorder=recorder,
+            group=config.group_id,
+            spans=spans,
+            call_record=call_record,
+            cut=cut,
+            clock=clock,
+        )
+        if not function.spec.is_async:
+            return processing, None
+        return processing, AsyncProcessing(processing, function, fetcher, clock)
+    given: dict[str, Any] = {
+        "lock": lock,
+        "events": events,
+        "on_progress": on_progress,
+        "recorder": recorder,
+        "spans": spans,
+        "call_record": call_record,
+        "clock": clock,
+    }
+    fixed = (function, assignment, lease, fetcher, config)
+    if function.spec.is_async:
+        tasks = ConcurrentCalls(*fixed, lambda calls: TaskCallers(calls, config.concurrency), **given)
+        return tasks, tasks.callers
+    return ConcurrentCalls(*fixed, lambda calls: ThreadCallers(calls, config.concurrency), **given), None

@@ -1,0 +1,146 @@
+"""`TaskCallers`: calls of an async function by as many lasting tasks as the job's `concurrency`.
+
+They share one event loop of the processing thread with `flush` and `close`, because the sessions and pools of the user's object belong
+to that loop. Records are admitted in that loop, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+from kafka_actors.base.tasks import this_task_is_cancelled
+from kafka_actors.telemetry.spans import failed, tracing
+
+from .concurrent_calls import ConcurrentCalls
+from .machines.records_in_flight import ConcurrentCall
+from .processing_thread import IDLE_S
+from .user_function import CallFailed
+
+__all__ = ["TaskCallers"]
+
+
+class TaskCallers:
+    """Runs an async function over the records in flight: `serve` in the processing thread, everything else in other threads."""
+
+    def __init__(self, calls: ConcurrentCalls[TaskCallers], tasks: int) -> None:
+        self._calls = calls
+        self._function = calls.function
+        self._tasks = tasks
+        self._loop: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._stopped = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._idle: deque[asyncio.Future[None]] = deque()
+
+    # ------------------------------------------------------------ in the processing thread
+
+    def serve(self) -> None:
+        """Runs the loop of the calls until `stop`, then closes the user's object."""
+        with asyncio.Runner() as runner:
+            self._loop.set_result(runner.get_loop())
+            runner.run(self._until_stopped())
+            self._function.close(runner.run)
+
+    async def _until_stopped(self) -> None:
+        await self._stopped.wait()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+    async def _run(self) -> None:
+        """Admits records and makes calls until one raises what ends the job, or this is cancelled."""
+        tasks = [asyncio.ensure_future(self._admit())]
+        tasks += [asyncio.ensure_future(self._make_calls()) for _ in range(self._tasks)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            self._calls.stopped = True
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def _admit(self) -> None:
+        while True:
+            self._woken.clear()
+            if self._calls.admit_some():
+                await asyncio.sleep(0)  # callers begin
+                continue
+            try:
+                async with asyncio.timeout(self._calls.look(IDLE_S)):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    def wake_callers(self, ready: int) -> None:
+        """Has idle callers look for calls; in the loop."""
+        while ready > 0 and self._idle:
+            caller = self._idle.popleft()
+            if not caller.done():
+                caller.set_result(None)
+                ready -= 1
+
+    async def _make_calls(self) -> None:
+        while True:
+            call = self._calls.take()
+            if call is None:
+                await self._ready()
+            else:
+                self._calls.ended(call, await self._made(call))
+
+    async def _ready(self) -> None:
+        caller = asyncio.get_running_loop().create_future()
+        self._idle.append(caller)
+        await caller
+
+    async def _made(self, call: ConcurrentCall) -> CallFailed | None:
+        calls = self._calls
+        try:
+            if not tracing():
+                await self._call(call)
+                return None
+            with calls.spans.call(call.batch, calls.spec.unit) as span:
+                try:
+                    await self._call(call)
+                except CallFailed as failure:
+                    if span is not None:
+                        failed(span, failure.cause)
+                    raise
+        except CallFailed as failure:
+            if this_task_is_cancelled():
+                raise asyncio.CancelledError from failure  # the call neither returned nor failed
+            return failure
+        return None
+
+    async def _call(self, call: ConcurrentCall) -> None:
+        chunk = call.chunk
+        if chunk.messages is None:
+            await self._function.call_async(call.batch)
+        else:
+            row = call.rows[0]
+            await self._function.call_message_async(chunk.messages[row], chunk.batch, row)
+
+    # ------------------------------------------------------------ in the worker's loop, and other threads
+
+    def run(self) -> None:
+        """Serves: the loop of an async function's calls runs there."""
+        self.serve()
+
+    def wake(self) -> None:
+        """Has the loop look for records. For any thread."""
+        if self._loop.done():
+            self._loop.result().call_soon_threadsafe(self._woken.set)
+
+    def stop(self) -> None:
+        """Ends `serve`, after the end of `work`."""
+        self._loop.result().call_soon_threadsafe(self._stopped.set)
+
+    def wait(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine of the user's, such as `flush`, in the loop of the calls. Blocks; for any other thread."""
+        asyncio.run_coroutine_threadsafe(work, self._loop.result()).result()
+
+    async def work(self) -> None:
+        """Makes calls until one raises what ends the job. Cancels the calls in hand at its end."""
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(), self._loop.result()))

@@ -1,0 +1,100 @@
+"""`ThreadCallers`: calls of a plain function in as many threads as the job's `concurrency`."""
+
+from __future__ import annotations
+
+import threading
+
+from kafka_actors.telemetry.spans import failed, tracing
+
+from .concurrent_calls import ConcurrentCalls
+from .machines.records_in_flight import ConcurrentCall
+from .processing_thread import IDLE_S
+from .user_function import CallFailed
+
+__all__ = ["ThreadCallers"]
+
+
+class ThreadCallers:
+    """Admits records in the thread of `run`, and makes calls in `threads` others until `stop`."""
+
+    def __init__(self, calls: ConcurrentCalls[ThreadCallers], threads: int) -> None:
+        self._calls = calls
+        self._woken = threading.Event()
+        self._ready = threading.Condition()
+        self._signals = 0
+        """Rises whenever calls could begin, so that no caller waits for what came while it looked."""
+        self._failure: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._make_calls, name=f"call-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def run(self) -> None:
+        """Runs until `stop`; raises what ends the job. Returns when no call is in hand."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            while not self._calls.stopped and self._failure is None:
+                self._woken.clear()
+                if not self._calls.admit_some():
+                    self._woken.wait(self._calls.look(IDLE_S))
+        finally:
+            self._calls.stopped = True
+            self.wake_callers(len(self._threads))
+            for thread in self._threads:
+                thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def wake(self) -> None:
+        """Has the thread look for records. For any thread."""
+        self._woken.set()
+
+    def wake_callers(self, ready: int) -> None:
+        """Has callers look for calls. For any thread."""
+        with self._ready:
+            self._signals += 1
+            self._ready.notify(ready)
+
+    def _make_calls(self) -> None:
+        try:
+            while not self._calls.stopped:
+                seen = self._signals
+                call = self._calls.take()
+                if call is None:
+                    self._wait(seen)
+                else:
+                    self._calls.ended(call, self._made(call))
+        except BaseException as error:
+            self._failure = self._failure or error
+            self._woken.set()
+
+    def _wait(self, seen: int) -> None:
+        with self._ready:
+            while self._signals == seen and not self._calls.stopped:
+                self._ready.wait()
+
+    def _made(self, call: ConcurrentCall) -> CallFailed | None:
+        calls = self._calls
+        try:
+            if not tracing():
+                self._call(call)
+                return None
+            with calls.spans.call(call.batch, calls.spec.unit) as span:
+                try:
+                    self._call(call)
+                except CallFailed as failure:
+                    if span is not None:
+                        failed(span, failure.cause)
+                    raise
+        except CallFailed as failure:
+            return failure
+        return None
+
+    def _call(self, call: ConcurrentCall) -> None:
+        chunk, function = call.chunk, self._calls.function
+        if chunk.messages is None:
+            function.call(call.batch)
+        else:
+            row = call.rows[0]
+            function.call_message(chunk.messages[row], chunk.batch, row)

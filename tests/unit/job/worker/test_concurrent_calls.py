@@ -1,0 +1,270 @@
+"""Calls that overtake each other: what they move, what is committed, and what a failure, a drain or a reset means."""
+
+import pytest
+from fakes.in_flight import EPOCH, P0, P1, Flight
+
+from kafka_actors.errors import ProcessError, WorkerDiedError
+from kafka_actors.events import DoneOffsetsDropped, RecordsSkipped
+from kafka_actors.group.done_offsets import DoneOffsets
+from kafka_actors.job.messages import CommitEntry, DeathsInCall, Grant
+from kafka_actors.job.worker.user_function import CallFailed
+
+
+def failure(call, *, final=False):
+    return CallFailed(ValueError("no good"), call.first, call.last, final=final)
+
+
+def test_the_offset_is_that_of_the_first_record_that_is_not_done():
+    flight = Flight()
+    flight.reader.put(P0, 10, "abc")
+    flight.admit()
+    calls = flight.take_all()
+    assert flight.reader.position[P0] == 13
+    flight.calls.ended(calls[12], None)
+    assert flight.processed() == 10
+    (entry,) = flight.commit()
+    assert entry == CommitEntry(P0, EPOCH, 10, -1, done=DoneOffsets([(12, 13)], 3).text(10))
+    assert flight.commit() == [], "nothing has changed"
+    flight.calls.ended(calls[10], None)
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 11, 3, done=DoneOffsets([(12, 13)], 3).text(11))]
+    flight.calls.ended(calls[11], None)
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 13, 3)]
+    assert flight.commit() == []
+
+
+def test_what_the_metadata_says_is_done_is_not_called_again():
+    told = DoneOffsets([(11, 12), (13, 14)], 3)
+    flight = Flight(grants=[Grant(P0, EPOCH, 10, done=told.text(10))])
+    flight.reader.put(P0, 10, "ab", "cde")
+    flight.admit()
+    calls = flight.take_all()
+    assert sorted(calls) == [10, 12, 14]
+    assert flight.commit() == [], "it is committed already"
+    flight.calls.ended(calls[14], None)
+    (entry,) = flight.commit()
+    assert DoneOffsets.of_text(entry.done, 10) == DoneOffsets([(11, 12), (13, 15)], 3)
+
+
+def test_records_that_took_the_place_of_done_ones_are_called():
+    told = DoneOffsets([(11, 14)], 2)
+    flight = Flight(grants=[Grant(P0, EPOCH, 10, done=told.text(10))])
+    flight.reader.put(P0, 10, "abcd")
+    flight.admit()
+    assert sorted(flight.take_all()) == [10, 11, 12, 13]
+    assert flight.events == [DoneOffsetsDropped("t", 0, 14, "the log was cut since")]
+
+
+def test_after_a_reset_nothing_of_the_metadata_counts():
+    told = DoneOffsets([(11, 14)], 3)
+    flight = Flight(grants=[Grant(P0, EPOCH, 10, done=told.text(10))])
+    flight.assignment.positioned(P0, 10, rewind=True)
+    flight.reader.put(P0, 10, "abcd")
+    flight.admit()
+    assert sorted(flight.take_all()) == [10, 11, 12, 13]
+
+
+def test_calls_from_before_a_reset_move_nothing():
+    flight = Flight()
+    flight.reader.put(P0, 10, "ab")
+    flight.admit()
+    before = flight.calls.take()
+    flight.calls.ended(flight.calls.take(), None)
+    flight.assignment.positioned(P0, 0, rewind=True)
+    assert flight.calls.take() is None
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 0, -1, rewind=True)], (
+        "what was done is of the log before"
+    )
+    flight.reader.put(P0, 0, "a")
+    flight.admit()
+    flight.calls.ended(before, None)
+    assert flight.processed() == 0
+    assert flight.assignment.held[P0].in_hand is False
+    flight.calls.ended(flight.calls.take(), None)
+    assert flight.processed() == 1
+
+
+def test_a_drain_ends_when_the_last_call_in_hand_does_and_its_work_is_committed():
+    flight = Flight()
+    flight.reader.put(P0, 0, "abc")
+    flight.admit()
+    first, second = flight.calls.take(), flight.calls.take()
+    flight.drain(P0)
+    assert flight.calls.take() is None, "no new call begins"
+    flight.calls.ended(second, None)
+    flight.commit()
+    assert flight.assignment.release_drained() == []
+    flight.calls.ended(first, None)
+    assert flight.entries() == [CommitEntry(P0, EPOCH, 2, 3)]
+    assert flight.assignment.release_drained() == []
+    flight.commit()
+    assert flight.assignment.release_drained() == [P0]
+
+
+def test_what_is_done_beyond_the_offset_is_committed_before_a_release():
+    """The last call in hand moves no offset: the record before its own failed, and is not called again in a drain."""
+    flight = Flight(retries=1)
+    flight.reader.put(P0, 0, "ab")
+    flight.admit()
+    first, second = flight.calls.take(), flight.calls.take()
+    flight.commit()
+    flight.drain(P0)
+    flight.calls.ended(first, failure(first))
+    flight.now += 10.0
+    assert flight.calls.take() is None
+    flight.calls.ended(second, None)
+    with flight.lock:
+        flight.calls.note_done()
+    assert flight.assignment.release_drained() == []
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 0, -1, done=DoneOffsets([(1, 2)], 3).text(0))]
+    assert flight.assignment.release_drained() == [P0]
+
+
+def test_records_of_a_partition_that_is_gone_are_dropped():
+    flight = Flight()
+    flight.reader.put(P0, 0, "abc")
+    flight.admit()
+    call = flight.calls.take()
+    flight.order([Grant(P1, EPOCH)])
+    flight.calls.forget([P0])
+    flight.calls.ended(call, None)
+    assert flight.calls.take() is None
+    flight.reader.put(P0, 3, "d")
+    flight.admit()
+    assert flight.calls.take() is None
+
+
+def test_a_full_window_pauses_its_partition_until_half_of_it_is_free():
+    flight = Flight(max_in_flight_records=4)
+    flight.reader.put(P0, 0, "abcd", "ef")
+    flight.reader.put(P1, 50, "a")
+    flight.admit()
+    assert flight.reader.paused == {P0}
+    calls = flight.take_all()
+    assert sorted(calls) == [0, 1, 2, 3, 50], "the other partition goes on"
+    flight.now += 5.0
+    with flight.lock:
+        assert flight.calls.blocked(P0).startswith("its window is full: 4 records from offset 0 on, key #")
+    woken = flight.calls.callers.woken
+    for offset in (1, 2, 3):
+        flight.calls.ended(calls[offset], None)
+    assert flight.calls.callers.woken == woken
+    flight.calls.ended(calls[0], None)
+    assert flight.calls.callers.woken > woken
+    flight.admit()
+    assert flight.reader.paused == set()
+    assert flight.reader.position[P0] == 6
+
+
+def test_without_a_lease_or_in_a_pause_no_call_begins():
+    flight = Flight()
+    flight.reader.put(P0, 0, "ab")
+    flight.admit()
+    flight.calls.paused = True
+    assert flight.calls.take() is None
+    with flight.lock:
+        assert flight.calls.blocked(P0) == "paused"
+    flight.calls.paused = False
+    flight.now += 61.0
+    assert flight.calls.take() is None
+    with flight.lock:
+        assert flight.calls.blocked(P0) == "no lease"
+
+
+def test_a_failed_call_is_made_again_after_its_backoff_and_its_key_waits():
+    flight = Flight(retries=1)
+    flight.reader.put(P0, 0, "aab")
+    flight.admit()
+    calls = flight.take_all()
+    flight.calls.ended(calls[0], failure(calls[0]))
+    flight.calls.ended(calls[2], None)
+    assert flight.calls.take() is None
+    assert 0 < flight.calls.look(0.25) <= 0.25
+    flight.now += 10.0
+    again = flight.calls.take()
+    assert (again.first, again.attempts) == (0, 1)
+    flight.calls.ended(again, None)
+    assert flight.calls.take().first == 1
+
+
+def test_after_the_last_try_the_job_ends_and_the_offset_stays_at_the_watermark():
+    flight = Flight()
+    flight.reader.put(P0, 0, "abc")
+    flight.admit()
+    calls = flight.take_all()
+    flight.calls.ended(calls[0], None)
+    with pytest.raises(ProcessError, match=r"offset 2\b.*no good"):
+        flight.calls.ended(calls[2], failure(calls[2]))
+    assert flight.processed() == 1
+    assert flight.commit()[0].offset == 1
+    flight.calls.ended(calls[1], None)
+    assert flight.calls.in_flight.calls == 0
+
+
+def test_a_record_at_fault_is_skipped_and_its_key_goes_on():
+    flight = Flight(on_error="skip")
+    flight.reader.put(P0, 0, "aa")
+    flight.admit()
+    call = flight.calls.take()
+    flight.calls.ended(call, failure(call))
+    assert flight.events == [RecordsSkipped("t", 0, 0, 0, "ValueError: no good")]
+    assert flight.processed() == 1
+    assert flight.calls.take().first == 1
+
+
+def test_the_records_at_fault_of_a_batch_are_found_by_halves():
+    flight = Flight(unit="batch", on_error="skip", concurrency=1, batch_rows=4)
+    flight.reader.put(P0, 0, "aaaab")
+    flight.admit()
+    made = []
+    while (call := flight.calls.take()) is not None:
+        rows = call.batch["offset"].to_pylist()
+        made.append(rows)
+        flight.calls.ended(call, failure(call) if 2 in rows else None)
+    assert made == [[0, 1, 2, 3], [0, 1], [2, 3], [2], [3], [4]]
+    assert flight.events == [RecordsSkipped("t", 0, 2, 2, "ValueError: no good")]
+    assert flight.processed() == 5
+
+
+def test_a_call_that_fails_after_its_partition_went_is_nobodys_failure():
+    flight = Flight()
+    flight.reader.put(P0, 0, "a")
+    flight.admit()
+    call = flight.calls.take()
+    flight.order([Grant(P1, EPOCH)])
+    flight.calls.forget([P0])
+    flight.calls.ended(call, failure(call))
+
+
+def test_a_record_in_whose_call_too_many_workers_died_is_a_failure_without_a_call():
+    flight = Flight(retries=1, on_error="skip")
+    flight.calls.suspect([DeathsInCall(P0, 0, 0, 2, "SIGSEGV")])
+    flight.reader.put(P0, 0, "ab")
+    flight.admit()
+    assert flight.calls.take().first == 1
+    assert [type(event) for event in flight.events] == [RecordsSkipped]
+    assert WorkerDiedError.__name__ in flight.events[0].error
+
+
+def test_the_end_of_a_bounded_partition_is_told_once_all_before_it_is_done():
+    flight = Flight(grants=[Grant(P0, EPOCH, 0, end_offset=2)])
+    flight.reader.put(P0, 0, "ab")
+    flight.admit()
+    calls = flight.take_all()
+    flight.calls.ended(calls[1], None)
+    assert flight.ends == 0
+    flight.calls.ended(calls[0], None)
+    assert flight.ends == 1
+    flight.commit()
+    assert flight.assignment.held[P0].finished
+
+
+def test_records_are_counted_when_the_watermark_has_passed_them():
+    flight = Flight()
+    flight.reader.put(P0, 0, "ab")
+    flight.admit()
+    calls = flight.take_all()
+    assert flight.calls.counters.busy_s(flight.now + 3) == 3
+    for call in calls.values():
+        flight.calls.ended(call, None)
+    assert flight.calls.counters.records == 2
+    assert flight.calls.counters.busy_s(flight.now) is None

@@ -1,0 +1,125 @@
+"""A partition's window: where its watermark is, and what is done beyond it."""
+
+import pyarrow as pa
+
+from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
+from kafka_actors.job.worker.machines.record_window import Hand, RecordWindow, WindowChunk
+from kafka_actors.types import TopicPartition
+
+P0 = TopicPartition("t", 0)
+
+
+def batch(offsets, keys=None):
+    return pa.record_batch(
+        {
+            "key": pa.array([None] * len(offsets) if keys is None else keys, pa.binary()),
+            "offset": pa.array(offsets, pa.int64()),
+        }
+    )
+
+
+def window(start=0, told=NOTHING_DONE):
+    return RecordWindow(P0, (1, 1), 0, Hand(), start, told)
+
+
+def add(to, offsets, next_offset=None, epoch=1):
+    chunk = WindowChunk(
+        to, batch(offsets), offsets[-1] + 1 if next_offset is None else next_offset, epoch, keyed=False
+    )
+    return chunk, to.add(chunk)
+
+
+def done(to, chunk, *rows):
+    for row in rows:
+        chunk.mark(row)
+    return to.advance()
+
+
+def test_the_watermark_is_the_first_record_that_is_not_done():
+    of = window()
+    chunk, _ = add(of, [0, 1, 2, 3])
+    done(of, chunk, 3, 1)
+    assert of.watermark == 0
+    done(of, chunk, 0)
+    assert (of.watermark, of.leader_epoch) == (2, 1)
+    assert of.in_flight == 2
+    assert done(of, chunk, 2) == [chunk]
+    assert (of.watermark, of.in_flight) == (4, 0)
+
+
+def test_offsets_without_records_do_not_hold_it_up():
+    of = window(10)
+    chunk, _ = add(of, [12, 15], 30)
+    assert of.advance() == []
+    assert of.watermark == 10, (
+        "offset 11 may be of a record that was compacted away: the start holds until 12 is done"
+    )
+    done(of, chunk, 0)
+    assert of.watermark == 15
+    done(of, chunk, 1)
+    assert of.watermark == 30
+    empty, _ = add(of, [], 40, epoch=2)
+    assert of.advance() == [empty]
+    assert (of.watermark, of.leader_epoch) == (40, 2)
+
+
+def test_an_empty_chunk_waits_for_the_records_before_it():
+    of = window()
+    chunk, _ = add(of, [0, 1])
+    empty, _ = add(of, [], 9)
+    done(of, chunk, 1)
+    assert of.watermark == 0
+    assert done(of, chunk, 0) == [chunk, empty]
+    assert of.watermark == 9
+
+
+def test_what_is_done_beyond_the_watermark():
+    of = window()
+    first, _ = add(of, [0, 1, 2, 5], epoch=4)
+    second, _ = add(of, [6, 7, 8], epoch=5)
+    assert of.beyond() == NOTHING_DONE
+    done(of, first, 0, 2, 3)
+    assert of.beyond() == DoneOffsets([(2, 6)], 4)
+    done(of, second, 0, 2)
+    assert of.beyond() == DoneOffsets([(2, 7), (8, 9)], 5), (
+        "one range over two chunks; the epoch of the newest"
+    )
+    done(of, first, 1)
+    assert (of.watermark, of.beyond()) == (7, DoneOffsets([(8, 9)], 5))
+
+
+def test_what_an_earlier_reader_had_done_is_admitted_as_done():
+    of = window(10, DoneOffsets([(11, 13), (20, 30)], 4))
+    chunk, void = add(of, [10, 11, 12, 13], epoch=4)
+    assert not void
+    assert chunk.undone() == [0, 3]
+    assert of.beyond() == DoneOffsets([(11, 13), (20, 30)], 4), (
+        "what isn't read yet is still told to the next"
+    )
+    done(of, chunk, 0)
+    assert of.watermark == 13
+    done(of, chunk, 3)
+    later, _ = add(of, list(range(14, 31)), epoch=4)
+    assert later.undone() == [0, 1, 2, 3, 4, 5, 16]
+
+
+def test_records_that_took_the_place_of_others_are_not_done():
+    """The log was cut at 12, and written on under epoch 5."""
+    of = window(10, DoneOffsets([(11, 14), (20, 30)], 4))
+    before, void = add(of, [10, 11], epoch=4)
+    assert (before.undone(), void) == ([0], False)
+    after, void = add(of, [12, 13], epoch=5)
+    assert (after.undone(), void) == ([0, 1], True)
+    assert of.beyond() == DoneOffsets([(11, 12)], 4)
+    later, void = add(of, [20, 21], epoch=5)
+    assert (later.undone(), void) == ([0, 1], False)
+
+
+def test_the_record_that_holds_the_watermark():
+    of = window()
+    assert of.first_undone() is None
+    chunk = WindowChunk(of, batch([4, 5], [b"a", b"b"]), 6, 1, keyed=True)
+    of.add(chunk)
+    assert of.first_undone() == (4, b"a")
+    done(of, chunk, 0)
+    assert of.first_undone() == (5, b"b")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from benchmarks import schemas, spark, telemetry
+from benchmarks import ordering, schemas, spark, telemetry
 from benchmarks.batches import LARGE_NAME, SMALL_NAME
 from benchmarks.common import OURS
 from benchmarks.consumer import FLOOR
@@ -189,6 +189,13 @@ TARGETS: tuple[Target, ...] = (
     _rate("Job exactly once against at least once, zstd", "exactly_once/zstd", EXACTLY_ONCE, AT_LEAST_ONCE, 0.9, "%"),
     _most("without results when a worker is killed", "exactly_once/killed", EXACTLY_ONCE, "without_s", 2, "s"),
     _most("without results when a worker freezes, after it was noticed", "exactly_once/frozen", EXACTLY_ONCE, "after_s", 2, "s"),
+    *(
+        _rate(f"calls by key, {ms} ms of work", f"ordering/{ms}ms", ordering.ASYNC, None, bound, "records/s")
+        for ms, bound in ((0, 300_000), (1, 55_000), (10, 40_000), (100, 8_000))
+    ),
+    _rate("calls by key, 100 ms of work, 1,000 keys", "ordering/few-keys", ordering.ASYNC, None, 4_000, "records/s"),
+    _rate("calls of a plain function, 10 ms, 100 threads", "ordering/threads-1", ordering.THREADS, None, 8_000, "records/s"),
+    _rate("the same in two workers of 50 threads", "ordering/threads-2", ordering.THREADS, None, 9_000, "records/s"),
     _rate("Consumer that nobody measures, against one without the calls", "telemetry/consumer", OURS, telemetry.UNTOLD, 0.97, "%"),
     _rate("Avro to columns, a core", "schemas/avro", schemas.AVRO, None, 2_000_000, "rows/s"),
     _rate("Avro to columns against confluent-kafka's deserializer", "schemas/avro", schemas.AVRO, CONFLUENT, 20),

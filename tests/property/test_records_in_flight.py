@@ -41,16 +41,18 @@ class Life:
     """A worker that has the partition from an offset on, with what the metadata told it."""
 
     def __init__(self, log, ordering, committed, told, *, callers, batch_rows):
-        self.log, self.called, self.hand, self.now = log, [], {}, 0.0
+        self.log, self.called, self.hand, self.now, self.messages = log, [], {}, 0.0, batch_rows == 1
         self.in_flight = RecordsInFlight(
             ordering,
             callers,
+            messages=batch_rows == 1,
             batch_rows=batch_rows,
             retries=0,
             most_rows=1 << 20,
             most_bytes=1 << 40,
             may_begin=lambda window: not window.closed,
         )
+        self.in_flight.at_once = callers  # of messages
         self.window = self.in_flight.window(P0, (1, 1), 0, committed, told)
         self.left = [
             ([offset for offset in offsets if offset >= committed], behind)
@@ -78,6 +80,10 @@ class Life:
     def end(self, call, fails):
         del self.hand[min(offset for offset, of in self.hand.items() if of is call)]
         if fails:
+            if len(call.rows) > 1 and self.messages:
+                failed = self.offsets(call)[len(call.rows) // 2]
+                self.called += [offset for offset in self.offsets(call) if offset < failed]
+                self.in_flight.cut(call, failed)
             self.now += 1.0
             self.in_flight.again(call, self.now)
             return

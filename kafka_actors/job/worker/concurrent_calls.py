@@ -45,6 +45,9 @@ __all__ = ["Callers", "ConcurrentCalls", "PausableRecords"]
 logger = logging.getLogger(__name__)
 
 NEVER = float("inf")
+AT_ONCE_S = 0.0003
+"""Longest time that messages are called one after another by one caller, however many are ready."""
+MOST_AT_ONCE = 64
 C = TypeVar("C", bound="Callers")
 
 
@@ -100,7 +103,8 @@ class ConcurrentCalls(Generic[C]):
         self.in_flight = RecordsInFlight(
             config.ordering,
             config.concurrency,
-            batch_rows=1 if self._messages else config.batch_rows,
+            messages=self._messages,
+            batch_rows=config.batch_rows,
             retries=self.spec.retries,
             most_rows=config.max_in_flight_records,
             most_bytes=config.worker_buffer_bytes,
@@ -110,6 +114,8 @@ class ConcurrentCalls(Generic[C]):
         self.counters = WorkerCounters(config.group_id, recorder or Recorder())
         self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
         self._full: set[TopicPartition] = set()
+        self._one_s = 1.0
+        """How long a call on a message takes: an average in which the last 20 calls count most."""
         self.paused = False
         self.stopped = False
         self.callers = make_callers(self)
@@ -225,6 +231,7 @@ class ConcurrentCalls(Generic[C]):
         window = call.window
         if window.hand.calls == 1:
             self._assignment.begin(window.partition, window.epoch)
+        call.began = now
         if self.in_flight.calls == 1:
             self.counters.work_begins(now)
         self.counters.call_began(window.partition, now, call)
@@ -241,11 +248,17 @@ class ConcurrentCalls(Generic[C]):
     def ended(self, call: ConcurrentCall, failure: CallFailed | None) -> None:
         """Takes the end of a call, for any thread. Raises `ProcessError` where its failure ends the job, or what keeps a dead letter from
         being written."""
-        if failure is not None and not self._settled(call, failure):
-            return
+        if failure is not None:
+            if self._messages and len(call.rows) > 1:
+                with self._lock:
+                    self.in_flight.cut(call, failure.first)
+                    self._advanced(call.window)
+            if not self._settled(call, failure):
+                return
         window, passed, ended = call.window, [], False
         with self._lock:
             now = self._clock()
+            self._pace(call, now)
             if not self.in_flight.next_half(call):
                 passed = self.in_flight.finished(call, now)
                 ended = self._advanced(window)
@@ -257,6 +270,13 @@ class ConcurrentCalls(Generic[C]):
             self.callers.wake_callers(ready)
         if room:
             self.callers.wake()
+
+    def _pace(self, call: ConcurrentCall, now: float) -> None:
+        """Has calls over messages take as many at once as take `AT_ONCE_S`, by how long the last ones took."""
+        if self._messages:
+            one_s = (now - call.began) / len(call.rows)
+            self._one_s += (one_s - self._one_s) * 0.05
+            self.in_flight.at_once = max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / max(self._one_s, 1e-9))))
 
     def _settled(self, call: ConcurrentCall, failure: CallFailed) -> bool:
         """Whether a failed call is over: its records were skipped, or are dead letters. Otherwise it is made again."""

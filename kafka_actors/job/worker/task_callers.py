@@ -119,8 +119,9 @@ class TaskCallers:
         if chunk.messages is None:
             await self._function.call_async(call.batch)
         else:
-            row = call.rows[0]
-            await self._function.call_message_async(chunk.messages[row], chunk.batch, row)
+            messages, batch = chunk.messages, chunk.batch
+            for row in call.rows:
+                await self._function.call_message_async(messages[row], batch, row)
 
     # ------------------------------------------------------------ in the worker's loop, and other threads
 

@@ -96,5 +96,6 @@ class ThreadCallers:
         if chunk.messages is None:
             function.call(call.batch)
         else:
-            row = call.rows[0]
-            function.call_message(chunk.messages[row], chunk.batch, row)
+            messages, batch = chunk.messages, chunk.batch
+            for row in call.rows:
+                function.call_message(messages[row], batch, row)

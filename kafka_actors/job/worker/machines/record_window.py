@@ -16,7 +16,7 @@ A window is of one grant and of one log: after a reset of the position there is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,10 +79,12 @@ class WindowChunk:
         self.cursor = 0
         self.size = batch.nbytes
 
-    def mark(self, row: int) -> None:
-        """Marks a record as done."""
-        self.done[row] = 1
-        self.left -= 1
+    def mark(self, rows: Sequence[int]) -> None:
+        """Marks records as done."""
+        done = self.done
+        for row in rows:
+            done[row] = 1
+        self.left -= len(rows)
 
     def undone(self) -> list[int]:
         """Returns the rows without a mark."""
@@ -131,8 +133,7 @@ class RecordWindow:
         if void:
             self.told = NOTHING_DONE
         elif self.told and chunk.batch.num_rows:
-            for row in np.flatnonzero(self.told.has(chunk.offsets, chunk.leader_epoch)).tolist():
-                chunk.mark(row)
+            chunk.mark(np.flatnonzero(self.told.has(chunk.offsets, chunk.leader_epoch)).tolist())
             self.told = self.told.behind(chunk.next_offset)
         self.chunks.append(chunk)
         self.rows += chunk.batch.num_rows

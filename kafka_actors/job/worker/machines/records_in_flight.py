@@ -5,8 +5,9 @@ its key in its partition that were admitted before it are done; records without 
 waits. What needn't wait is *ready*, and `take` makes calls of it; a call ends with `finished`, or is made `again` later, and its keys
 stay taken meanwhile: a failing record parks its key, and other keys go on.
 
-A call of a function over messages has one record. One over batches has records of one chunk: at most `batch_rows`, by default an even
-share of what is ready for each caller.
+A call of a function over batches has records of one chunk: at most `batch_rows`, by default an even share of what is ready for each caller.
+One over messages has one record, or where calls take next to no time `at_once` of them, one after another: to begin and end each by
+itself would take longer. None of these waits for another one, so where one of them fails (`cut`) those behind it are ready again.
 
 Records in whose call workers died (`SuspectCalls`) are called one by one, with no other call in hand, so that it is clear which of them
 ends the process.
@@ -42,9 +43,9 @@ LONG_S = 1.0
 
 class ConcurrentCall:
     """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
-    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand."""
+    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when."""
 
-    __slots__ = ("alone", "attempts", "chunk", "halves", "rows", "taken")
+    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "rows", "taken")
 
     def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
         self.chunk = chunk
@@ -52,6 +53,7 @@ class ConcurrentCall:
         self.attempts = 0
         self.halves: list[list[int]] = []
         self.alone = alone
+        self.began = 0.0
 
     @property
     def window(self) -> RecordWindow:
@@ -75,15 +77,17 @@ class ConcurrentCall:
 
 
 class RecordsInFlight:
-    """The records in flight of one worker. `callers`: how many calls are made at once. `batch_rows`: 1 for functions over messages, None for
-    an even share. `retries`: of a call. `may_begin(window)`: whether calls on its records may begin."""
+    """The records in flight of one worker. `callers`: how many calls are made at once. `messages`: the function is one over messages; else
+    `batch_rows` is the most of a call, None for an even share. `retries`: of a call. `may_begin(window)`: whether calls on its records may
+    begin."""
 
     def __init__(
         self,
         ordering: Ordering,
         callers: int,
         *,
-        batch_rows: int | None,
+        messages: bool = False,
+        batch_rows: int | None = None,
         retries: int,
         most_rows: int,
         most_bytes: int,
@@ -91,7 +95,10 @@ class RecordsInFlight:
     ) -> None:
         self.keyed = ordering == "key"
         self._callers = callers
+        self._messages = messages
         self._batch_rows = batch_rows
+        self.at_once = 1
+        """The most messages of a call."""
         self._retries = retries
         self._most_rows = most_rows
         self._most_bytes = most_bytes
@@ -231,8 +238,18 @@ class RecordsInFlight:
         while self._ready:
             chunk, row = self._ready.popleft()
             if self._may_begin(chunk.window):
-                return ConcurrentCall(chunk, [row] if self._batch_rows == 1 else self._rows(chunk, row))
+                return ConcurrentCall(
+                    chunk, self._single(chunk, row) if self._messages else self._rows(chunk, row)
+                )
         return None
+
+    def _single(self, chunk: WindowChunk, row: int) -> list[int]:
+        """Returns rows of a call over messages, none of which waits for another one."""
+        rows, ready = [row], self._ready
+        while len(rows) < self.at_once and ready and ready[0][0] is chunk:
+            rows.append(ready.popleft()[1])
+        rows.sort()
+        return rows
 
     def _rows(self, chunk: WindowChunk, row: int) -> list[int]:
         """Returns the rows of a call over a batch: those that are ready next, and those of their keys behind them, of one chunk."""
@@ -266,10 +283,7 @@ class RecordsInFlight:
         window, chunk = call.window, call.chunk
         if window.closed:
             return []
-        for row in call.rows:
-            chunk.mark(row)
-        if chunk.keys is not None:
-            self._free({chunk.keys[row] for row in call.taken}, window)
+        self._done(call, call.rows, call.taken)
         if chunk is not window.chunks[0]:
             return []
         before = window.watermark
@@ -277,6 +291,24 @@ class RecordsInFlight:
         if window.watermark != before:
             window.moved_at = now
         return passed
+
+    def _done(self, call: ConcurrentCall, rows: list[int], taken: list[int]) -> None:
+        chunk = call.chunk
+        chunk.mark(rows)
+        if chunk.keys is not None:
+            self._free({chunk.keys[row] for row in taken}, call.window)
+
+    def cut(self, call: ConcurrentCall, offset: int) -> None:
+        """Cuts a call over messages down to the one that failed: those before it are done, those behind it are ready again. The call goes on."""
+        at = next(index for index, row in enumerate(call.rows) if call.chunk.offsets[row] == offset)
+        before, failed, behind = call.rows[:at], call.rows[at], call.rows[at + 1 :]
+        call.rows = call.taken = [failed]
+        if call.window.closed:
+            return
+        self._done(call, before, before)
+        if call.chunk is call.window.chunks[0]:
+            call.window.advance()  # which passes no chunk: one record of this one isn't done
+        self._ready.extendleft((call.chunk, row) for row in reversed(behind))
 
     def again(self, call: ConcurrentCall, due: float) -> None:
         """Ends a call that failed; it is made again when it is due."""
@@ -298,8 +330,7 @@ class RecordsInFlight:
         if not call.halves or call.window.closed:
             return False
         self._end(call)
-        for row in call.rows:
-            call.chunk.mark(row)
+        call.chunk.mark(call.rows)
         call.rows = call.halves.pop()
         self._again.append(call)
         return True
@@ -312,14 +343,13 @@ class RecordsInFlight:
 
     def _free(self, keys: set[Hashable], window: RecordWindow) -> None:
         """Frees keys: the next record of each is ready."""
+        chains = window.chains
         for key in keys:
-            if key is None:
-                continue
-            waiting = window.chains.get(key)
+            waiting = chains.get(key)
             if waiting:
                 self._push(*waiting.popleft())
-            else:
-                window.chains.pop(key, None)
+            elif key is not None:
+                del chains[key]
 
     # ------------------------------------------------------------ for people
 

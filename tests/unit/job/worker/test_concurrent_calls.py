@@ -200,6 +200,41 @@ def test_after_the_last_try_the_job_ends_and_the_offset_stays_at_the_watermark()
     assert flight.calls.in_flight.calls == 0
 
 
+def test_of_messages_that_are_called_at_once_only_the_one_that_failed_is_called_again():
+    flight = Flight(retries=1, ordering="unordered")
+    flight.calls.in_flight.at_once = 4
+    flight.reader.put(P0, 0, "abcd")
+    flight.admit()
+    call = flight.calls.take()
+    assert len(call.rows) == 4
+    flight.calls.ended(call, CallFailed(ValueError("no good"), 2, 2))
+    assert flight.processed() == 2
+    behind = flight.calls.take()
+    assert behind.first == 3
+    flight.now += 10.0
+    assert flight.calls.take().first == 2
+
+
+def test_calls_that_take_no_time_take_more_messages_and_slow_ones_one():
+    flight = Flight(ordering="unordered")
+    sizes = []
+    for first in range(0, 40_000, 1_000):
+        flight.reader.put(P0, first, ["k"] * 1_000)
+        flight.admit()
+        while (call := flight.calls.take()) is not None:
+            sizes.append(len(call.rows))
+            flight.now += 1e-6 * len(call.rows)
+            flight.calls.ended(call, None)
+    assert (sizes[0], max(sizes)) == (1, 64)
+    flight.reader.put(P0, 40_000, ["k"] * 1_000)
+    flight.admit()
+    for _ in range(10):
+        call = flight.calls.take()
+        flight.now += 0.1
+        flight.calls.ended(call, None)
+    assert len(flight.calls.take().rows) == 1
+
+
 def test_a_record_at_fault_is_skipped_and_its_key_goes_on():
     flight = Flight(on_error="skip")
     flight.reader.put(P0, 0, "aa")

@@ -30,8 +30,7 @@ def add(to, offsets, next_offset=None, epoch=1):
 
 
 def done(to, chunk, *rows):
-    for row in rows:
-        chunk.mark(row)
+    chunk.mark(rows)
     return to.advance()
 
 

@@ -15,12 +15,12 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 class Scene:
     """Records in flight whose windows are all open, unless they are in `shut`."""
 
-    def __init__(self, ordering="key", callers=4, *, batch_rows=1, retries=1, most_rows=1_000):
+    def __init__(self, ordering="key", callers=4, *, retries=1, most_rows=1_000, **kind):
         self.shut = set()
         self.in_flight = RecordsInFlight(
             ordering,
             callers,
-            batch_rows=batch_rows,
+            **(kind or {"messages": True}),
             retries=retries,
             most_rows=most_rows,
             most_bytes=1 << 30,
@@ -263,3 +263,31 @@ def test_a_death_with_several_records_is_no_proof_against_one():
     scene.in_flight.suspect(died(0, 1, 9))
     scene.admit("ab")
     assert scene.in_flight.too_many_deaths(scene.take()) is None
+
+
+def test_quick_calls_over_messages_take_several_at_once_none_of_which_waits_for_another():
+    scene = Scene()
+    scene.in_flight.at_once = 3
+    scene.admit("aabcd")
+    calls = scene.taken()
+    assert [call.rows for call in calls.values()] == [[0, 2, 3], [4]]
+    scene.finish(calls[0])
+    assert scene.take().rows == [1]
+
+
+def test_of_several_at_once_those_before_the_failed_one_are_done_and_those_behind_it_ready():
+    scene = Scene()
+    scene.in_flight.at_once = 4
+    window = scene.admit("abacdb")
+    call = scene.take()
+    assert call.rows == [0, 1, 3, 4]
+    scene.in_flight.cut(call, 1)
+    assert call.rows == [1]
+    assert window.chunks[0].done == bytes([1, 0, 0, 0, 0, 0])
+    again = scene.take()
+    assert again.rows == [2, 3, 4], "the key of the first one is free again"
+    scene.in_flight.again(call, due=5.0)
+    scene.finish(again)
+    assert scene.take(4.0) is None, "the failed one's key is parked"
+    scene.finish(scene.take(5.0))
+    assert scene.take(5.0).rows == [5]

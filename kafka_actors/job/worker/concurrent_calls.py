@@ -115,7 +115,7 @@ class ConcurrentCalls(Generic[C]):
         self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
         self._full: set[TopicPartition] = set()
         self._one_s = 1.0
-        """How long a call on a message takes: an average in which the last 20 calls count most."""
+        """Seconds that a call on a message takes: an average in which the last 20 calls count most."""
         self.paused = False
         self.stopped = False
         self.callers = make_callers(self)
@@ -153,7 +153,9 @@ class ConcurrentCalls(Generic[C]):
             window = self.in_flight.window(
                 partition, fetched.epoch, held.resets, fetched.fetch_offset, held.done
             )
-        for chunk in self._reader.decode(fetched, None):
+        for whole in self._reader.decode(fetched, None):
+            with self._lock:
+                chunk = _cut(whole, max(0, self.in_flight.room(window)))
             decoded = self._decoded(window, chunk)
             with self._lock:
                 if not self._may_begin(window):
@@ -339,8 +341,9 @@ class ConcurrentCalls(Generic[C]):
             self._call_record.call_ended(window.partition, call)
 
     def _passed(self, chunks: list[WindowChunk], ended: bool) -> None:
-        for chunk in chunks:
-            self.counters.processed(chunk.window.partition, chunk.batch, self._wall())
+        with self._lock:  # callers may be threads, which would count at once
+            for chunk in chunks:
+                self.counters.processed(chunk.window.partition, chunk.batch, self._wall())
         self._on_progress(ended)
 
     # ------------------------------------------------------------ the worker's side
@@ -388,3 +391,10 @@ class ConcurrentCalls(Generic[C]):
         with self._lock:
             for died in calls:
                 self.in_flight.suspect(died)
+
+
+def _cut(chunk: Chunk, rows: int) -> Chunk:
+    """Returns the first rows of a chunk, with the position behind them."""
+    if chunk.batch.num_rows <= rows:
+        return chunk
+    return Chunk(chunk.batch.slice(0, rows), chunk.batch["offset"][rows].as_py(), chunk.leader_epoch)

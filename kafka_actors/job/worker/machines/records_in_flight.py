@@ -12,7 +12,8 @@ itself would take longer. None of these waits for another one, so where one of t
 Records in whose call workers died (`SuspectCalls`) are called one by one, with no other call in hand, so that it is clear which of them
 ends the process.
 
-A window is full at `most_rows` records or `most_bytes` bytes: then nothing more of its partition is admitted.
+A window is full at `most_rows` records, or when its share of `most_bytes` is used up, which is the same for each partition: then nothing
+more of its partition is admitted.
 """
 
 from __future__ import annotations
@@ -170,14 +171,20 @@ class RecordsInFlight:
 
     def full(self, window: RecordWindow) -> bool:
         """Whether no more records of a partition may be admitted now."""
-        return window.in_flight >= self._most_rows or window.size >= self._most_bytes
+        return self.room(window) <= 0 or window.size >= self._share
+
+    def room(self, window: RecordWindow) -> int:
+        """Returns how many records of a partition may be admitted now."""
+        return self._most_rows - window.in_flight
+
+    @property
+    def _share(self) -> int:
+        return self._most_bytes // max(1, len(self._windows))
 
     def roomy(self, partition: TopicPartition) -> bool:
         """Whether a partition whose window was full may go on: half of it is free again."""
         window = self._windows.get(partition)
-        if window is not None and (
-            window.in_flight > self._most_rows // 2 or window.size > self._most_bytes // 2
-        ):
+        if window is not None and (window.in_flight > self._most_rows // 2 or window.size > self._share // 2):
             return False
         if window is not None:
             window.full_since = None

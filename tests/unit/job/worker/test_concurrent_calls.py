@@ -155,6 +155,15 @@ def test_a_full_window_pauses_its_partition_until_half_of_it_is_free():
     assert flight.reader.position[P0] == 6
 
 
+def test_a_window_takes_no_record_more_than_it_may():
+    flight = Flight(max_in_flight_records=3)
+    flight.reader.put(P0, 0, "abcde")
+    flight.admit()
+    assert sorted(flight.take_all()) == [0, 1, 2]
+    assert flight.reader.position[P0] == 3, "the others are fetched bytes still"
+    assert flight.reader.paused == {P0}
+
+
 def test_without_a_lease_or_in_a_pause_no_call_begins():
     flight = Flight()
     flight.reader.put(P0, 0, "ab")

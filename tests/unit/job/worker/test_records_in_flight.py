@@ -213,6 +213,18 @@ def test_a_window_is_full_from_the_first_undone_record_to_the_newest():
     assert scene.in_flight.blocked(P0, 20.0) == ""
 
 
+def test_each_partition_has_an_equal_share_of_the_bytes():
+    scene = Scene("unordered")
+    one = scene.admit("abcd")
+    scene.in_flight._most_bytes = one.size
+    assert scene.in_flight.full(one)
+    scene.in_flight._most_bytes = one.size + 1
+    assert not scene.in_flight.full(one)
+    scene.admit("a", partition=P1)
+    assert scene.in_flight.full(one)
+    assert not scene.in_flight.roomy(P0)
+
+
 def test_keys_are_shown_as_digests():
     assert key_digest(b"alice@example.org") != key_digest(b"bob@example.org")
     assert "alice" not in key_digest(b"alice@example.org")

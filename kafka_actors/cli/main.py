@@ -14,6 +14,7 @@ from .command import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, describe
 from .config import config
 from .configs import configs
 from .consume import consume
+from .dead_letters import dead_letters
 from .demo.command import demo
 from .groups import groups
 from .job import job
@@ -41,7 +42,7 @@ def commands() -> None:
     """
 
 
-GROUPS_AND_TOPICS = (produce, consume, groups, topics, configs, acls, offsets, lag, schemas)
+GROUPS_AND_TOPICS = (produce, consume, groups, topics, configs, acls, offsets, lag, dead_letters, schemas)
 
 for each in (run, top, job, config, demo, *GROUPS_AND_TOPICS, spark_checkpoint):
     commands.add_command(each)

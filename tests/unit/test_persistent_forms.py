@@ -812,6 +812,9 @@ kafka-actors configs
 kafka-actors configs alter
 kafka-actors configs describe
 kafka-actors consume
+kafka-actors dead-letters
+kafka-actors dead-letters list
+kafka-actors dead-letters replay
 kafka-actors demo
 kafka-actors groups
 kafka-actors groups delete

@@ -65,11 +65,11 @@ setup(
             Extension(
                 f"kafka_actors.schemas.{name}",
                 [f"kafka_actors/schemas/{name}.pyx"],
-                depends=["kafka_actors/schemas/_columns.pxi"],
+                depends=["kafka_actors/schemas/_columns.pxi", "kafka_actors/schemas/_avro_program.pxi"],
                 extra_compile_args=["-O3"],
                 optional=True,
             )
-            for name in ("_avro_kernel", "_protobuf_kernel")
+            for name in ("_avro_kernel", "_avro_encoder_kernel", "_protobuf_kernel")
         ),
     ],
     cmdclass={"build_ext": BuildKernelIfPossible},

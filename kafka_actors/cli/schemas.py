@@ -163,16 +163,20 @@ def _problems_of(target: str, registry: Any, subject: str, text: str, kind: Sche
 
 
 def _asking(pipeline: Any, registry: Any) -> Any:
-    """The pipeline, whose decoders ask another registry."""
+    """The pipeline, whose decoders and sinks ask another registry; none of the sinks registers anything."""
     from msgspec.structs import replace
 
-    stages = [
-        replace(stage, reader=replace(stage.reader, registry=registry), decoder=None)
-        if getattr(stage, "reader", None) is not None
-        else stage
-        for stage in pipeline.stages
-    ]
-    return replace(pipeline, stages=tuple(stages))
+    def asking(stage: Any) -> Any:
+        if getattr(stage, "reader", None) is not None:
+            return replace(stage, reader=replace(stage.reader, registry=registry), decoder=None)
+        writer = getattr(stage, "writer", None)
+        if writer is None:
+            return stage
+        return replace(
+            stage, writer=None if writer.register else replace(writer, registry=registry), encoder=None
+        )
+
+    return replace(pipeline, stages=tuple(map(asking, pipeline.stages)))
 
 
 def _reading(reader: Any, coming: _WithNewVersion, stage: str, topics: Any) -> str:
@@ -186,6 +190,10 @@ def _reading(reader: Any, coming: _WithNewVersion, stage: str, topics: Any) -> s
     return reason
 
 
+_NEW = 2**32 - 1
+"""The id of a schema that isn't registered, which no other one has."""
+
+
 class _WithNewVersion:
     """A registry in which a subject has one version more."""
 
@@ -194,7 +202,7 @@ class _WithNewVersion:
 
         self.present = present
         self.subject = subject
-        self.new = Schema(-1, kind, text, (), subject, None)
+        self.new = Schema(_NEW, kind, text, (), subject, None)
 
     def schema_of(self, subject: str, version: Version = "latest") -> Schema:
         if subject == self.subject and version == "latest":

@@ -24,7 +24,7 @@ def reader_schema(stage: str, registry: Any, **options: Any) -> ReaderSchema:
     """The reader's schema in a registry."""
     if registry is None:
         raise ConfigError(stage, "needs a schema, or registry=, a kafka_actors.SchemaRegistry")
-    _check_registry(stage, registry)
+    check_registry(stage, registry)
     for name, value in options.items():
         if name in _CHOICES and value not in _CHOICES[name]:
             raise ConfigError(stage, f"{name} is {value!r}: accepts {' or '.join(map(repr, _CHOICES[name]))}")
@@ -43,7 +43,7 @@ def avro_decoder(stage: str, schema: Any, schema_id: Any, registry: Any, on_new_
     """A decoder by a given schema: of values with one id, of any id that a registry knows, or of values without framing."""
     check_id(stage, schema_id)
     if registry is not None:
-        _check_registry(stage, registry)
+        check_registry(stage, registry)
         if schema_id is not None:
             raise ConfigError(
                 stage, "has a schema, which it is read by, and a schema_id: leave one of them out"
@@ -61,7 +61,7 @@ def protobuf_decoder(
 ) -> ValueDecoder:
     """A decoder of a message of a .proto file; of framed values where there is a registry."""
     if registry is not None:
-        _check_registry(stage, registry)
+        check_registry(stage, registry)
     try:
         made = ProtobufDecoder(
             schema, message=message, enums=enums, registry=registry, on_new_schema=on_new_schema
@@ -84,7 +84,8 @@ def _is_number(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _check_registry(stage: str, registry: Any) -> None:
+def check_registry(stage: str, registry: Any) -> None:
+    """Checks that it is a registry."""
     if not isinstance(registry, Registry):
         raise ConfigError(
             stage,

@@ -15,6 +15,7 @@ from kafka_actors.base.callables import async_method, is_async, misfit
 from kafka_actors.base.topics import check_topic
 from kafka_actors.errors import ConfigError, kind_of
 
+from .engines import check
 from .expressions import readable
 from .rows import KAFKA
 from .source import ReadKafka, changed_source, producer_options
@@ -230,11 +231,16 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
         return self.then(other)
 
     def ready(self) -> Self:
-        """A copy in which each decoder has its schema, for which registries are asked now; an engine makes it when the pipeline is
-        bound to it. Raises `ConfigError`, and `SchemaRegistryError` where a registry can't be asked."""
+        """A copy in which each decoder and each sink by a registry's schema has that schema, for which registries are asked now; an engine
+        makes it when the pipeline is bound to it. Raises `ConfigError`, and `SchemaRegistryError` where a registry can't be asked."""
         topics = None if self.source is None else self.source.topics
-        stages = tuple(stage.ready(topics) if isinstance(stage, Decode) else stage for stage in self.stages)
-        return msgspec.structs.replace(self, stages=stages)
+        stages = [stage.ready(topics) if isinstance(stage, Decode) else stage for stage in self.stages]
+        made = msgspec.structs.replace(self, stages=tuple(stages))
+        if not any(isinstance(stage, WriteKafka) and stage.writer is not None for stage in stages):
+            return made
+        columns = check(made, None).columns  # before anything is registered
+        stages = [stage.ready(columns) if isinstance(stage, WriteKafka) else stage for stage in stages]
+        return msgspec.structs.replace(self, stages=tuple(stages))
 
     def at_least_once(self) -> Self:
         """A copy whose Kafka sinks deliver at least once."""

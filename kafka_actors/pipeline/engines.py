@@ -314,18 +314,24 @@ def explain(pipeline: Definition, engine: str) -> str:
         lines.append(f"  {where}:")
     for number, sink in enumerate(checked.sinks, len(checked.steps) + 1):
         key = "" if sink.key is None else f"{sink.key.stage.name} "
-        lines.append(f"  {number:>3} {key}{sink.name}{_policy(sink.step)}")
+        lines.append(f"  {number:>3} {key}{sink.name}{_policy(sink.step)}{_chosen(sink.step.stage)}")
     if pipeline.dead_letter_topic:
         lines.append(f"  dead letters go to {pipeline.dead_letter_topic}")
     return "\n".join(lines)
 
 
+def _chosen(stage: Stage) -> str:
+    chosen = getattr(stage, "chosen", "")
+    if not chosen and getattr(stage, "writer", None) is not None:
+        chosen = "a schema of the registry"
+    return f", by {chosen}" if chosen else ""
+
+
 def _step(number: int, step: CheckedStage) -> list[str]:
-    chosen = getattr(step.stage, "chosen", "")
     gpus = getattr(step.stage, "num_gpus", 0)
     more = ", async" if getattr(step.stage, "is_async", False) else ""
     more += f", num_gpus {gpus:g} in each worker" if gpus else ""
-    more += f", by {chosen}" if chosen else ""
+    more += _chosen(step.stage)
     columns = (
         "→ columns from the registry"
         if step.behind is None and isinstance(step.stage, Decode)

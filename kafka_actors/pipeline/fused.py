@@ -26,7 +26,7 @@ from kafka_actors.schemas.errors import SchemaRegistryUnavailableError
 from .casts import CastError, one_line
 from .engines import CheckedStage
 from .rows import StageRows, rows_of
-from .stage_steps import CallStep, DecodeStep, RawTextStep, StageStep, make
+from .stage_steps import CallStep, RecordwiseStep, StageStep, make
 from .stages import OnError
 
 REGISTRY_BACKOFF_MAX_S = 10.0
@@ -120,7 +120,7 @@ class StageGuard:
         name: str,
         policy: OnError,
         retries: int,
-        made: StageStep | DecodeStep | RawTextStep,
+        made: StageStep | RecordwiseStep,
         sleep: Callable[[float], object],
     ) -> None:
         self.name = name
@@ -137,22 +137,22 @@ class StageGuard:
         self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]
     ) -> StageCalls[list[StageRows]]:
         """Yields the calls of the stage for rows, and returns what they made. Raises `StageError` under "fail"."""
-        if isinstance(self.made, (DecodeStep, RawTextStep)):
-            return [(yield from self._decoded(self.made, rows, source, failures))]
+        if isinstance(self.made, RecordwiseStep):
+            return [(yield from self._recordwise(self.made, rows, source, failures))]
         return (yield from self._guarded(self.made, rows, source, failures))
 
-    def _decoded(
+    def _recordwise(
         self,
-        made: DecodeStep | RawTextStep,
+        made: RecordwiseStep,
         rows: StageRows,
         source: pa.RecordBatch,
         failures: list[FailedRecord],
     ) -> StageCalls[StageRows]:
-        """Decodes rows. A registry that can't be asked is no record's error: it is asked again until it answers."""
+        """Runs a step that returns what fails. A registry that can't be asked is no record's error: it is asked again until it answers."""
         attempt = 0
         while True:
             try:
-                decoded, failed = made.run(rows)
+                output, failed = made.run(rows, source)
                 break
             except SchemaRegistryUnavailableError as error:
                 attempt += 1
@@ -164,7 +164,7 @@ class StageGuard:
             record, reason = failed[0]
             raise stage_error(self.name, source, record, record, 1, reason)
         failures += (FailedRecord(record, self.name, reason) for record, reason in failed)
-        return decoded
+        return output
 
     def _guarded(
         self, made: StageStep, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]
@@ -312,7 +312,7 @@ class FusedSteps:
                 answer.close()  # of a start that failed: no event loop has run yet
 
 
-def _instantiated(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:
+def _instantiated(step: CheckedStage) -> StageStep | RecordwiseStep:
     """Instantiates a stage; an error of a user's constructor gets a note with the stage's name."""
     try:
         return make(step)

@@ -13,6 +13,7 @@ from kafka_actors.errors import ConfigError
 from . import stages as s
 from .decoding import Decoding
 from .definition import bare, called, check_delivery, checked_function, checked_items, named
+from .encoders import writer_schema
 from .engines import CheckedPipeline, check, engine, explain
 from .expressions import checked_expression
 from .schemas import as_schema
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from kafka_actors.backfill import Backfill
     from kafka_actors.job import Autoscale
     from kafka_actors.ray import OnRay
+    from kafka_actors.schemas.registry import Registry
+    from kafka_actors.schemas.writer_schema import SubjectNameStrategy
     from kafka_actors.spark import OnSpark
 
 OnError = s.OnError
@@ -228,7 +231,12 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         self,
         topic: str | None = None,
         *,
-        format: Literal["json", "columns"] = "json",  # noqa: A002  Spark's word for it
+        format: s.Format = "json",  # noqa: A002  Spark's word for it
+        registry: Registry | None = None,
+        subject: str | None = None,
+        schema: Any = None,
+        register: bool = False,
+        subject_name_strategy: SubjectNameStrategy = "topic",
         config: Mapping[str, Any] | None = None,
         name: str | None = None,
         on_error: OnError | None = None,
@@ -239,6 +247,12 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         """Sends each row to a topic: as a JSON object of its columns, or with format="columns" the columns key, value,
         headers, partition, timestamp and topic as they are.
 
+        With format="avro" or "json_schema" each row is a value of a `registry`'s schema, with its id in front: the latest one of `subject`,
+        by default that of `subject_name_strategy`: `{topic}-value` ("topic"), the record's full name ("record") or `{topic}-{record}`
+        ("topic_record"); or, with `schema`, the version that has this schema. It is looked up when the pipeline is bound to an engine,
+        has to fit the columns, and is kept from then on. With `register=True` the `schema` is registered then, or, for Avro, one that is
+        derived from the columns. A row that can't be encoded is an error of its record.
+
         Options are a producer's (`compression_type`, `linger_ms` …); the cluster is the source's unless
         `bootstrap_servers` says otherwise. Rows are acknowledged before their records' offsets are committed.
 
@@ -246,15 +260,17 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         `read_committed` see each row once, whatever dies and is replayed. Without `topic` the markers need a `marker_topic`.
         """
         stage = named(name, f"write_kafka({topic})" if topic else "write_kafka")
-        if format not in ("json", "columns"):
-            raise ConfigError(stage, f"format is {format!r}: accepts 'json' or 'columns'")
+        writer = writer_schema(
+            stage, format, registry,
+            subject=subject, schema=schema, register=register, strategy=subject_name_strategy,
+        )  # fmt: skip
         checked = producer_options(stage, config, options)
         if topic is not None:
             check_topic(topic, stage)
         check_delivery(stage, topic, delivery, marker_topic, checked)
         return self._with(
             s.WriteKafka, stage, on_error,
-            topic=topic, format=format, options=checked, delivery=delivery, marker_topic=marker_topic,
+            topic=topic, format=format, writer=writer, options=checked, delivery=delivery, marker_topic=marker_topic,
         )  # fmt: skip
 
     def write_parquet(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -41,25 +42,32 @@ class Unclosed:
         pass
 
 
-class DecodeStep(Unclosed):
-    """Decodes the column `value`. Decoding steps return the records that fail, where other steps raise."""
+class RecordwiseStep(Unclosed, ABC):
+    """Base of steps that return the records that fail, where other steps raise."""
+
+    @abstractmethod
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
+        """The rows that the stage makes, and the failures by the numbers of their records in the batch that was read."""
+
+
+class DecodeStep(RecordwiseStep):
+    """Decodes the column `value`."""
 
     def __init__(self, decode: Decode) -> None:
         self._decode = decode
 
-    def run(self, rows: StageRows) -> tuple[StageRows, list[Failure]]:
-        """The decoded rows, and the failures by the numbers of their records in the batch that was read."""
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
         batch, numbers, failures = self._decode(rows.batch.column("value"))
         return StageRows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
 
 
-class RawTextStep(Unclosed):
+class RawTextStep(RecordwiseStep):
     """Decodes keys and values as UTF-8."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
 
-    def run(self, rows: StageRows) -> tuple[StageRows, list[Failure]]:
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
         pairs = [rows.batch.column(name).to_pylist() for name in self._schema.names]
         failures: dict[int, str] = {}
         for name, values in zip(self._schema.names, pairs, strict=True):
@@ -233,7 +241,7 @@ def _numbers(kafka: Any, source: pa.RecordBatch) -> Numbers:
     return pc.fill_null(at, NO_RECORD).to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]  # Arrow is untyped
 
 
-def make(step: CheckedStage) -> StageStep | DecodeStep | RawTextStep:
+def make(step: CheckedStage) -> StageStep | RecordwiseStep:
     """Instantiates a stage. Raises what a user's constructor raises."""
     stage, before, behind = step.stage, step.before, step.behind
     assert before is not None

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kafka_actors.base.callables import is_async
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas.reader_schema import ReaderSchema
+from kafka_actors.schemas.writer_schema import WriterSchema
 
 from .decode import row_type
 from .expressions import readable, reference, types_of
@@ -285,14 +286,19 @@ SENDABLE = ("key", "value", "topic", "partition", "headers", "timestamp")
 
 
 Delivery = Literal["at_least_once", "exactly_once"]
+Format: TypeAlias = Literal["json", "columns", "avro", "json_schema"]
 
 
 class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
-    """Kafka sink. `format`: "json" makes each row a JSON object; "columns" sends key, value, headers … as they are. `marker_topic`: with
-    `delivery` "exactly_once" the topic under which tasks of Spark commit their markers, None for `topic`."""
+    """Kafka sink. `format`: "json" makes each row a JSON object; "columns" sends key, value, headers … as they are; others have a `writer`,
+    which says by which schema of a registry rows are encoded, an `encoder` once the pipeline is made ready, and `chosen`, the schema that
+    it was. `marker_topic`: with `delivery` "exactly_once" the topic under which tasks of Spark commit their markers, None for `topic`."""
 
     topic: str | None
-    format: Literal["json", "columns"] = "json"
+    format: Format = "json"
+    writer: WriterSchema | None = None
+    encoder: Any = None
+    chosen: str = ""
     options: dict[str, Any] = {}
     delivery: Delivery = "at_least_once"
     marker_topic: str | None = None
@@ -300,9 +306,10 @@ class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
     is_sink: ClassVar[bool] = True
 
     def output(self, columns: Columns) -> Columns:
-        if self.format == "json":
+        if self.format != "columns":
             if self.topic is None:
                 raise ConfigError(self.name, "topic: is missing")
+            self._check_encoder(columns)
             return columns
         for name in columns.names if columns is not None else ():
             if name not in SENDABLE and name not in ("offset", "timestampType"):
@@ -323,6 +330,21 @@ class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):
         if columns is not None and self.topic is None and "topic" not in columns.names:
             raise ConfigError(self.name, "topic: is missing, and there is no column 'topic'")
         return columns
+
+    def _check_encoder(self, columns: Columns) -> None:
+        if self.encoder is not None and columns is not None:
+            try:
+                self.encoder.check(columns)
+            except ConfigError as error:
+                raise ConfigError(self.name, f"{self.chosen}: {error.message}") from error
+
+    def ready(self, columns: Columns) -> WriteKafka:
+        """The stage with its encoder, for which the registry is asked. Raises `ConfigError`, `SchemaRegistryError`."""
+        if self.encoder is not None or self.writer is None:
+            return self
+        assert self.topic is not None  # the check asks for it
+        encoder, schema = self.writer.chosen(self.name, self.topic, columns)
+        return msgspec.structs.replace(self, encoder=encoder, chosen=str(schema))
 
 
 def _no_bytes(kind: Any) -> bool:

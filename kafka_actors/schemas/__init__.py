@@ -10,17 +10,20 @@ Values are decoded by compiled code, batch by batch, without a Python object for
 from __future__ import annotations
 
 from .avro_decoder import AvroDecoder
+from .avro_encoder import AvroEncoder
 from .errors import (
     DeserializationError,
     SchemaNotFoundError,
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
+    SerializationError,
 )
 from .protobuf_decoder import ProtobufDecoder
 from .registry import Reference, Schema
 
 __all__ = [
     "AvroDecoder",
+    "AvroEncoder",
     "DeserializationError",
     "ProtobufDecoder",
     "Reference",
@@ -28,4 +31,5 @@ __all__ = [
     "SchemaNotFoundError",
     "SchemaRegistryError",
     "SchemaRegistryUnavailableError",
+    "SerializationError",
 ]

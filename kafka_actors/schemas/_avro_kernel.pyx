@@ -6,67 +6,12 @@
 
 include "_columns.pxi"
 
-cdef enum:
-    OP_NULL = 0
-    OP_BOOLEAN = 1
-    OP_INT = 2
-    OP_LONG = 3
-    OP_FLOAT = 4
-    OP_DOUBLE = 5
-    OP_BYTES = 6
-    OP_FIXED = 7
-    OP_ENUM = 8
-    OP_DECIMAL = 9
-    OP_FIXED_DECIMAL = 10
-    OP_DURATION = 11
-    OP_UUID = 12
-    OP_RECORD = 13
-    OP_ARRAY = 14
-    OP_MAP = 15
-    OP_UNION = 16
-    OP_CONSTANT = 17
-    OP_FAIL = 18
-    OP_MEMBER = 19
-
-cdef enum:
-    AS_IT_IS = 0
-    AS_INT32 = 1
-    AS_INT64 = 2
-    AS_FLOAT = 3
-    AS_DOUBLE = 4
-    AS_TEXT = 5
-
-cdef enum:
-    ERR_SHORT = 10
-    ERR_TRAILING = 11
-    ERR_VARINT = 12
-    ERR_RANGE = 13
-    ERR_LENGTH = 14
-    ERR_UTF8 = 15
-    ERR_BRANCH = 16
-    ERR_SYMBOL = 17
-    ERR_BOOLEAN = 18
-    ERR_DECIMAL = 19
-    ERR_EMPTY = 20
-    ERR_REFUSED = 21
-    ERR_DEPTH = 22
+include "_avro_program.pxi"
 
 cdef int MOST_DEPTH = 200
 cdef int64_t MOST_EMPTY = 1000000
 cdef int64_t LEAST = <int64_t> 1 << 63
 cdef int64_t LOW_BITS = (<int64_t> 1 << 32) - 1
-
-cdef struct Step:
-    int op
-    int column
-    int store
-    int first
-    int64_t size
-    int64_t count
-
-cdef struct Text:
-    const uint8_t *p
-    int64_t n            # -1: the reader has no such symbol
 
 cdef struct Reading:
     # The program, the columns, and where the value is read.
@@ -355,40 +300,8 @@ cdef int run(Reading *r, int at) noexcept nogil:
     return 0
 
 
-cdef class Machine:
+cdef class Machine(Steps):
     """A program, ready to be carried out on any number of batches. It may be used by several threads."""
-
-    cdef Step *steps
-    cdef int *children
-    cdef Text *texts
-    cdef object program
-
-    def __cinit__(self, program):
-        cdef int count = len(program.steps) // 6, k
-        self.program = program                 # keeps the texts
-        self.steps = <Step *> malloc((count + 1) * sizeof(Step))
-        self.children = <int *> malloc((len(program.children) + 1) * sizeof(int))
-        self.texts = <Text *> malloc((len(program.texts) + 1) * sizeof(Text))
-        if self.steps == NULL or self.children == NULL or self.texts == NULL:
-            raise MemoryError
-        flat = program.steps
-        for k in range(count):
-            self.steps[k].op = flat[6 * k]
-            self.steps[k].column = flat[6 * k + 1]
-            self.steps[k].store = flat[6 * k + 2]
-            self.steps[k].size = flat[6 * k + 3]
-            self.steps[k].first = flat[6 * k + 4]
-            self.steps[k].count = flat[6 * k + 5]
-        for k, child in enumerate(program.children):
-            self.children[k] = child
-        for k, text in enumerate(program.texts):
-            self.texts[k].p = <const uint8_t *> <const char *> text if text is not None else NULL
-            self.texts[k].n = len(text) if text is not None else -1
-
-    def __dealloc__(self):
-        free(self.steps)
-        free(self.children)
-        free(self.texts)
 
     def run(self, array, const int32_t[::1] rows, int64_t skipped):
         """Reads the values with these numbers, each from its byte `skipped` on. Returns a batch of those that could be read, and

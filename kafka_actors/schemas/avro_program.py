@@ -1,8 +1,9 @@
-"""Programs that read Avro values into columns: a graph of steps, and its flat form, which the kernel and its twin carry out.
+"""Programs that read Avro values into columns, or write them: a graph of steps, and its flat form, which kernels and twins carry out.
 
 What arrives is a value's bytes. Each step reads one value of the writer's type and puts it into one column of the reader's, or, with column
 `SKIP`, reads over it. A record's steps are in the order in which the writer wrote; constants, which read nothing, put the defaults of
 fields that the writer doesn't have. Whether a value can be read is decided by the step that is at it, so a failure has a path.
+Writing has the same steps, in the writer's order; `avro_encoding` makes those.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Store(IntEnum):
 
 
 class Code(IntEnum):
-    """Why a value can't be read. The first two are those of the columns."""
+    """Why a value can't be read, or, from `NO_VALUE` on, written. The first two are those of the columns."""
 
     MEMORY = 1
     FULL = 2
@@ -78,6 +79,16 @@ class Code(IntEnum):
     EMPTY = 20
     REFUSED = 21
     DEPTH = 22
+    NO_VALUE = 30
+    NO_SYMBOL = 31
+    SIZE = 32
+    UNIT = 33
+    UUID = 34
+    DURATION = 35
+    NO_MEMBER = 36
+    MEMBERS = 37
+    LONG_RANGE = 38
+    FLOAT_RANGE = 39
 
 
 class Step(Struct, eq=False):
@@ -142,6 +153,16 @@ _TEXTS = {
     Code.DECIMAL: "a decimal has more digits than its precision",
     Code.EMPTY: "an array has more than 1,000,000 items that take no bytes",
     Code.DEPTH: "values are nested more than 200 deep",
+    Code.NO_VALUE: "the value is null, which the schema doesn't allow",
+    Code.NO_SYMBOL: "the text is none of the enum's symbols",
+    Code.SIZE: "there are {number} bytes, and the schema has a fixed size",
+    Code.UNIT: "{number} is no whole number in the schema's unit: round it before",
+    Code.UUID: "the text is no UUID",
+    Code.DURATION: "a duration is negative, or has parts of a millisecond",
+    Code.NO_MEMBER: "no member of the union is set, and null is none of its types",
+    Code.MEMBERS: "{number} members of the union are set",
+    Code.LONG_RANGE: "{number} is too large in the schema's unit",
+    Code.FLOAT_RANGE: "a double is too large for a float",
 }
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "SchemaNotFoundError",
     "SchemaRegistryError",
     "SchemaRegistryUnavailableError",
+    "SerializationError",
 ]
 
 
@@ -24,6 +25,18 @@ class DeserializationError(KafkaActorsError, ValueError):
 
     def __str__(self) -> str:
         return f"value {self.row}: {self.reason}"
+
+
+class SerializationError(KafkaActorsError, ValueError):
+    """A row can't be encoded. `row`: its number among the rows that were given; `reason`: why."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row = row
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"row {self.row}: {self.reason}"
 
 
 class SchemaRegistryError(KafkaActorsError):

@@ -41,10 +41,20 @@ def loaded(schema: Any) -> dict[str, Any]:
     return dict(schema)
 
 
-def arrow_schema(schema: Any, references: Mapping[str, str] | None = None) -> pa.Schema:
+def arrow_schema(
+    schema: Any, references: Mapping[str, str] | None = None, *, marked: bool = False
+) -> pa.Schema:
     """The columns of a schema, which has to be of an object with properties. `references` are texts by the addresses by which it refers to
-    them. Raises `ConfigError`, naming the path."""
-    return _JsonSchemaReader(schema, references or {}).columns()
+    them. `marked`: fields say whether they are required, for `is_required`. Raises `ConfigError`, naming the path."""
+    return _JsonSchemaReader(schema, references or {}, marked).columns()
+
+
+_REQUIRED = {b"required": b"1"}
+
+
+def is_required(field: Any) -> bool:
+    """Whether a field of marked columns has to be there, though it may be null."""
+    return bool(field.metadata == _REQUIRED)
 
 
 class _SchemaPart(NamedTuple):
@@ -57,7 +67,8 @@ class _SchemaPart(NamedTuple):
 class _JsonSchemaReader:
     """Reads one schema. `_open` are the references around the present part."""
 
-    def __init__(self, schema: Any, references: Mapping[str, str]) -> None:
+    def __init__(self, schema: Any, references: Mapping[str, str], marked: bool) -> None:
+        self._marked = marked
         self._main = loaded(schema)
         self._others = {name: loaded(text) for name, text in references.items()}
         self._open: list[int] = []
@@ -126,7 +137,8 @@ class _JsonSchemaReader:
 
     def _property(self, name: str, schema: Any, required: bool, place: _SchemaPart, path: str) -> Any:
         made = self._type(place._replace(schema=schema), f"{path}.{name}" if path else name)
-        return made.with_name(name).with_nullable(made.nullable or not required)
+        named = made.with_name(name).with_nullable(made.nullable or not required)
+        return named.with_metadata(_REQUIRED if required and self._marked else None)
 
     # ------------------------------------------------------------ parts of parts
 
@@ -152,9 +164,7 @@ class _JsonSchemaReader:
                 before = fields.get(field.name)
                 if before is not None and before.type != field.type:
                     raise _refused(f"{path}.{field.name}" if path else field.name, "has two types in allOf")
-                fields[field.name] = (
-                    field if before is None else field.with_nullable(before.nullable and field.nullable)
-                )
+                fields[field.name] = field if before is None else _both(before, field)
         return pa.field("", pa.struct(list(fields.values())), all(one.nullable for one in found))
 
     def _referred(self, name: str, place: _SchemaPart, path: str) -> Any:
@@ -174,6 +184,12 @@ class _JsonSchemaReader:
         made = self._type(_SchemaPart(target, document), path)
         self._open.pop()
         return made
+
+
+def _both(one: Any, other: Any) -> Any:
+    """A property of two objects that hold at once."""
+    made = one.with_nullable(one.nullable and other.nullable)
+    return made.with_metadata(one.metadata or other.metadata)
 
 
 def _kinds_of_values(schema: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Choice between the compiled kernels and their twins: once for each format, when its first decoder is made."""
+"""Choice between the compiled kernels and their twins: once for each format, when its first decoder or encoder is made."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
+from .avro_encoding import AvroWriterMachine
 from .avro_program import AvroMachine, Program
 from .protobuf_plan import Plan, ProtobufMachine
 
@@ -24,6 +25,19 @@ def avro_kernel() -> tuple[KernelName, Callable[[Program], AvroMachine]]:
         _warn("Avro", "plain Python decodes it", error)
         return "python", ReferenceAvroMachine
     return "cython", _avro_kernel.Machine
+
+
+@cache
+def avro_writer_kernel() -> tuple[KernelName, Callable[[Program], AvroWriterMachine]]:
+    """The name of the kernel that writes and the class of its machines: compiled, or in plain Python."""
+    try:
+        from . import _avro_encoder_kernel
+    except ImportError as error:
+        from ._reference_avro_encoder import ReferenceAvroWriterMachine
+
+        _warn("Avro", "plain Python encodes it", error)
+        return "python", ReferenceAvroWriterMachine
+    return "cython", _avro_encoder_kernel.Machine
 
 
 @cache

@@ -6,71 +6,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any
+from functools import partial
 
-import msgspec
 import pyarrow as pa
 
 from kafka_actors.config import ClientConfig
-from kafka_actors.pipeline.casts import as_utc, is_bytes, with_children
+from kafka_actors.pipeline.casts import Failure, as_utc, is_bytes
 from kafka_actors.pipeline.engines import CheckedSink
 from kafka_actors.pipeline.expressions import evaluate, uses_kafka
 from kafka_actors.pipeline.fused import FailedRecord, StageGuard
+from kafka_actors.pipeline.json_encoder import json_values
 from kafka_actors.pipeline.rows import NO_RECORD, Array, StageRows
 from kafka_actors.pipeline.source import ReadKafka, producer_config
+from kafka_actors.pipeline.stage_steps import RecordwiseStep
 from kafka_actors.pipeline.stages import SENDABLE, Stage, WithKey, WriteFunction, WriteKafka, WriteParquet
+from kafka_actors.schemas.encoded import ValueEncoder
 
 from .kafka import KafkaWriter
 from .parquet import ParquetWriter
 from .sink import UserSink, Writer, close_all, flush_all, origin_of
 from .transactional import ProducerSlot, transactional_writer
-
-_ENCODE = msgspec.json.Encoder(decimal_format="number").encode
-
-
-def json_values(batch: pa.RecordBatch) -> Array:
-    """Encodes each row as a JSON object of its columns. Bytes become base64, times ISO 8601, NaN and infinities null.
-
-    Raises the errors of Arrow and msgspec for values that JSON can't hold.
-    """
-    columns = [_plain(column).to_pylist(maps_as_pydicts="strict") for column in batch.columns]
-    row = _row_of(tuple(batch.schema.names))
-    return pa.array(list(map(_ENCODE, map(row, *columns))), pa.binary())
-
-
-def _plain(column: Array) -> Array:
-    """The column with types that msgspec encodes. Raises for nanoseconds that are not whole microseconds."""
-    plain = _plain_type(column.type)
-    return column if plain == column.type else column.cast(plain)
-
-
-@lru_cache(maxsize=1024)
-def _plain_type(kind: Any) -> Any:
-    """The type that msgspec encodes. Values of nanosecond types would be objects of pandas; decimals and booleans as keys of a map
-    would be encoded without quotes, or not at all. Spark has instants in UTC only, so all engines write them so."""
-    types = pa.types
-    if types.is_timestamp(kind):
-        return as_utc(kind, "us" if kind.unit == "ns" else kind.unit)
-    if types.is_duration(kind) and kind.unit == "ns":
-        return pa.duration("us")
-    if types.is_time64(kind):
-        return pa.time64("us")
-    if types.is_map(kind) and (types.is_decimal(kind.key_type) or types.is_boolean(kind.key_type)):
-        return pa.map_(pa.string(), kind.item_field.with_type(_plain_type(kind.item_type)))
-    return with_children(kind, _plain_type)
-
-
-@lru_cache(maxsize=1024)
-def _row_of(names: tuple[str, ...]) -> Callable[..., Any]:
-    """A function that makes a row from its values: a Struct, which is encoded much faster than a dict, or a dict for names that
-    a Struct can't have."""
-    fields = [(f"f{number}", Any) for number in range(len(names))]
-    rename = {f"f{number}": name for number, name in enumerate(names)}
-    try:
-        return msgspec.defstruct("Row", fields, rename=rename, gc=False)
-    except ValueError:
-        return lambda *values: dict(zip(names, values, strict=True))
 
 
 def key_values(column: Array) -> Array:
@@ -92,7 +47,10 @@ def preparation(sink: CheckedSink) -> Prepare:
     """A function that prepares rows for a sink."""
     stage = sink.step.stage
     if isinstance(stage, WriteKafka):
-        return _columns if stage.format == "columns" else _json(sink)
+        if stage.format == "columns":
+            return _columns
+        assert stage.format == "json" or stage.encoder is not None  # the engine has made the pipeline ready
+        return _keyed(sink, json_values if stage.encoder is None else _encoded)
     assert isinstance(stage, (WriteParquet, WriteFunction))
     if stage.kafka:
         return lambda rows, source: rows.with_kafka(source)
@@ -103,15 +61,40 @@ def _columns(rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
     return rows.batch.select([name for name in rows.batch.schema.names if name in SENDABLE])
 
 
-def _json(sink: CheckedSink) -> Prepare:
+def _keyed(sink: CheckedSink, values: Callable[[pa.RecordBatch], Array]) -> Prepare:
     key = _key(sink)
 
     def prepare(rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
-            [key_values(key(rows, source)), json_values(rows.batch)], names=["key", "value"]
+            [key_values(key(rows, source)), values(rows.batch)], names=["key", "value"]
         )
 
     return prepare
+
+
+ENCODED = "\0encoded"
+"""Hidden column of encoded values, which rows have between `EncodeStep` and the sink."""
+
+
+def _encoded(batch: pa.RecordBatch) -> Array:
+    return batch.column(batch.num_columns - 1)
+
+
+class EncodeStep(RecordwiseStep):
+    """Encodes rows by a schema: appends the column of encoded values to those that can be."""
+
+    def __init__(self, encoder: ValueEncoder) -> None:
+        self._encoder = encoder
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
+        values, numbers, failures = self._encoder.encode(rows.batch)
+        batch = rows.batch.take(pa.array(numbers)) if failures else rows.batch
+        failed = [
+            (int(record), reason)
+            for row, reason in failures
+            for record in rows.slice(row, 1).records(source.num_rows)
+        ]
+        return StageRows(batch.append_column(ENCODED, values), rows.origin[numbers]), failed
 
 
 def _key(sink: CheckedSink) -> Callable[[StageRows, pa.RecordBatch], Array]:
@@ -180,13 +163,15 @@ class OpenSinks:
         open_sink: Callable[[Stage, ReadKafka], Writer] | None = None,
     ) -> None:
         self._writers: list[tuple[str, Writer]] = []
-        self._guards: list[StageGuard] = []
+        self._guards: list[tuple[StageGuard | None, StageGuard]] = []
         try:
             for sink in sinks:
                 writer = (open_sink or opened)(sink.step.stage, source)
                 self._writers.append((sink.name, writer))
-                made = SinkStage(sink, writer)
-                self._guards.append(StageGuard(sink.name, sink.step.on_error, retries, made, time.sleep))
+                guard = partial(StageGuard, sink.name, sink.step.on_error, retries, sleep=time.sleep)
+                encoder = getattr(sink.step.stage, "encoder", None)
+                encoding = None if encoder is None else guard(made=EncodeStep(encoder))
+                self._guards.append((encoding, guard(made=SinkStage(sink, writer))))
         except BaseException:
             self.close()
             raise
@@ -194,8 +179,9 @@ class OpenSinks:
     def write(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> None:
         """Writes rows, whose records are in `source`, to all sinks. Records that a sink refuses are added to `failures`, as its
         policy says. Raises `StageError`."""
-        for guard in self._guards:
-            guard.run(rows, source, failures)
+        for encoding, guard in self._guards:
+            for part in [rows] if encoding is None else encoding.run(rows, source, failures):
+                guard.run(part, source, failures)
 
     def flush(self) -> None:
         """Returns when all rows are durable in all sinks. Raises `SinkError` with the name of the sink."""

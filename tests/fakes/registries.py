@@ -45,7 +45,10 @@ class RegistryInMemory:
         return {one.id: one for one in self.schemas if one.subject == subject}
 
     def register(self, subject: str, text: str, schema_type: Any) -> int:
-        return self.add(subject, text, schema_type)
+        try:
+            return self.look_up(subject, text, schema_type).id
+        except SchemaNotFoundError:
+            return self.add(subject, text, schema_type)
 
     def look_up(self, subject: str, text: str, schema_type: Any) -> Schema:
         for one in self.schemas:

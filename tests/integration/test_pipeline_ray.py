@@ -192,6 +192,46 @@ def test_values_by_several_schemas_of_a_registry_are_read_by_one(place):
     assert "Schema 99 not found" in reasons[1]
 
 
+def test_rows_are_written_by_a_schema_that_is_registered_once_and_those_that_do_not_fit_are_dead_letters(
+    place,
+):
+    narrow = order_schema()
+    narrow["fields"][0]["type"] = "int"
+    with FakeSchemaRegistry() as registry:
+        place.fill(50, {7: order(2**31)})
+        pipeline = (
+            place.read()
+            .dead_letters(place.dead)
+            .decode_json(SCHEMA)
+            .select("id", "amount")
+            .write_kafka(
+                place.output,
+                format="avro",
+                registry=ka.SchemaRegistry(registry.url),
+                schema=narrow,
+                register=True,
+                on_error="dead_letter",
+            )
+        )
+        bound = pipeline.on_ray(workers=2, until="latest")
+        assert f"write_kafka({place.output})  on_error dead_letter, by schema 1 (" in bound.explain()
+        bound.run()
+        asked = [one for one in registry.requests if one.startswith("POST")]
+        assert asked == [
+            f"POST /subjects/{place.output}-value/versions",
+            f"POST /subjects/{place.output}-value",
+        ]
+        sent = place.records(place.output)
+        decoder = ka.schemas.AvroDecoder(narrow, registry=ka.SchemaRegistry(registry.url))
+        rows = decoder(pa.array([message.value for message in sent], pa.binary())).to_pylist()
+    assert {row["id"]: row["amount"] for row in rows} == {n: n / 2 for n in range(50) if n != 7}
+    assert {(message.key, row["id"]) for message, row in zip(sent, rows, strict=True)} == {
+        (b"k%d" % n, n) for n in range(50) if n != 7
+    }
+    (dead,) = place.records(place.dead)
+    assert dict(dead.headers)["kafka_actors.error.reason"] == b"id: 2147483648 is no int of 32 bits"
+
+
 def order_schema(*more):
     fields = [{"name": "id", "type": "long"}, {"name": "amount", "type": "double"}, *more]
     return {"type": "record", "name": "Order", "fields": fields}

@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from fakes.schema_registry import FakeSchemaRegistry
 from fakes.spark import spark_session
 from fakes.spark_runs import PARTITIONS, SCHEMA, Place, order
 from pace import this_run
 from pyspark import cloudpickle
 from waiting import slow_s, until
 
+import kafka_actors as ka
 from kafka_actors.cli.job_options import job_settings
 from kafka_actors.cli.load_target import LoadedTarget
 from kafka_actors.cli.main import commands
@@ -90,6 +92,63 @@ def test_a_stream_goes_on_from_its_checkpoint_and_both_topics_have_each_record_o
         assert headers["kafka_actors.error.offset"] == b"%d" % (n // PARTITIONS)
         assert headers["kafka_actors.error.stage"] == b"decode_json"
         assert headers["kafka_actors.error.group"] == place.group.encode()
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "int"}, {"name": "amount", "type": ["null", "double"]}],
+}
+
+
+def test_rows_are_written_by_a_registrys_schema_and_those_that_do_not_fit_are_dead_letters(place, tmp_path):
+    place.fill(range(30), {7: order(2**31)})
+    with FakeSchemaRegistry() as fake:
+        number = fake.add(f"{place.output}-value", ORDER)
+        registry = ka.SchemaRegistry(fake.url)
+        pipeline = (
+            place.read()
+            .decode_json(SCHEMA)
+            .select("id", "amount")
+            .write_kafka(place.output, format="avro", registry=registry, on_error="dead_letter")
+            .dead_letters(place.dead)
+        )
+        bound = pipeline.on_spark(
+            place.spark, checkpoint=str(tmp_path / "checkpoint"), trigger="availableNow"
+        )
+        assert f"by schema {number} ({place.output}-value version 1)" in bound.explain()
+        bound.run()
+        sent = place.records(place.output)
+        values = pa.array([message.value for message in sent], pa.binary())
+        rows = ka.schemas.AvroDecoder(ORDER, registry=registry)(values).to_pylist()
+    good = [n for n in range(30) if n != 7]
+    assert sorted((m.key, row["id"], row["amount"]) for m, row in zip(sent, rows, strict=True)) == sorted(
+        (b"k%d" % n, n, n / 2) for n in good
+    )
+    (dead,) = place.records(place.dead)
+    assert dead.value == order(2**31)
+    assert dict(dead.headers)["kafka_actors.error.reason"] == b"id: 2147483648 is no int of 32 bits"
+
+
+def test_columns_behind_a_dataframe_stage_are_checked_before_anything_is_written(place):
+    place.fill(range(9))
+    with FakeSchemaRegistry() as fake:
+        fake.add(f"{place.output}-value", ORDER)
+        registry = ka.SchemaRegistry(fake.url)
+
+        def written(query):
+            totals = place.read().decode_json(SCHEMA).sql(query)
+            totals.write_kafka(place.output, format="avro", registry=registry).on_spark(place.spark).run()
+
+        with pytest.raises(ConfigError, match="country: the schema has no such field"):
+            written(
+                "select country, cast(max(id) as int) id, sum(amount) amount from {this} group by country"
+            )
+        assert place.records(place.output) == []
+        written("select cast(max(id) as int) id, sum(amount) amount from {this} group by country")
+        values = pa.array([message.value for message in place.records(place.output)], pa.binary())
+        rows = ka.schemas.AvroDecoder(ORDER, registry=registry)(values).to_pylist()
+    assert sorted((row["id"], row["amount"]) for row in rows) == [(6, 4.5), (7, 6.0), (8, 7.5)]
 
 
 def test_a_stream_reads_once_for_two_sinks_and_each_file_record_is_there_once_whatever_fails(place, tmp_path):

@@ -7,17 +7,19 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema as ConfluentSchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError as ConfluentError
-from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fakes.schema_registry import FakeSchemaRegistry
 from google.protobuf import message_factory
 
 import kafka_actors as ka
+from kafka_actors.pipeline.encoders import FORMATS
 from kafka_actors.pipeline.json_schema import JsonSchemaDecoder
 from kafka_actors.schemas.protobuf_schema import Files, compiled
+from kafka_actors.schemas.writer_schema import WriterSchema
 
 FIRST = {
     "type": "record",
@@ -133,4 +135,48 @@ def test_values_of_confluents_json_serializer_are_read(fake, confluent):
     assert decoder(pa.array(values, pa.binary())).to_pylist() == [
         {"id": 1, "note": "é"},
         {"id": 2, "note": None},
+    ]
+
+
+ROWS = pa.record_batch(
+    {
+        "id": [1, 2],
+        "note": ["é", None],
+        "at": pa.array([1, 2], pa.timestamp("ms", "UTC")),
+        "tags": [["a"], []],
+        "part": [{"sku": "x", "size": None}, None],
+    }
+)
+
+
+def test_what_is_registered_and_written_is_read_by_confluents_avro_deserializer(fake, confluent):
+    writer = WriterSchema(registry=ka.SchemaRegistry(fake.url), format=FORMATS["avro"], register=True)
+    encoder, schema = writer.chosen("write_kafka", "orders", ROWS.schema)
+    assert confluent.get_latest_version("orders-value").schema_id == schema.id
+    read = AvroDeserializer(confluent)
+    assert [read(value, VALUE) for value in encoder(ROWS).to_pylist()] == ROWS.to_pylist()
+
+
+def test_what_is_written_by_a_json_schema_is_valid_for_confluents_json_deserializer(fake, confluent):
+    part = {"type": "object", "properties": {"sku": {"type": "string"}, "size": {"type": "integer"}}}
+    schema = {
+        "type": "object",
+        "title": "Order",
+        "properties": {
+            "id": {"type": "integer"},
+            "note": {"type": ["string", "null"]},
+            "at": {"type": "string", "format": "date-time"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "part": part,
+        },
+        "required": ["id", "note"],
+        "additionalProperties": False,
+    }
+    fake.add("orders-value", schema, "JSON")
+    registry = ka.SchemaRegistry(fake.url)
+    encoder, _ = WriterSchema(registry=registry, format=FORMATS["json_schema"]).chosen("w", "orders", None)
+    read = JSONDeserializer(None, schema_registry_client=confluent)
+    assert [read(value, VALUE) for value in encoder(ROWS).to_pylist()] == [
+        {"id": 1, "note": "é", "at": "1970-01-01T00:00:00.001000Z", "tags": ["a"], "part": {"sku": "x"}},
+        {"id": 2, "note": None, "at": "1970-01-01T00:00:00.002000Z", "tags": []},
     ]

@@ -6,6 +6,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
+from fakes.avro import Namer, encoded, primitives, records, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,85 +26,6 @@ from kafka_actors.schemas.avro_schema import (
 
 MACHINES = {"cython": kernels.avro_kernel()[1], "python": _reference_avro.ReferenceAvroMachine}
 
-_names = st.integers(0, 10**9)
-_PRIMITIVES = {
-    "boolean": st.booleans(),
-    "int": st.integers(-(2**31), 2**31 - 1),
-    "long": st.integers(-(2**63), 2**63 - 1),
-    "float": st.floats(width=32, allow_nan=False),
-    "double": st.floats(allow_nan=False),
-    "bytes": st.binary(max_size=20),
-    "string": st.text(max_size=10),
-}
-_primitives = st.sampled_from(sorted(_PRIMITIVES))
-_BRANCHES = ["null", *sorted({*_PRIMITIVES} - {"bytes"})]
-"""Without bytes: fastavro reads them by a reader's union with string as text."""
-
-
-class Namer:
-    """Numbers for the names of types, each used once."""
-
-    def __init__(self):
-        self.count = 0
-
-    def __call__(self, kind):
-        self.count += 1
-        return f"{kind}{self.count}"
-
-
-@st.composite
-def types(draw, namer, depth=2):
-    """A type as JSON has it."""
-    kinds = ["primitive", "primitive", "enum", "fixed"]
-    if depth:
-        kinds += ["record", "array", "map", "nullable", "union"]
-    match draw(st.sampled_from(kinds)):
-        case "primitive":
-            return draw(_primitives)
-        case "enum":
-            symbols = draw(st.lists(st.sampled_from("ABCDEF"), min_size=1, max_size=4, unique=True))
-            return {"type": "enum", "name": namer("Enum"), "symbols": symbols}
-        case "fixed":
-            return {"type": "fixed", "name": namer("Fixed"), "size": draw(st.integers(1, 5))}
-        case "array":
-            return {"type": "array", "items": draw(types(namer, depth - 1))}
-        case "map":
-            return {"type": "map", "values": draw(types(namer, depth - 1))}
-        case "nullable":
-            return draw(st.permutations(["null", draw(_primitives)]))
-        case "union":
-            return draw(st.lists(st.sampled_from(_BRANCHES), min_size=2, max_size=4, unique=True))
-        case _:
-            return draw(records(namer, depth - 1))
-
-
-@st.composite
-def records(draw, namer, depth=2):
-    kinds = draw(st.lists(types(namer, depth), max_size=4))
-    fields = [{"name": f"f{n}", "type": kind} for n, kind in enumerate(kinds)]
-    return {"type": "record", "name": namer("Record"), "fields": fields}
-
-
-@st.composite
-def written(draw, kind):
-    """A value of a type, as fastavro takes it; a union's with its branch."""
-    if isinstance(kind, list):
-        branch = draw(st.sampled_from(kind))
-        return None if branch == "null" else (branch, draw(written(branch)))
-    if isinstance(kind, str):
-        return None if kind == "null" else draw(_PRIMITIVES[kind])
-    match kind["type"]:
-        case "enum":
-            return draw(st.sampled_from(kind["symbols"]))
-        case "fixed":
-            return draw(st.binary(min_size=kind["size"], max_size=kind["size"]))
-        case "array":
-            return draw(st.lists(written(kind["items"]), max_size=3))
-        case "map":
-            return draw(st.dictionaries(st.text(max_size=3), written(kind["values"]), max_size=3))
-        case _:
-            return {field["name"]: draw(written(field["type"])) for field in kind["fields"]}
-
 
 @st.composite
 def changed(draw, kind, namer):
@@ -116,7 +38,7 @@ def changed(draw, kind, namer):
         kept = [f for f in kind["fields"] if draw(st.integers(0, 3))]
         fields = [{**f, "type": draw(changed(f["type"], namer))} for f in kept]
         for number in range(draw(st.integers(0, 2))):
-            added = draw(_primitives.filter("bytes".__ne__))  # fastavro gives a default of bytes as text
+            added = draw(primitives.filter("bytes".__ne__))  # fastavro gives a default of bytes as text
             default = {"boolean": True, "string": "né"}.get(added, 7)
             fields.append({"name": f"new{number}", "type": added, "default": default})
         return {**kind, "fields": draw(st.permutations(fields))}
@@ -124,12 +46,6 @@ def changed(draw, kind, namer):
         inside = "items" if kind["type"] == "array" else "values"
         return {**kind, inside: draw(changed(kind[inside], namer))}
     return kind
-
-
-def encoded(schema, row):
-    stream = io.BytesIO()
-    fastavro.schemaless_writer(stream, schema, row)
-    return stream.getvalue()
 
 
 def expected(kind, value):

@@ -8,10 +8,11 @@ import pytest
 
 from kafka_actors import errors
 from kafka_actors.errors import KafkaActorsError, KafkaError
-from kafka_actors.schemas import DeserializationError
+from kafka_actors.schemas import DeserializationError, SerializationError
 
 ARGUMENTS = {
     DeserializationError: (3, "the value is empty"),
+    SerializationError: (3, "id has no value"),
     errors.ConfigError: ("group_id", "must be a string"),
     errors.NoOffsetForPartitionError: ("orders", 3),
     errors.FetchOffsetOutOfRangeError: ("orders", 3, 42, 50, 100),

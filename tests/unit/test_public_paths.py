@@ -33,8 +33,8 @@ PUBLIC = {
     """,
     "kafka_actors.registry": "SchemaRegistry",
     "kafka_actors.schemas": """
-        AvroDecoder DeserializationError ProtobufDecoder Reference Schema SchemaNotFoundError SchemaRegistryError
-        SchemaRegistryUnavailableError
+        AvroDecoder AvroEncoder DeserializationError ProtobufDecoder Reference Schema SchemaNotFoundError SchemaRegistryError
+        SchemaRegistryUnavailableError SerializationError
     """,
     "kafka_actors.backfill": "Backfill HandoverPlan PlannedPartition PlannedTopic",
     "kafka_actors.cluster": """

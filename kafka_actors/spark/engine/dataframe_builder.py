@@ -164,6 +164,7 @@ class DataFrameBuilder:
             if isinstance(step.stage, WriteParquet):
                 files.append(msgspec.structs.replace(step.stage, path=absolute_path(step.stage.path)))
             else:
+                step.stage.output(columns)  # behind a DataFrame stage they are known only now
                 written.append(CheckedSink(step._replace(before=columns, behind=columns), key))
         plan = SinkPlan(
             self._names.take(),

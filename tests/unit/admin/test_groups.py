@@ -349,9 +349,9 @@ async def test_a_commit_from_outside_goes_to_the_coordinator_as_nobodys_and_name
         for p in topic.partitions
     }
     assert sent == {
-        ("t", 0): (5, 3, ("note", OLD, "c-1")),
-        ("t", 1): (7, -1, ("", OLD, "c-1")),
-        ("u", 0): (9, -1, ("", None, None)),
+        ("t", 0): (5, 3, ("note", OLD, "c-1", "")),
+        ("t", 1): (7, -1, ("", OLD, "c-1", "")),
+        ("u", 0): (9, -1, ("", None, None, "")),
     }
 
 

@@ -108,7 +108,10 @@ def test_fragments_are_put_behind_one_another():
             lambda: JSON.map_batches(double, schema="idd"),
             r"map_batches\(double\): schema: 'idd': expected a type",
         ),
-        (lambda: JSON.write_kafka("x", format="xml"), "accepts 'json' or 'columns'"),
+        (
+            lambda: JSON.write_kafka("x", format="xml"),
+            "format is 'xml': accepts 'json', 'columns', 'avro', 'json_schema'",
+        ),
         (lambda: JSON.write_kafka("x", delivery="once"), "delivery is 'once': accepts 'at_least_once' or"),
         (lambda: JSON.write_kafka("x", marker_topic="m"), "marker_topic is for delivery='exactly_once'"),
         (

@@ -11,7 +11,7 @@ from kafka_actors.schemas import errors
 @pytest.mark.parametrize("name", errors.__all__)
 def test_each_is_of_the_librarys_tree_and_survives_a_pickle(name):
     kind = getattr(errors, name)
-    made = kind(3, "why") if name == "DeserializationError" else kind("why")
+    made = kind(3, "why") if name in ("DeserializationError", "SerializationError") else kind("why")
     assert isinstance(made, ka.KafkaActorsError)
     assert str(pickle.loads(pickle.dumps(made))) == str(made)
     assert getattr(ka.schemas, name) is kind

@@ -5,16 +5,21 @@ import warnings
 
 import pytest
 
-from kafka_actors.schemas import _reference_avro, kernels, protobuf_runtime
+from kafka_actors.schemas import _reference_avro, _reference_avro_encoder, kernels, protobuf_runtime
 
 
 @pytest.mark.parametrize(
     ("choose", "module", "twin"),
     [
         (kernels.avro_kernel, "_avro_kernel", _reference_avro.ReferenceAvroMachine),
+        (
+            kernels.avro_writer_kernel,
+            "_avro_encoder_kernel",
+            _reference_avro_encoder.ReferenceAvroWriterMachine,
+        ),
         (kernels.protobuf_kernel, "_protobuf_kernel", protobuf_runtime.RuntimeProtobufMachine),
     ],
-    ids=["avro", "protobuf"],
+    ids=["avro", "avro-writing", "protobuf"],
 )
 def test_without_the_compiled_kernel_the_twin_is_taken_with_a_warning(monkeypatch, choose, module, twin):
     assert choose()[0] == "cython", "these tests need the compiled kernels: make"

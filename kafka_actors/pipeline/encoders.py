@@ -1,0 +1,98 @@
+"""Formats of `write_kafka` by schemas of a registry, and its arguments, checked; all raise `ConfigError` with the stage's name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from kafka_actors.errors import ConfigError, kind_of
+from kafka_actors.schemas import AvroEncoder
+from kafka_actors.schemas.avro_derived import derived
+from kafka_actors.schemas.avro_schema import AvroRecord, parse
+from kafka_actors.schemas.json_schema import loaded
+from kafka_actors.schemas.writer_schema import SubjectNameStrategy, ValueFormat, WriterSchema
+
+from .decoders import check_registry
+from .json_encoder import JsonSchemaEncoder
+from .stages import Format
+
+
+def avro_record(text: str) -> str:
+    """The full name of a schema's record."""
+    kind = parse(text)
+    if not isinstance(kind, AvroRecord):
+        raise ConfigError("schema", "is of no record, whose name would be the subject: say subject=")
+    return kind.name
+
+
+def json_title(text: str) -> str:
+    """The title of a JSON Schema, which Confluent's serializers take for a record's name."""
+    title = loaded(text).get("title")
+    if not isinstance(title, str) or not title:
+        raise ConfigError("schema", "has no title, which would be the subject: say subject=")
+    return title
+
+
+FORMATS = {
+    "avro": ValueFormat("AVRO", AvroEncoder, avro_record, derived),
+    "json_schema": ValueFormat("JSON", JsonSchemaEncoder, json_title),
+}
+"""Formats by schemas of a registry."""
+
+
+def writer_schema(
+    stage: str,
+    form: Any,
+    registry: Any,
+    *,
+    subject: Any,
+    schema: Any,
+    register: Any,
+    strategy: Any,
+) -> WriterSchema | None:
+    """The writer's schema in a registry; None for a format without one."""
+    if form not in get_args(Format):
+        raise ConfigError(stage, f"format is {form!r}: accepts {', '.join(map(repr, get_args(Format)))}")
+    if form not in FORMATS:
+        given = {"registry": registry, "subject": subject, "schema": schema, "register": register or None}
+        for name, value in given.items():
+            if value is not None:
+                raise ConfigError(stage, f"{name} is for format={' or '.join(map(repr, FORMATS))}")
+        return None
+    if registry is None:
+        raise ConfigError(stage, f"has format={form!r}: say registry=, a kafka_actors.SchemaRegistry")
+    check_registry(stage, registry)
+    if subject is not None and (not isinstance(subject, str) or not subject):
+        raise ConfigError(stage, f"subject is {subject!r}: accepts a subject's name")
+    if not isinstance(register, bool):
+        raise ConfigError(stage, f"register is {register!r}: accepts True or False")
+    if strategy not in get_args(SubjectNameStrategy):
+        accepted = ", ".join(map(repr, get_args(SubjectNameStrategy)))
+        raise ConfigError(stage, f"subject_name_strategy is {strategy!r}: accepts {accepted}")
+    made = WriterSchema(
+        registry=registry,
+        format=FORMATS[form],
+        subject=subject,
+        strategy=strategy,
+        text=_text(stage, schema),
+        register=register,
+    )
+    if made.text is not None:
+        _check_text(stage, made)
+    return made
+
+
+def _text(stage: str, schema: Any) -> str | None:
+    if schema is None or isinstance(schema, str):
+        return schema
+    if not isinstance(schema, (Mapping, list)):
+        raise ConfigError(stage, f"schema is {kind_of(schema)}: accepts a schema, a dict or text")
+    return json.dumps(schema)
+
+
+def _check_text(stage: str, made: WriterSchema) -> None:
+    try:
+        made.format.encoder(made.text)
+    except ConfigError as error:
+        raise ConfigError(stage, f"{error.option}: {error.message}") from error

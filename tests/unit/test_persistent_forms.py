@@ -41,6 +41,7 @@ from kafka_actors.cli.main import commands
 from kafka_actors.cli.option_sources import from_environment
 from kafka_actors.cli.results import plain
 from kafka_actors.group.commit_metadata import CommitMetadata, pack, unpack
+from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.group.machines.assignment import (
     decode_assignment,
     decode_subscription,
@@ -257,6 +258,17 @@ def test_an_envelope_with_all_of_its_members() -> None:
     )
     assert pack('my "note"', ID, "5L6g3nShT-eMCtK--X86sw") == text
     assert unpack(text) == CommitMetadata('my "note"', ID, "5L6g3nShT-eMCtK--X86sw")
+
+
+def test_what_is_done_beyond_a_committed_offset() -> None:
+    """Whoever reads on skips it: also a job of another version, on the day of an upgrade."""
+    text = '{"kafka-actors":1,"topicId":"AAECAwQFBgcICQoLDA0ODw","clusterId":"c","done":"3.rAQIHmAI"}'
+    runs = DoneOffsets([(11, 13), (20, 300)], 3)
+    assert pack("", ID, "c", done=runs.text(10)) == text
+    assert DoneOffsets.of_text(unpack(text).done, 10) == runs
+    bits = DoneOffsets([(n, n + 1) for n in range(1, 40, 2)], -1)
+    assert bits.text(0) == "-1.bqqqqqqo"
+    assert DoneOffsets.of_text("-1.bqqqqqqo", 0) == bits
 
 
 HEAD = "0003 00000002 000161 000162"

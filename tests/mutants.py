@@ -30,6 +30,8 @@ KERNEL = (
     "kafka_actors/records/_frames.pxi",
     "kafka_actors/records/_encode.pxi",
     "kafka_actors/schemas/_columns.pxi",
+    "kafka_actors/schemas/_avro_program.pxi",
+    "kafka_actors/schemas/_avro_encoder_kernel.pyx",
     "kafka_actors/schemas/_avro_kernel.pyx",
     "kafka_actors/schemas/_protobuf_kernel.pyx",
 )

@@ -214,7 +214,7 @@ def test_rows_are_written_by_a_schema_that_is_registered_once_and_those_that_do_
             )
         )
         bound = pipeline.on_ray(workers=2, until="latest")
-        assert f"write_kafka({place.output})  on_error dead_letter, by schema 1 (" in bound.explain()
+        assert f"  on_error dead_letter, by schema 1 ({place.output}-value version 1)" in bound.explain()
         bound.run()
         asked = [one for one in registry.requests if one.startswith("POST")]
         assert asked == [

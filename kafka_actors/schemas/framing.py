@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_actors.errors import ConfigError
+
 from .decoded import DecodedRows, Failure
 
 MAGIC = 0
@@ -26,7 +28,9 @@ class Frames(NamedTuple):
 
 
 def frame(schema_id: int) -> bytes:
-    """The five bytes before a value."""
+    """The five bytes before a value. Raises `ConfigError` for what is no id."""
+    if not isinstance(schema_id, int) or isinstance(schema_id, bool) or not 0 <= schema_id < 2**32:
+        raise ConfigError("schema_id", f"is {schema_id!r}: accepts a number from 0 to 2^32 - 1")
     return bytes([MAGIC]) + schema_id.to_bytes(4, "big")
 
 

@@ -128,3 +128,18 @@ def test_the_registrys_own_rule_comes_first(fake, ask, tmp_path):
         "compatible": False,
         "problems": ["the registry: {type: READER_FIELD_MISSING_DEFAULT_VALUE}"],
     }
+
+
+def test_a_new_version_is_checked_against_what_a_pipeline_writes_and_none_is_registered(fake, ask, tmp_path):
+    fake.add("orders-value", ORDER)
+    fake.add("scored-value", ORDER)
+    sinks = '.write_kafka("scored", format="avro", registry=registry).write_kafka("new", format="avro", registry=registry, register=True)'
+    pipe, new = tmp_path / "pipe.py", tmp_path / "scored.avsc"
+    pipe.write_text(PIPELINE.replace(".write(print)", sinks))
+    new.write_text(json.dumps({**ORDER, "fields": ORDER["fields"][:1]}))
+    code, out, err = ask("check", "scored-value", new, "--pipeline", f"{pipe}:orders")
+    assert (code, err) == (1, "")
+    assert out.startswith(
+        "the pipeline, started anew: write_kafka(scored): the new schema: note: the schema has no such field"
+    )
+    assert fake.answer("GET", ["subjects"], None) == (200, ["orders-value", "scored-value"])

@@ -73,7 +73,12 @@ MONEY = {"precision": 5, "scale": 2}
         (fixed(2), pa.array([b"ab"], pa.binary(2)), [b"ab"]),
         ({"type": "array", "items": "int"}, pa.array([[1, 2], []], pa.large_list(pa.int32())), [[1, 2], []]),
         ({"type": "array", "items": "int"}, pa.array([[1, 2]], pa.list_(pa.int32(), 2)), [[1, 2]]),
+        (["null", {"type": "array", "items": "int"}], pa.array([[1, 2], None], pa.list_(pa.int32(), 2)), [[1, 2], None]),
+        ({"type": "array", "items": "int"}, pa.array([[1, 2], []], pa.list_view(pa.int32())), [[1, 2], []]),
+        ({"type": "array", "items": "int"}, pa.array([[1, 2], []], pa.large_list_view(pa.int32())), [[1, 2], []]),
+        ("float", pa.array([1.5], pa.float16()), [1.5]),
         ({"type": "map", "values": "int"}, pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), [{"k": 1}]),
+        ({"type": "map", "values": "int"}, pa.array([[("k", 1)]], pa.map_(pa.large_string(), pa.int64())), [{"k": 1}]),
         (logical("int", "date"), pa.array([DAY], pa.date64()), [DAY]),
         (logical("int", "time-millis"), pa.array([5], pa.time32("s")), [datetime.time(0, 0, 5)]),
         (logical("int", "time-millis"), pa.array([5000], pa.time64("us")), [datetime.time(0, 0, 0, 5000)]),
@@ -99,7 +104,7 @@ def test_columns_that_give_a_type(kind, column, values):
     assert encode(kind, column) == (values, [])
 
 
-@pytest.mark.parametrize("column", [pa.array([UUID]), pa.array([UUID.upper()]), pa.array([bytes.fromhex(UUID.replace("-", ""))], pa.binary(16))])  # fmt: skip
+@pytest.mark.parametrize("column", [pa.array([UUID]), pa.array([UUID.upper()]), pa.array([bytes.fromhex(UUID.replace("-", ""))], pa.binary(16)), pa.array([uuid.UUID(UUID)], pa.uuid())])  # fmt: skip
 def test_a_uuid_of_sixteen_bytes(column):
     made = AvroEncoder(record(fixed(16, logicalType="uuid")))(pa.record_batch({"a": column}))
     assert made.to_pylist() == [bytes.fromhex(UUID.replace("-", ""))]

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kafka_actors.errors import ConfigError
 from kafka_actors.schemas.framing import frame, frames, joined, unframed
 
 
@@ -13,6 +14,12 @@ def binary(*values):
 
 def test_a_frame_is_a_zero_and_the_id_in_four_bytes():
     assert frame(258) == b"\0\0\0\1\2"
+
+
+@pytest.mark.parametrize("schema_id", [-1, 2**32, "7", True])
+def test_what_is_no_id_is_refused(schema_id):
+    with pytest.raises(ConfigError, match=r"schema_id: is .*: accepts a number from 0"):
+        frame(schema_id)
 
 
 def test_values_are_grouped_by_id_and_the_others_say_why_they_are_in_none():

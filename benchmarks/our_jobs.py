@@ -79,7 +79,7 @@ def job_over(task: Task, process: Any, workers: int, **more: Any) -> Any:
         topics=[task.topic],
         group_id=f"bench-{uuid.uuid4()}",
         bootstrap_servers=task.bootstrap,
-        **({} if process is None else {"process": process}),
+        process=process,
         workers=workers,
         **more,
     )

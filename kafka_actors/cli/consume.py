@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -27,6 +27,7 @@ from .scopes import existing_partitions, milliseconds, topic_scope, topics_optio
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import pyarrow as pa
 
     from kafka_actors.consumer import Consumer
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Extent",
     "StartOffset",
+    "batches",
     "begin",
     "consume",
     "copy",
@@ -325,6 +327,14 @@ def copy(consumer: Consumer, extent: Extent, write: Write, idle: Callable[[], ob
     """Hands the records of the extent to `write`, by the batch. The consumer's positions are then behind them.
 
     `idle` is called now and then while there are no records."""
+    for batch in batches(consumer, extent, idle):
+        write(batch)
+
+
+def batches(
+    consumer: Consumer, extent: Extent, idle: Callable[[], object] = lambda: None
+) -> Iterator[pa.RecordBatch]:
+    """Yields the records of the extent, by the batch; each counts as taken when the next one is asked for. `idle`: as for `copy`."""
     from kafka_actors.base.batches import numbers
 
     complete = extent.complete(consumer)
@@ -338,7 +348,7 @@ def copy(consumer: Consumer, extent: Extent, write: Write, idle: Callable[[], ob
         offsets = numbers(batch.column("offset"))
         rows = extent.rows(tp, offsets)
         if rows:
-            write(batch.slice(0, rows))
+            yield batch.slice(0, rows)
             extent.took(tp, int(offsets[rows - 1]) + 1, rows)
         if rows < batch.num_rows:
             consumer.seek(tp, int(offsets[rows]))

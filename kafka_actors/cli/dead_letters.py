@@ -20,9 +20,9 @@ from kafka_actors.types import TopicPartition
 
 from .command import EXIT_DONE, EXIT_FAILED, terminable
 from .connection import client_command
+from .consume import Extent, StartOffset, batches, begin
 from .output import Output, note, slow_notice
 from .results import columns, form_option, show
-from .scopes import existing_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["dead_letters"]
 
-POLL_MS = 200
 FIELDS = ("topic", "partition", "offset", "group", "stage", "reason")
 """Names that `--filter` takes: what the headers of a dead letter say."""
 
@@ -61,8 +60,8 @@ def dead_letters() -> None:
 
 
 def dead_letter_command(function: Callable[..., int]) -> Callable[..., None]:
-    """Makes a function `(output, options, batches, form, **more) -> exit code` the body of a command over the dead letters that a filter
-    leaves. `batches`: its records, as far as the topic goes now, with what the headers of each say."""
+    """Makes a function `(output, options, found, form, **more) -> exit code` the body of a command over the dead letters that a filter
+    leaves. `found`: its records, as far as the topic goes now, with what the headers of each say."""
 
     @functools.wraps(function)
     def body(
@@ -77,8 +76,8 @@ def dead_letter_command(function: Callable[..., int]) -> Callable[..., None]:
         with terminable(), closing(Consumer(config=options, isolation_level="read_committed")) as consumer:
             waits = f"waiting for an answer of {', '.join(options['bootstrap_servers'])}"
             with slow_notice(note, waits):
-                ends = _begin(consumer, topic)
-            return function(output, options, _dead_letters(consumer, ends, wanted), form, **more)
+                begin(consumer, {topic: None}, StartOffset("beginning"), True, extent := Extent())
+            return function(output, options, _dead_letters(consumer, extent, wanted), form, **more)
 
     with_filter = click.option(
         "--filter",
@@ -103,33 +102,16 @@ def _filter(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _begin(consumer: Consumer, topic: str) -> dict[TopicPartition, int]:
-    """Has the consumer read a topic from its beginning. Returns its ends."""
-    found = existing_partitions(topic, None, consumer.partitions_for_topic(topic))
-    partitions = [TopicPartition(topic, partition) for partition in found]
-    ends = consumer.end_offsets(partitions)
-    consumer.assign(partitions)
-    consumer.seek_to_beginning(*partitions)
-    return ends
-
-
 def _dead_letters(
-    consumer: Consumer, ends: Mapping[TopicPartition, int], filters: Filters
+    consumer: Consumer, extent: Extent, filters: Filters
 ) -> Iterator[tuple[pa.RecordBatch, list[DeadLetter]]]:
-    """Yields batches of the records that the filter leaves, as far as the ends."""
-    left = {tp for tp in ends if consumer.position(tp) < ends[tp]}
-    while left:
-        batch = consumer.poll_batch(timeout_ms=POLL_MS)
-        if batch is not None:
-            tp = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
-            batch = batch.slice(0, sum(offset < ends[tp] for offset in batch["offset"].to_pylist()))
-            told = [
-                _told(row) for row in batch.select(["topic", "partition", "offset", "headers"]).to_pylist()
-            ]
-            rows = [row for row, letter in enumerate(told) if _passes(letter, filters)]
-            if rows:
-                yield batch.take(rows), [told[row] for row in rows]
-        left = {tp for tp in left if consumer.position(tp) < ends[tp]}
+    """Yields batches of the records that the filter leaves, of the extent."""
+    for batch in batches(consumer, extent):
+        places = batch.select(["topic", "partition", "offset", "headers"])
+        told = [_told(row) for row in places.to_pylist()]
+        rows = [row for row, letter in enumerate(told) if _passes(letter, filters)]
+        if rows:
+            yield batch.take(rows), [told[row] for row in rows]
 
 
 def _told(row: dict[str, Any]) -> DeadLetter:
@@ -175,19 +157,19 @@ def _passes(letter: DeadLetter, filters: Filters) -> bool:
 def list_dead_letters(
     output: Output,
     options: dict[str, Any],
-    batches: Iterator[tuple[Any, list[DeadLetter]]],
+    found: Iterator[tuple[Any, list[DeadLetter]]],
     form: str,
     count: int | None,
 ) -> int:
     """List the records of a dead-letter TOPIC: where each came from, which stage failed, and why."""
-    found: list[DeadLetter] = []
-    for _, told in batches:
-        found += told
-        if count is not None and len(found) >= count:
-            del found[count:]
+    listed: list[DeadLetter] = []
+    for _, told in found:
+        listed += told
+        if count is not None and len(listed) >= count:
+            del listed[count:]
             break
-    rows = [(one.at, _source(one), one.group, one.stage, one.reason) for one in found]
-    show(output, form, columns(("RECORD", "SOURCE", "GROUP", "STAGE", "REASON"), rows), found)
+    rows = [(one.at, _source(one), one.group, one.stage, one.reason) for one in listed]
+    show(output, form, columns(("RECORD", "SOURCE", "GROUP", "STAGE", "REASON"), rows), listed)
     return EXIT_DONE
 
 
@@ -204,7 +186,7 @@ def _source(letter: DeadLetter) -> str | None:
 def replay(
     output: Output,
     options: dict[str, Any],
-    batches: Iterator[tuple[Any, list[DeadLetter]]],
+    found: Iterator[tuple[Any, list[DeadLetter]]],
     form: str,
     execute: bool,
 ) -> int:
@@ -215,7 +197,7 @@ def replay(
     sent: Counter[TopicPartition] = Counter()
     homeless: list[str] = []
     with _producer(options) if execute else nullcontext() as producer:
-        for batch, told in batches:
+        for batch, told in found:
             for letter in told:
                 if (target := _target(letter)) is None:
                     homeless.append(letter.at)

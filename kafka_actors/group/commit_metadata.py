@@ -101,9 +101,8 @@ def unpack(metadata: str | None) -> CommitMetadata:
 
 def with_less_done(metadata: str, most: int) -> str:
     """Returns metadata without the newest of what is done beyond its offset, so that this has at most so many characters."""
-    own = unpack(metadata)
-    if len(own.done) <= most:
-        return metadata
+    if len(metadata) <= most or len((own := unpack(metadata)).done) <= most:
+        return metadata  # most have nothing to shorten, and needn't be taken apart
     from .done_offsets import shortened  # imports numpy, and most commits have nothing to shorten
 
     return pack(own.text, own.topic_id, own.cluster_id, done=shortened(own.done, most))

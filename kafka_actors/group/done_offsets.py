@@ -197,8 +197,5 @@ def _numbers(data: bytes) -> Iterator[int]:
 def ranges_of(offsets: npt.NDArray[np.int64], done: npt.NDArray[Any]) -> Ranges:
     """Returns the ranges of done records among these, which are all of a partition, in order. Offsets without a record between two
     done ones count as done."""
-    flags = np.concatenate(([0], done.astype(np.int8), [0]))
-    edges = np.flatnonzero(np.diff(flags)).reshape(-1, 2)
-    if not len(edges):
-        return np.zeros((0, 2), np.int64)
-    return np.stack((offsets[edges[:, 0]], offsets[edges[:, 1] - 1] + 1), axis=1)
+    rows = _ranges_of_bits(done.astype(np.uint8))
+    return np.stack((offsets[rows[:, 0]], offsets[rows[:, 1] - 1] + 1), axis=1)

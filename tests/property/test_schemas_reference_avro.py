@@ -98,7 +98,7 @@ def run(machine, made, values):
 
 
 def both(made, values):
-    """What both machines give, which is the same."""
+    """Returns what both machines give, which is the same."""
     batch, failures = run("cython", made, values)
     other, others = run("python", made, values)
     assert batch.schema.equals(other.schema)

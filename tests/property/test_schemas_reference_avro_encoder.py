@@ -21,7 +21,7 @@ MACHINES = {
 
 
 def both(schema, batch, frame=b""):
-    """What both machines give, which is the same: values, and failures with their reasons."""
+    """Returns what both machines give, which is the same: values, and failures with their reasons."""
     made = writer_program(parse(schema), batch.schema)
     rows = struct_of(batch)
     found = [MACHINES[one](made.program).run(made.arrays(rows), len(rows), frame) for one in sorted(MACHINES)]

@@ -19,7 +19,7 @@ from kafka_actors.types import TopicPartition
 from .processing_thread import ProcessingThread
 from .user_function import UserFunction
 
-__all__ = ["AsyncProcessing"]
+__all__ = ["AsyncProcessing", "CallLoop"]
 
 
 class RecordQueue(Protocol):
@@ -28,8 +28,46 @@ class RecordQueue(Protocol):
     async def next(self, timeout_s: float) -> FetchedBytes | None: ...
 
 
+class CallLoop:
+    """Event loop of an async function's calls, in the processing thread, with `flush` and `close`."""
+
+    def __init__(self, function: UserFunction) -> None:
+        self._function = function
+        self._loop: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
+        self._stopped = asyncio.Event()  # belongs to the loop of `serve`
+
+    @property
+    def running(self) -> asyncio.AbstractEventLoop | None:
+        """The loop, None before it runs."""
+        return self._loop.result() if self._loop.done() else None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, which is waited for. For any other thread."""
+        return self._loop.result()
+
+    def serve(self) -> None:
+        """Runs the loop of the calls until `stop`, then closes the user's object."""
+        with asyncio.Runner() as runner:
+            self._loop.set_result(runner.get_loop())
+            runner.run(self._until_stopped())
+            self._function.close(runner.run)
+
+    async def _until_stopped(self) -> None:
+        await self._stopped.wait()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Ends `serve`, after the end of the work in it. For any thread."""
+        self.loop.call_soon_threadsafe(self._stopped.set)
+
+    def wait(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine of the user's, such as `flush`, in the loop of the calls. Blocks; for any other thread."""
+        asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+
 class AsyncProcessing:
-    """Runs an async function over fetched items: `serve` in the processing thread, everything else in the worker's loop."""
+    """Runs an async function over fetched items. `calls`: the loop of its calls."""
 
     def __init__(
         self,
@@ -39,39 +77,14 @@ class AsyncProcessing:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._processing = processing
-        self._function = function
         self._source = source
         self._clock = clock
-        self._calls: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
-        self._stopped = asyncio.Event()  # belongs to the loop of `serve`
-
-    # ------------------------------------------------------------ in the processing thread
-
-    def serve(self) -> None:
-        """Runs the loop of the calls until `stop`, then closes the user's object."""
-        with asyncio.Runner() as runner:
-            self._calls.set_result(runner.get_loop())
-            runner.run(self._until_stopped())
-            self._function.close(runner.run)
-
-    async def _until_stopped(self) -> None:
-        await self._stopped.wait()
-        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
-
-    # ------------------------------------------------------------ in the worker's loop, and other threads
-
-    def stop(self) -> None:
-        """Ends `serve`, after the end of `work`."""
-        self._calls.result().call_soon_threadsafe(self._stopped.set)
-
-    def wait(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine of the user's, such as `flush`, in the loop of the calls. Blocks; for any other thread."""
-        asyncio.run_coroutine_threadsafe(work, self._calls.result()).result()
+        self.calls = CallLoop(function)
 
     async def work(self) -> None:
         """Takes fetched items, and batches whose linger is over, until a call raises what ends the job. Cancels the calls in
         hand at its end."""
-        loop = self._calls.result()
+        loop = self.calls.loop
         last: dict[TopicPartition, asyncio.Task[None]] = {}
         failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         calls = OwnedTasks(lambda error: None if failure.done() else failure.set_exception(error))

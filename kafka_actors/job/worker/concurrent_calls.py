@@ -10,11 +10,13 @@ begins, are one step each.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from opentelemetry.trace import Span
 
 from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
 from kafka_actors.config import JobConfig
@@ -26,7 +28,7 @@ from kafka_actors.job.machines.lease import Lease
 from kafka_actors.job.messages import DeathsInCall
 from kafka_actors.records import Chunk
 from kafka_actors.telemetry.recorder import Recorder
-from kafka_actors.telemetry.spans import ProcessSpans
+from kafka_actors.telemetry.spans import ProcessSpans, tracing
 from kafka_actors.types import TopicPartition
 
 from .call_record import MOST_CALLS, CallRecord
@@ -42,13 +44,10 @@ from .user_function import CallFailed, UserFunction
 
 __all__ = ["Callers", "ConcurrentCalls", "PausableRecords"]
 
-logger = logging.getLogger(__name__)
-
 NEVER = float("inf")
 AT_ONCE_S = 0.0003
 """Longest time that messages are called one after another by one caller, however many are ready."""
 MOST_AT_ONCE = 64
-C = TypeVar("C", bound="Callers")
 
 
 class PausableRecords(FetchedRecords, Protocol):
@@ -66,7 +65,7 @@ class Callers(Protocol):
     def wake_callers(self, ready: int) -> None: ...
 
 
-class ConcurrentCalls(Generic[C]):
+class ConcurrentCalls:
     """The records in flight of one worker, and what the end of a call means. `lock` guards `assignment`. `on_progress(ended)` is called when
     an offset may have moved; `ended`: a bounded partition got to its end. `make_callers(calls)` makes those who take and make the calls."""
 
@@ -77,7 +76,7 @@ class ConcurrentCalls(Generic[C]):
         lease: Lease,
         reader: PausableRecords,
         config: JobConfig,
-        make_callers: Callable[[ConcurrentCalls[C]], C],
+        make_callers: Callable[[ConcurrentCalls], Callers],
         *,
         lock: threading.Lock,
         events: EventSink,
@@ -89,7 +88,7 @@ class ConcurrentCalls(Generic[C]):
         wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
     ) -> None:
         self.function = function
-        self.spec = function.spec
+        self._spec = function.spec
         self._assignment = assignment
         self._lease = lease
         self._reader = reader
@@ -99,18 +98,18 @@ class ConcurrentCalls(Generic[C]):
         self._call_record = call_record if config.concurrency <= MOST_CALLS else None
         self._clock = clock
         self._wall = wall
-        self._messages = self.spec.unit == "message"
+        self._messages = self._spec.unit == "message"
         self.in_flight = RecordsInFlight(
             config.ordering,
             config.concurrency,
             messages=self._messages,
             batch_rows=config.batch_rows,
-            retries=self.spec.retries,
+            retries=self._spec.retries,
             most_rows=config.max_in_flight_records,
             most_bytes=config.worker_buffer_bytes,
             may_begin=self._may_begin,
         )
-        self.spans = spans or ProcessSpans(config.group_id, "")
+        self._spans = spans or ProcessSpans(config.group_id, "")
         self.counters = WorkerCounters(config.group_id, recorder or Recorder())
         self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
         self._full: set[TopicPartition] = set()
@@ -225,6 +224,10 @@ class ConcurrentCalls(Generic[C]):
                 call, CallFailed(WorkerDiedError(died.times, died.how), call.first, call.last, final=True)
             )
 
+    def span(self, call: ConcurrentCall) -> AbstractContextManager[Span | None]:
+        """Returns a context manager for one call, as `ProcessSpans.call`; its batch is made only where somebody traces."""
+        return self._spans.call(call.batch, self._spec.unit) if tracing() else nullcontext()
+
     def _taken(self) -> ConcurrentCall | None:
         now = self._clock()
         call = self.in_flight.take(now)
@@ -282,11 +285,12 @@ class ConcurrentCalls(Generic[C]):
 
     def _settled(self, call: ConcurrentCall, failure: CallFailed) -> bool:
         """Whether a failed call is over: its records were skipped, or are dead letters. Otherwise it is made again."""
-        attempts = call.attempts + 1
-        if attempts <= self.spec.retries and not failure.final:
+        attempts, window, partition = call.attempts + 1, call.window, call.window.partition
+        if attempts <= self._spec.retries and not failure.final:
             call.attempts = attempts
             wait_s = exponential_backoff(attempts, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
-            self._retry(call, failure, attempts)
+            self.counters.retrying(partition, failure)
+            log_retry(partition, failure, attempts, self._spec.retries)
             with self._lock:
                 self.in_flight.again(call, self._clock() + wait_s)
                 self._closed(call, failure)
@@ -294,12 +298,11 @@ class ConcurrentCalls(Generic[C]):
             return False
         if self._error_policy.takes_out and len(call.rows) > 1 and not failure.final:
             with self._lock:
-                call.attempts = self.spec.retries
+                call.attempts = self._spec.retries
                 self.in_flight.halve(call)
                 self._closed(call, failure)
             self.callers.wake_callers(1)
             return False
-        partition, window = call.window.partition, call.window
         with self._lock:
             counts = self._may_end(window)
         if not counts:
@@ -318,11 +321,6 @@ class ConcurrentCalls(Generic[C]):
         """Whether the end of a call counts: its partition is held since then, draining or not, and was not reset."""
         held = self._assignment.held.get(window.partition)
         return held is not None and (held.begun_under, held.resets) == (window.epoch, window.resets)
-
-    def _retry(self, call: ConcurrentCall, failure: CallFailed, attempt: int) -> None:
-        partition = call.window.partition
-        self.counters.retrying(partition, failure)
-        log_retry(partition, failure, attempt, self.spec.retries)
 
     def _advanced(self, window: RecordWindow) -> bool:
         """Moves the offset to commit to the watermark. Returns whether a bounded partition ended."""

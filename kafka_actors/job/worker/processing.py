@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
 
 from kafka_actors.config import JobConfig
 from kafka_actors.events import EventSink
@@ -16,7 +16,7 @@ from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans
 from kafka_actors.types import TopicPartition
 
-from .async_processing import AsyncProcessing
+from .async_processing import AsyncProcessing, CallLoop
 from .call_record import CallRecord
 from .concurrent_calls import ConcurrentCalls
 from .counters import WorkerCounters
@@ -48,11 +48,10 @@ class Processing(Protocol):
 
 
 class AsyncCalls(Protocol):
-    """Runs the calls of an async function: `serve` in the processing thread, the rest in others."""
+    """Makes the calls of an async function with `work`, in the loop of `calls`."""
 
-    def serve(self) -> None: ...
-    def stop(self) -> None: ...
-    def wait(self, work: Coroutine[Any, Any, None]) -> None: ...
+    calls: CallLoop
+
     async def work(self) -> None: ...
 
 
@@ -95,17 +94,20 @@ def make_processing(
         if not function.spec.is_async:
             return processing, None
         return processing, AsyncProcessing(processing, function, fetcher, clock)
-    given: dict[str, Any] = {
-        "lock": lock,
-        "events": events,
-        "on_progress": on_progress,
-        "recorder": recorder,
-        "spans": spans,
-        "call_record": call_record,
-        "clock": clock,
-    }
-    fixed = (function, assignment, lease, fetcher, config)
-    if function.spec.is_async:
-        tasks = ConcurrentCalls(*fixed, lambda calls: TaskCallers(calls, config.concurrency), **given)
-        return tasks, tasks.callers
-    return ConcurrentCalls(*fixed, lambda calls: ThreadCallers(calls, config.concurrency), **given), None
+    callers = TaskCallers if function.spec.is_async else ThreadCallers
+    calls = ConcurrentCalls(
+        function,
+        assignment,
+        lease,
+        fetcher,
+        config,
+        lambda calls: callers(calls, config.concurrency),
+        lock=lock,
+        events=events,
+        on_progress=on_progress,
+        recorder=recorder,
+        spans=spans,
+        call_record=call_record,
+        clock=clock,
+    )
+    return calls, calls.callers if isinstance(calls.callers, TaskCallers) else None

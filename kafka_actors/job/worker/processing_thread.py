@@ -38,7 +38,7 @@ from .machines.turns import Turns
 from .machines.worker_assignment import WorkerAssignment
 from .user_function import CallFailed, UserFunction
 
-__all__ = ["ProcessingThread"]
+__all__ = ["IDLE_S", "FetchedRecords", "ProcessingThread", "noted"]
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class ProcessingThread:
                 try:
                     self._function.call(step.batch)
                 except CallFailed as failure:
-                    answer = _failed(failure, span)
+                    answer = noted(failure, span)
 
     async def work_async(self, fetched: FetchedBytes | TopicPartition) -> None:
         """Processes one item of an async function; given a partition, its batches whose linger is over. Raises as `work`."""
@@ -205,7 +205,7 @@ class ProcessingThread:
                 except CallFailed as failure:
                     if this_task_is_cancelled():
                         raise asyncio.CancelledError from failure  # the call neither returned nor failed
-                    answer = _failed(failure, span)
+                    answer = noted(failure, span)
 
     def lingering(self) -> dict[TopicPartition, float]:
         """Returns when the linger of each partition that is held back ends."""
@@ -323,7 +323,8 @@ def _never(offset: int) -> bool:
     return False
 
 
-def _failed(failure: CallFailed, span: Span | None) -> CallFailed:
+def noted(failure: CallFailed, span: Span | None) -> CallFailed:
+    """Returns the failure, which its span has then."""
     if span is not None:
         failed(span, failure.cause)
     return failure

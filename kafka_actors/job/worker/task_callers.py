@@ -7,46 +7,29 @@ to that loop. Records are admitted in that loop, too.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any
 
 from kafka_actors.base.tasks import this_task_is_cancelled
-from kafka_actors.telemetry.spans import failed, tracing
 
+from .async_processing import CallLoop
 from .concurrent_calls import ConcurrentCalls
 from .machines.records_in_flight import ConcurrentCall
-from .processing_thread import IDLE_S
+from .processing_thread import IDLE_S, noted
 from .user_function import CallFailed
 
 __all__ = ["TaskCallers"]
 
 
 class TaskCallers:
-    """Runs an async function over the records in flight: `serve` in the processing thread, everything else in other threads."""
+    """Runs an async function over the records in flight. `calls`: the loop of its calls."""
 
-    def __init__(self, calls: ConcurrentCalls[TaskCallers], tasks: int) -> None:
+    def __init__(self, calls: ConcurrentCalls, tasks: int) -> None:
         self._calls = calls
         self._function = calls.function
         self._tasks = tasks
-        self._loop: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
-        self._stopped = asyncio.Event()
+        self.calls = CallLoop(calls.function)
         self._woken = asyncio.Event()
         self._idle: deque[asyncio.Future[None]] = deque()
-
-    # ------------------------------------------------------------ in the processing thread
-
-    def serve(self) -> None:
-        """Runs the loop of the calls until `stop`, then closes the user's object."""
-        with asyncio.Runner() as runner:
-            self._loop.set_result(runner.get_loop())
-            runner.run(self._until_stopped())
-            self._function.close(runner.run)
-
-    async def _until_stopped(self) -> None:
-        await self._stopped.wait()
-        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
 
     async def _run(self) -> None:
         """Admits records and makes calls until one raises what ends the job, or this is cancelled."""
@@ -96,22 +79,13 @@ class TaskCallers:
         await caller
 
     async def _made(self, call: ConcurrentCall) -> CallFailed | None:
-        calls = self._calls
-        try:
-            if not tracing():
+        with self._calls.span(call) as span:
+            try:
                 await self._call(call)
-                return None
-            with calls.spans.call(call.batch, calls.spec.unit) as span:
-                try:
-                    await self._call(call)
-                except CallFailed as failure:
-                    if span is not None:
-                        failed(span, failure.cause)
-                    raise
-        except CallFailed as failure:
-            if this_task_is_cancelled():
-                raise asyncio.CancelledError from failure  # the call neither returned nor failed
-            return failure
+            except CallFailed as failure:
+                if this_task_is_cancelled():
+                    raise asyncio.CancelledError from failure  # the call neither returned nor failed
+                return noted(failure, span)
         return None
 
     async def _call(self, call: ConcurrentCall) -> None:
@@ -127,21 +101,13 @@ class TaskCallers:
 
     def run(self) -> None:
         """Serves: the loop of an async function's calls runs there."""
-        self.serve()
+        self.calls.serve()
 
     def wake(self) -> None:
         """Has the loop look for records. For any thread."""
-        if self._loop.done():
-            self._loop.result().call_soon_threadsafe(self._woken.set)
-
-    def stop(self) -> None:
-        """Ends `serve`, after the end of `work`."""
-        self._loop.result().call_soon_threadsafe(self._stopped.set)
-
-    def wait(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine of the user's, such as `flush`, in the loop of the calls. Blocks; for any other thread."""
-        asyncio.run_coroutine_threadsafe(work, self._loop.result()).result()
+        if (loop := self.calls.running) is not None:
+            loop.call_soon_threadsafe(self._woken.set)
 
     async def work(self) -> None:
         """Makes calls until one raises what ends the job. Cancels the calls in hand at its end."""
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(), self._loop.result()))
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(), self.calls.loop))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from kafka_actors.telemetry.spans import failed, tracing
-
 from .concurrent_calls import ConcurrentCalls
 from .machines.records_in_flight import ConcurrentCall
-from .processing_thread import IDLE_S
+from .processing_thread import IDLE_S, noted
 from .user_function import CallFailed
 
 __all__ = ["ThreadCallers"]
@@ -17,7 +15,7 @@ __all__ = ["ThreadCallers"]
 class ThreadCallers:
     """Admits records in the thread of `run`, and makes calls in `threads` others until `stop`."""
 
-    def __init__(self, calls: ConcurrentCalls[ThreadCallers], threads: int) -> None:
+    def __init__(self, calls: ConcurrentCalls, threads: int) -> None:
         self._calls = calls
         self._woken = threading.Event()
         self._ready = threading.Condition()
@@ -75,20 +73,11 @@ class ThreadCallers:
                 self._ready.wait()
 
     def _made(self, call: ConcurrentCall) -> CallFailed | None:
-        calls = self._calls
-        try:
-            if not tracing():
+        with self._calls.span(call) as span:
+            try:
                 self._call(call)
-                return None
-            with calls.spans.call(call.batch, calls.spec.unit) as span:
-                try:
-                    self._call(call)
-                except CallFailed as failure:
-                    if span is not None:
-                        failed(span, failure.cause)
-                    raise
-        except CallFailed as failure:
-            return failure
+            except CallFailed as failure:
+                return noted(failure, span)
         return None
 
     def _call(self, call: ConcurrentCall) -> None:

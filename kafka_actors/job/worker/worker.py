@@ -94,7 +94,7 @@ class Worker:
             cut=None if self._transactions is None else self._transactions.sessions,
             clock=clock,
         )
-        self._wait: Wait = asyncio.run if self._async_calls is None else self._async_calls.wait
+        self._wait: Wait = asyncio.run if self._async_calls is None else self._async_calls.calls.wait
         self._async_thread: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="processing")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -142,7 +142,7 @@ class Worker:
             raise
         self._ready = True
         if self._async_calls is not None:
-            self._async_thread = self._loop.run_in_executor(self._thread, self._async_calls.serve)
+            self._async_thread = self._loop.run_in_executor(self._thread, self._async_calls.calls.serve)
         await self._fetcher.start()
         self._tasks.create_task(self._commit_loop())
         self._tasks.create_task(self._work_loop())
@@ -155,7 +155,7 @@ class Worker:
             await asyncio.to_thread(self._transactions.sessions.close)
         await self._fetcher.close()
         if self._async_calls is not None and self._async_thread is not None:
-            self._async_calls.stop()
+            self._async_calls.calls.stop()
             await self._async_thread
         elif self._loop is not None and self._ready:
             await self._loop.run_in_executor(self._thread, self._function.close)

@@ -1,4 +1,4 @@
-"""What is done beyond a committed offset, and the text that keeps it."""
+"""Offsets that are done beyond a committed one, and the text that keeps them."""
 
 import base64
 import random

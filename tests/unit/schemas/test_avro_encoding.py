@@ -35,7 +35,7 @@ def fixed(size, **more):
 
 
 def encode(kind, column):
-    """What fastavro reads of the values, and why the others failed."""
+    """Returns what fastavro reads of the values, and why the others failed."""
     schema = record(kind)
     made = AvroEncoder(schema).encode(pa.record_batch({"a": column}))
     parsed = fastavro.parse_schema(schema)

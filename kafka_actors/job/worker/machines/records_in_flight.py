@@ -245,29 +245,28 @@ class RecordsInFlight:
         while self._ready:
             chunk, row = self._ready.popleft()
             if self._may_begin(chunk.window):
-                return ConcurrentCall(
-                    chunk, self._single(chunk, row) if self._messages else self._rows(chunk, row)
-                )
+                return ConcurrentCall(chunk, self._rows(chunk, row))
         return None
 
-    def _single(self, chunk: WindowChunk, row: int) -> list[int]:
-        """Returns rows of a call over messages, none of which waits for another one."""
-        rows, ready = [row], self._ready
-        while len(rows) < self.at_once and ready and ready[0][0] is chunk:
-            rows.append(ready.popleft()[1])
+    def _rows(self, chunk: WindowChunk, row: int) -> list[int]:
+        """Returns the rows of a call, of one chunk: those that are ready next, and of a call over a batch those of their keys behind them."""
+        most = self._most_of_a_call
+        rows = [row]
+        while True:
+            if not self._messages:
+                rows += self._behind(chunk, row, most - len(rows))
+            if len(rows) >= most or not self._ready or self._ready[0][0] is not chunk:
+                break
+            _, row = self._ready.popleft()
+            rows.append(row)
         rows.sort()
         return rows
 
-    def _rows(self, chunk: WindowChunk, row: int) -> list[int]:
-        """Returns the rows of a call over a batch: those that are ready next, and those of their keys behind them, of one chunk."""
-        most = self._batch_rows or -(-(len(self._ready) + 1) // self._callers)
-        rows = [row, *self._behind(chunk, row, most - 1)]
-        while len(rows) < most and self._ready and self._ready[0][0] is chunk:
-            _, row = self._ready.popleft()
-            rows.append(row)
-            rows += self._behind(chunk, row, most - len(rows))
-        rows.sort()
-        return rows
+    @property
+    def _most_of_a_call(self) -> int:
+        if self._messages:
+            return self.at_once
+        return self._batch_rows or -(-(len(self._ready) + 1) // self._callers)
 
     def _behind(self, chunk: WindowChunk, row: int, most: int) -> list[int]:
         key = chunk.keys[row] if chunk.keys is not None else None

@@ -230,14 +230,8 @@ class WorkerAssignment:
     ) -> bool:
         """Closes a call: the function has returned for everything below `next_offset`, or there was nothing to call it with.
         Moves nothing if the records are from before a reset (`resets` differs). Returns whether a bounded partition ended."""
-        held = self._under(partition, epoch)
-        if held is None:
-            return False
-        held.in_hand = False
-        if held.resets != resets:
-            return False
-        held.processed, held.leader_epoch = next_offset, leader_epoch
-        return held.end_offset is not None and next_offset >= held.end_offset
+        self.call_failed(partition, epoch)
+        return self.advance(partition, epoch, next_offset, leader_epoch, resets)
 
     def advance(
         self, partition: TopicPartition, epoch: GrantEpoch, next_offset: int, leader_epoch: int, resets: int
@@ -300,8 +294,7 @@ class WorkerAssignment:
     def _entry(self, held: HeldPartition) -> CommitEntry:
         assert held.processed is not None  # else there is nothing to commit
         if held.done:
-            left = held.done.behind(held.processed)
-            held.done = left if left != held.done else held.done
+            self.note_done(held.partition, held.done.behind(held.processed))
         held.offered_done = held.done
         text = held.done.text(held.processed) if held.done else ""
         return CommitEntry(

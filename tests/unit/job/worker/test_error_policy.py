@@ -1,4 +1,4 @@
-"""What becomes of records on which the function failed for good."""
+"""Records on which the function failed for good: halted at, skipped, or sent as dead letters."""
 
 import threading
 

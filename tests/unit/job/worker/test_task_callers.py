@@ -28,7 +28,7 @@ class Served:
     async def __aexit__(self, *error):
         self.work.cancel()
         await asyncio.gather(self.work, return_exceptions=True)
-        self.callers.stop()
+        self.callers.calls.stop()
         await asyncio.to_thread(self._thread.join, slow_s(10))
         assert not self._thread.is_alive()
 
@@ -101,5 +101,5 @@ async def test_other_coroutines_of_the_users_run_in_the_same_loop():
         served.flight.reader.put(P0, 0, "a")
         served.flight.calls.wake()
         assert await asyncio.to_thread(over.wait, slow_s(10))
-        await asyncio.to_thread(served.callers.wait, flush())
+        await asyncio.to_thread(served.callers.calls.wait, flush())
     assert loops[0] is loops[1]

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Job"]
 
-logger = logging.getLogger(__name__)
-
 
 class Job:
     """A consumer group member that runs as worker actors on Ray. Options are checked here; `start` runs the job.

@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from jobs.journal import complete_lines
 from waiting import at_pace_s, slow_s
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
@@ -96,7 +97,7 @@ class Shell:
         """Partition → offsets in the order in which their processing began."""
         found: dict[int, list[int]] = {}
         for file in self.seen.iterdir():
-            for row in file.read_text().splitlines():
+            for row in complete_lines(file):
                 partition, offset = map(int, row.split())
                 found.setdefault(partition, []).append(offset)
         return found

@@ -1,5 +1,6 @@
 """Telemetry of a running job: to an OpenTelemetry collector, and to a real Prometheus."""
 
+import itertools
 import json
 import os
 import re
@@ -115,13 +116,15 @@ def check_log_records(scopes, topic, group_id):
         assert scope.resource["ray.job.id"]
         assert scope.resource["ray.node.id"]
         for record in scope.items:
-            records.setdefault(record.event_name or scope.name, []).append(
+            records.setdefault(record.event_name or record.body.string_value, []).append(
                 (record.severity_text, plain(record.attributes))
             )
     ((level, assigned),) = records["PartitionsAssigned"]
     assert (level, assigned["kafka_actors.actor"]) == ("INFO", "coordinator")
     assert assigned["messaging.consumer.group.name"] == group_id
-    ((level, retry),) = records["kafka_actors.job.worker.calls"]
+    ((level, retry),) = itertools.chain.from_iterable(
+        of for text, of in records.items() if "retry 1 of 3" in text
+    )
     assert (level, retry["messaging.destination.partition.id"]) == ("WARNING", "1")
 
 

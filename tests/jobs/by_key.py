@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from kafka_actors.types import TopicPartition
 
+from .journal import complete_lines
+
 
 class Delivery(NamedTuple):
     """One call on one record. `ended` is None where the process died in it. Times are CLOCK_MONOTONIC, which processes share."""
@@ -91,13 +93,12 @@ def deliveries(directory: Path) -> list[Delivery]:
     found = []
     for path in directory.glob("*.calls"):
         pid, open_ = int(path.name.partition("-")[0]), {}
-        for line in path.read_bytes().split(b"\n"):
-            if line:
-                what, partition, offset, key, at = json.loads(line)
-                if what == "began":
-                    open_[partition, offset] = Delivery(pid, partition, offset, key, at, None)
-                else:
-                    found.append(open_.pop((partition, offset))._replace(ended=at))
+        for line in complete_lines(path):
+            what, partition, offset, key, at = json.loads(line)
+            if what == "began":
+                open_[partition, offset] = Delivery(pid, partition, offset, key, at, None)
+            else:
+                found.append(open_.pop((partition, offset))._replace(ended=at))
         found += open_.values()
     return sorted(found, key=lambda call: call.began)
 

@@ -81,6 +81,12 @@ def runs(offsets: list[int]) -> list[list[int]]:
     return found
 
 
+def complete_lines(path: Path) -> list[bytes]:
+    """Returns the lines of a file that somebody may still write: one `write` is not one step for who reads beside it, so the end of a line
+    may be missing."""
+    return path.read_bytes().split(b"\n")[:-1]
+
+
 class Journal:
     """Reads what the recorders of one job wrote."""
 
@@ -102,9 +108,7 @@ class Journal:
     def entries(self) -> list[Entry]:
         found = []
         for path in self.directory.glob("*.jsonl"):
-            for line in path.read_bytes().split(b"\n"):
-                if line:
-                    found.append(_entry(json.loads(line)))
+            found += [_entry(json.loads(line)) for line in complete_lines(path)]
         return sorted(found, key=lambda e: e.at)
 
     def counts(self) -> dict[TopicPartition, Counter[int]]:

@@ -6,7 +6,6 @@ thread carries them out, so that a function and an async function share all of t
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Generator
 
@@ -30,7 +29,6 @@ from .user_function import CallFailed, FunctionSpec
 
 __all__ = ["CallFunction", "FunctionCalls", "Step", "Steps"]
 
-logger = logging.getLogger(__name__)
 
 RECHECK_S = 0.02
 

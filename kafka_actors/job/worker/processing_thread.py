@@ -8,7 +8,6 @@ these out, so a function and an async function are treated alike.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
@@ -40,7 +39,6 @@ from .user_function import CallFailed, UserFunction
 
 __all__ = ["IDLE_S", "FetchedRecords", "ProcessingThread", "noted"]
 
-logger = logging.getLogger(__name__)
 
 IDLE_S = 0.25
 

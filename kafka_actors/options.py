@@ -256,8 +256,16 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     max_in_flight_records: Positive = 20_000
     """The most records of a partition from the first that isn't done to the newest one fetched, with another `ordering` than
     `partition`."""
+    lanes_per_partition: Positive = 64
+    """The number of lanes of a partition, with another `ordering` than `partition`: the most workers that can share one. A record's lane
+    follows from its key."""
     retries: NonNegative = 3
     """The number of retries of `process` with a batch for which it failed. (Requests to brokers are retried independently.)"""
+
+    @property
+    def lanes(self) -> int:
+        """The most workers that can share a partition."""
+        return 1 if self.ordering == "partition" else self.lanes_per_partition
 
 
 class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -170,6 +170,7 @@ NOT_IN_JAVA = frozenset(
         "delivery",
         "drain_timeout_ms",
         "max_in_flight_records",
+        "lanes_per_partition",
         "on_error",
         "ordering",
         "ping_interval_ms",

@@ -112,6 +112,7 @@ class JobOptions(ConsumerOptions, total=False):
     ordering: Literal["partition", "key", "unordered"]
     concurrency: int
     max_in_flight_records: int
+    lanes_per_partition: int
     retries: int
 
 

@@ -18,6 +18,7 @@ from kafka_actors.base import decoders
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.types import ConsumerGroupMetadata, TopicPartition
 
+from .lanes import SliceDone
 from .machines.timeline import TimelineEntry
 from .transactions import ProducerGrant, TransactionalIds, TransactionReport
 
@@ -112,7 +113,8 @@ class Grant(Struct, frozen=True, tag=True):
     epoch under which this worker holds the partition already; it goes on from its own position. `end_offset`: stop there
     (bounded runs). `from_start`: the partition is newer than the job, so it is read from its beginning whatever the policy.
     `topic_id`: as in `fetch.PartitionStart`. `died`: a call in which workers died, unless its records were processed since. `done`: the
-    text of what is done beyond `offset` (`group.done_offsets`).
+    text of what is done beyond `offset` (`group.done_offsets`). `part`, `parts`: the slice of the partition (`job.lanes`) that is granted;
+    `slices`: what is known to be done of slices, also of those in which it was dealt before.
     """
 
     partition: TopicPartition
@@ -125,6 +127,9 @@ class Grant(Struct, frozen=True, tag=True):
     topic_id: bytes | None = None
     died: DeathsInCall | None = None
     done: str = ""
+    part: int = 0
+    parts: int = 1
+    slices: list[SliceDone] = []
 
 
 class Drain(Struct, frozen=True, tag=True):
@@ -139,7 +144,7 @@ class Drain(Struct, frozen=True, tag=True):
 class HeldReport(Struct, frozen=True, tag=True):
     """Partition as its worker reports it. `processed`: the offset after the last record for which the function returned;
     `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed; `committed`: by the worker's
-    own transactions, None in a job without."""
+    own transactions, None in a job without; `part`, `parts`: as in `Grant`."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -150,6 +155,8 @@ class HeldReport(Struct, frozen=True, tag=True):
     finished: bool = False
     blocked: str = ""
     committed: int | None = None
+    part: int = 0
+    parts: int = 1
 
 
 class Report(Struct, frozen=True, tag=True):
@@ -181,7 +188,8 @@ class Orders(Struct, frozen=True, tag=True):
     worker *asked*, it may call the user's function and commit. `version` rises with each change, and over incarnations: orders of
     an older coordinator never replace those of a newer one. `hold`: the lists are empty, and the worker keeps what it has: it has
     seen these orders, or a new coordinator does not know yet who holds what. `producer`: in which session it may write, None for
-    none, also in a job without transactions.
+    none, also in a job without transactions. `watermarks`: of each partition of which the worker has a slice, the offset below which the
+    records of all slices are done.
     """
 
     version: Version
@@ -191,6 +199,7 @@ class Orders(Struct, frozen=True, tag=True):
     paused: bool = False
     hold: bool = False
     producer: ProducerGrant | None = None
+    watermarks: list[tuple[TopicPartition, int]] = []
 
 
 class CommitEntry(Struct, frozen=True, tag=True):
@@ -282,7 +291,7 @@ class GroupState(Struct, frozen=True):
 
 
 class PartitionStatus(Struct, frozen=True):
-    """A partition of the job: the worker that has it, and how far it is.
+    """A partition of the job: the worker that has it, or those that share it, separated by ", ", and how far it is.
 
     `position`: the next offset to read; `committed`: the group's offset; `end`: where the log ends (under
     read_committed: the last stable offset); `start`: where it begins, None unless the job is measured. `lag`: records

@@ -119,6 +119,12 @@ class Chunk(msgspec.Struct, frozen=True):
     next_offset: int
     leader_epoch: int
 
+    def first(self, rows: int) -> Chunk:
+        """Returns the first rows, with the position behind them; all of it where there are no more."""
+        if self.batch.num_rows <= rows:
+            return self
+        return Chunk(self.batch.slice(0, rows), self.batch["offset"][rows].as_py(), self.leader_epoch)
+
 
 class _UnreadableError(Exception):
     """A batch can't be prepared: the class of its error, and the reason."""

@@ -704,6 +704,7 @@ OPTIONS = [
     "heartbeat_interval_ms",
     "isolation_level",
     "job",
+    "lanes_per_partition",
     "linger_ms",
     "max_block_ms",
     "max_decompressed_batch_bytes",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 import assignors
 from kafka_actors.base.machine_driver import MachineDriver, no_action
 from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
 from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
+from kafka_actors.job.lanes import source
 from kafka_actors.job.machines.timeline import Timeline, entry_of
 from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
 from kafka_actors.telemetry.attributes import of_group
@@ -22,6 +25,7 @@ from .machines.commit_gate import CommitGate
 from .machines.placed import entries_of_facts
 from .machines.placement import Placement, PlacementEvent, Withdrawal
 from .machines.settlement import Settlement, SettlementAction
+from .machines.slicing import Slicing
 
 __all__ = ["CoordinatorContext"]
 
@@ -55,7 +59,11 @@ class CoordinatorContext:
         self.ends = ends
         self.clock = clock
         self.placement = Placement(
-            incarnation, assignors.get(config.worker_assignor), config.drain_timeout_ms / 1000, settlement
+            incarnation,
+            assignors.get(config.worker_assignor),
+            config.drain_timeout_ms / 1000,
+            settlement,
+            Slicing(config.lanes, begun=lambda partition: partition in self.gate.committed),
         )
         self.gate = CommitGate(self.placement.holder)
         self.committed_starts: dict[TopicPartition, CommittedStart] = {}
@@ -77,6 +85,23 @@ class CoordinatorContext:
         self._moves: list[PlacementEvent] = []
         self._driver = MachineDriver(lambda: self.clock(), after_poll=self._polled)
         self._driver.add(self.placement, no_action, self._moves.append)
+
+    def reported(self, partition: TopicPartition) -> HeldReport | None:
+        """Returns a partition as it was last reported; of one that is dealt in slices, as far as all of them are. None before that."""
+        slices = self.placement.slices.of(partition)
+        found = [self.held[each] for each in slices if each in self.held]
+        if len(slices) <= 1 or len(found) < len(slices):
+            return self.held.get(partition)
+        first = min(found, key=lambda held: -1 if held.processed is None else held.processed)
+        positions = [held.position for held in found if held.position is not None]
+        ends = [held.end for held in found if held.end is not None]
+        return replace(
+            first,
+            position=min(positions) if len(positions) == len(found) else None,
+            end=max(ends, default=None),
+            finished=all(held.finished for held in found),
+            blocked=first.blocked or next((held.blocked for held in found if held.blocked), ""),
+        )
 
     def follow(self, settlement: Settlement, carry_out: Callable[[SettlementAction], object]) -> None:
         """Polls the settlement too, behind the placement, whose decisions it follows."""
@@ -124,7 +149,7 @@ class CoordinatorContext:
         for entry in entries_of_facts(facts):
             self.timeline.note(*entry, self._wall())
         for fact in facts:
-            where = (*fact.partition, fact.worker)
+            where = (*source(fact.partition), fact.worker)
             if isinstance(fact, Withdrawal):
                 self._recorder.add(MOVES, 1, of_group(group, cause=fact.cause))
                 self._sink(PartitionMoved(*where, fact.cause))

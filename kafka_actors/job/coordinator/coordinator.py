@@ -21,8 +21,10 @@ from kafka_actors.config import JobConfig
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import Event, EventSink
 from kafka_actors.group import ConsumerCoordinator
+from kafka_actors.job.lanes import source
 from kafka_actors.job.machines import lease
 from kafka_actors.job.messages import (
+    CommitEntry,
     CommitReply,
     CommitRequest,
     CoordinatorStatus,
@@ -57,13 +59,22 @@ class JobCommits:
         self._wanted = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
         self._traces: list[str] = []
+        self._sequences: dict[str, int] = {}
+        """The number of each worker's newest request."""
 
     async def commit(self, request: CommitRequest) -> CommitReply:
         """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
-        refused = set(self._gate.offer(request.worker, request.entries))
+        if request.sequence < self._sequences.get(request.worker, 0):
+            late = [(entry.partition, "a later request has come before it") for entry in request.entries]
+            return CommitReply(
+                request.sequence, [], [], late
+            )  # it would take back what is done beyond an offset
+        self._sequences[request.worker] = request.sequence
+        entries = [self._of_slice(request.worker, entry) for entry in request.entries]
+        refused = set(self._gate.offer(request.worker, entries))
         if request.trace:
             self._traces.append(request.trace)
-        entries = [e for e in request.entries if e.partition not in refused]
+        entries = [e for e in entries if e.partition not in refused]
         problem = ""
         if entries:
             try:
@@ -72,8 +83,14 @@ class JobCommits:
             except (TimeoutError, KafkaActorsError) as error:
                 problem = str(error) or "no answer in time"
         done = [e for e in entries if self._gate.is_committed(e)]
-        failed = [(e.partition, problem or "not committed yet") for e in entries if e not in done]
-        return CommitReply(request.sequence, done, sorted(refused), failed)
+        failed = [(source(e.partition), problem or "not committed yet") for e in entries if e not in done]
+        done = [replace(e, partition=source(e.partition)) for e in done]
+        return CommitReply(request.sequence, done, sorted(map(source, refused)), failed)
+
+    def _of_slice(self, worker: str, entry: CommitEntry) -> CommitEntry:
+        """Returns the entry of the slice that a worker has of a partition. It names the partition."""
+        placed = self._job.placement.slices.held(worker, entry.partition)
+        return entry if placed is None else replace(entry, partition=placed.partition)
 
     async def answered(self) -> None:
         """Returns once everything offered so far has been answered by the broker."""
@@ -187,7 +204,7 @@ class JobCoordinator:
         """Ends the job's work because the member can't go on: fenced, not authorized, inconsistent protocols…"""
         logger.error("group %s: %s: %s", self._config.group_id, type(error).__name__, error)
         self._job.fatal = self._job.fatal or failure_of(error)
-        self._placement.lose(list(self._placement.partitions))
+        self._placement.lose(self._placement.slices.sources())
         self._job.wake()
 
     async def stop(self, leave: bool) -> None:
@@ -195,7 +212,7 @@ class JobCoordinator:
         `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
         job, drain_s = self._job, self._config.drain_timeout_ms / 1000
         deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
-        held = job.partitions_at_stop = sorted(self._placement.partitions)
+        held = job.partitions_at_stop = sorted(self._placement.slices.sources())
         if job.fatal is None:
             await self._drain(frozenset(held), drain_s)
         job.unconfirmed = self._gate.unconfirmed({p: report.processed for p, report in job.held.items()})

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kafka_actors.events import PartitionStalled
 from kafka_actors.group import CommittedStart
 from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.job.lanes import Slice, source
 from kafka_actors.job.machines import lease
 from kafka_actors.job.messages import CommitEntry, Drain, Grant, HeldReport, Orders, Report
 from kafka_actors.types import TopicPartition
@@ -21,6 +22,7 @@ __all__ = ["WorkerOrders"]
 
 GRANTED = frozenset({PlacementState.GRANTED})
 DRAINING = frozenset({PlacementState.DRAINING, PlacementState.LEAVING})
+HELD = GRANTED | DRAINING
 
 
 class WorkerOrders:
@@ -57,6 +59,10 @@ class WorkerOrders:
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drops partitions that the group took away."""
+        gone = set(partitions)
+        self._forget_held([each for each in self._job.held if source(each) in gone])
+
+    def _forget_held(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self._job.held.pop(partition, None)
             self._stalls.forget(partition)
@@ -74,13 +80,17 @@ class WorkerOrders:
         job.reports[worker] = report
         if self._transactions is not None:
             self._transactions.reported(report)
+        self._forget_held(
+            [each for each in job.held if isinstance(each, Slice) and each not in self._placement.partitions]
+        )
         for holding in report.holdings:
-            if self._holds(worker, holding):
-                job.held[holding.partition] = holding
+            placed = self._placement.slices.held(worker, holding.partition)
+            if placed is not None and placed.epoch == holding.epoch:
+                job.held[placed.partition] = holding
                 if holding.committed is not None:
                     job.gate.committed_elsewhere([_committed(holding, holding.committed)])
                 self._status_report.end_seen(holding.partition)
-                self._watch_for_stalls(worker, holding)
+                self._watch_for_stalls(worker, placed.partition, holding)
         if report.ready:
             self._placement.worker_ready(worker)
         if self._placement.recovery.active:
@@ -96,15 +106,12 @@ class WorkerOrders:
             self._placement.settlement.adopt(report.worker, report.transactions.session)
         self._placement.adopt(report.worker, report.seen, report.holdings, partitions)
 
-    def _holds(self, worker: str, holding: HeldReport) -> bool:
-        return self._placement.holder(worker, holding.partition) == holding.epoch
-
-    def _watch_for_stalls(self, worker: str, holding: HeldReport) -> None:
+    def _watch_for_stalls(self, worker: str, partition: TopicPartition, holding: HeldReport) -> None:
         """Drains and grants a partition again that has records to read but has not moved for the maximal poll interval."""
         if self._job.plan.paused:
             return
-        now, partition = self._job.clock(), holding.partition
-        end = self._status_report.to_read(partition, holding.end)
+        now = self._job.clock()
+        end = self._status_report.to_read(holding.partition, holding.end)
         stalled = self._stalls.observe(partition, worker, holding.processed, end, now)
         if stalled is not None:
             reason = holding.blocked or "no progress"
@@ -122,8 +129,9 @@ class WorkerOrders:
             return Orders(max(version, report.seen), [], [], 0.0, paused)
         if self._placement.recovery.awaits(worker):
             return Orders(version, [], [], lease_s, paused, hold=True)
+        watermarks = self._watermarks(worker)
         if report.seen == version:
-            return Orders(version, [], [], lease_s, paused, hold=True)
+            return Orders(version, [], [], lease_s, paused, hold=True, watermarks=watermarks)
         return Orders(
             version,
             [self._grant(s) for s in self._placement.held(worker, GRANTED)],
@@ -131,34 +139,58 @@ class WorkerOrders:
             lease_s,
             paused,
             producer=None if self._transactions is None else self._placement.settlement.session_of(worker),
+            watermarks=watermarks,
         )
+
+    def _watermarks(self, worker: str) -> list[tuple[TopicPartition, int]]:
+        """Returns up to where each partition is done of which a worker has a slice."""
+        if self._placement.slices.slicing.parts == 1:
+            return []
+        dealt = [s.partition for s in self._placement.held(worker, HELD) if isinstance(s.partition, Slice)]
+        found = [(source(each), self._watermark(source(each))) for each in dealt]
+        return [(partition, offset) for partition, offset in found if offset is not None]
+
+    def _watermark(self, partition: TopicPartition) -> int | None:
+        """Returns the lowest offset up to which a slice is processed; of one that nobody has reported, the offset where it begins."""
+        offsets = []
+        for each in self._placement.slices.of(partition):
+            held, start = self._job.held.get(each), self._job.gate.start_of(each)
+            begun = None if held is None else held.processed
+            if begun is None and start is None:
+                return None
+            offsets.append(max(begun or 0, start.offset if start is not None else 0))
+        return min(offsets, default=None)
 
     def _grant(self, placed: PlacedPartition) -> Grant:
         assert placed.epoch is not None  # a held partition has an epoch
         # Of a partition with transactions only the stable offset counts, with which it was settled.
         committed = self._job.gate.start_of(placed.partition) if self._transactions is None else None
-        start = self._job.committed_starts.get(placed.partition, CommittedStart())
+        partition = source(placed.partition)
+        start = self._job.committed_starts.get(partition, CommittedStart())
         if committed is not None:
             own = unpack(committed.metadata)
             topic_id = own.topic_id or start.topic_id
             start = CommittedStart(committed.offset, committed.leader_epoch, topic_id, done=own.done)
         ends = self._job.ends
+        dealt = placed.partition
         return Grant(
-            placed.partition,
+            partition,
             placed.epoch,
             start.offset,
             start.leader_epoch,
-            None if ends is None else ends.get(placed.partition, 0),
+            None if ends is None else ends.get(partition, 0),
             placed.continues,
-            placed.partition not in self._present_at_start,
+            partition not in self._present_at_start,
             start.topic_id,
-            next((died for died in self._job.plan.died if died.partition == placed.partition), None),
+            next((died for died in self._job.plan.died if died.partition == partition), None),
             start.done,
+            *((dealt.part, dealt.parts) if isinstance(dealt, Slice) else (0, 1)),
+            self._job.gate.slices_done(partition),
         )
 
     def _drain(self, placed: PlacedPartition) -> Drain:
         assert placed.epoch is not None  # as above
-        return Drain(placed.partition, placed.epoch, placed.continues)
+        return Drain(source(placed.partition), placed.epoch, placed.continues)
 
     def _lease_s(self) -> float:
         session = self._job.config.session_timeout_ms / 1000

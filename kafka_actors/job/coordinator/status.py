@@ -59,8 +59,8 @@ class CoordinatorStatusReport:
         self._gone_records = self._gone_bytes = 0
         self._gone_latency: dict[int, int] = {}
         self._gone_transactions = TransactionReport()
-        self._log_ends = LogEnds(lookup_ends, lambda: self._placement.partitions, self._ends_seen)
-        self._log_starts = LogEnds(lookup_starts, lambda: self._placement.partitions)
+        self._log_ends = LogEnds(lookup_ends, self._placement.slices.sources, self._ends_seen)
+        self._log_starts = LogEnds(lookup_starts, self._placement.slices.sources)
         self._group_size: RepeatedQuery[int | None] = RepeatedQuery(
             "the size of the group", job.member.count_members, None
         )
@@ -103,12 +103,12 @@ class CoordinatorStatusReport:
 
     def _ends_seen(self) -> None:
         """Takes note that the brokers answered where the logs end."""
-        for partition in self._placement.partitions:
+        for partition in self._placement.slices.sources():
             self.end_seen(partition)
 
     def end_seen(self, partition: TopicPartition) -> None:
         """Notes when the log of a partition reached its present end: lag in time is computed from these moments."""
-        holding = self._job.held.get(partition)
+        holding = self._job.reported(partition)
         heard = self._log_ends.latest(partition, holding.end if holding else None)
         if heard is not None and (end := self._reached(partition)) is not None:
             self._lag_times.observe(partition, end, self._job.clock())
@@ -129,7 +129,7 @@ class CoordinatorStatusReport:
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
             for w, r in reports.items()
         }
-        shown = (job.partitions_at_stop or sorted(self._placement.partitions)) if partitions else []
+        shown = (job.partitions_at_stop or sorted(self._placement.slices.sources())) if partitions else []
         return CoordinatorStatus(
             self._group_state(),
             [self._partition_status(p) for p in shown],
@@ -178,16 +178,17 @@ class CoordinatorStatusReport:
             member.generation,
             member.member_id,
             member.group_instance_id,
-            len(self._placement.partitions),
+            len(self._placement.slices.sources()),
             self._job.rebalances,
             None if acknowledged is None else self._job.clock() - acknowledged,
             self._group_size.answer,
         )
 
     def _partition_status(self, partition: TopicPartition) -> PartitionStatus:
-        placed = self._placement.partitions.get(partition)
-        free = placed is not None and placed.state is PlacementState.FREE
-        holding = self._job.held.get(partition)
+        placed = self._placement.slices.of_all([partition])
+        workers = [each.worker for each in placed if each.worker is not None]
+        free = next((each for each in placed if each.state is PlacementState.FREE), None)
+        holding = self._job.reported(partition)
         committed = self._job.gate.start_of(partition)
         position = holding.position if holding else None
         end = self._reached(partition)
@@ -198,13 +199,13 @@ class CoordinatorStatusReport:
         return PartitionStatus(
             partition.topic,
             partition.partition,
-            placed.worker if placed is not None else None,
+            ", ".join(workers) or None,
             position,
             committed.offset if committed else None,
             end,
             max(0, end - done) if end is not None and done is not None else None,
-            placed.state.value if placed is not None else "released",
-            self._reason(partition, holding, free=free),
+            (free or placed[0]).state.value if placed else "released",
+            self._reason(partition, holding, free=free is not None),
             self._lag_times.behind(partition, done, self._job.clock()) if done is not None else None,
             self._leader(partition),
             self._log_starts.answer.get(partition),
@@ -219,7 +220,7 @@ class CoordinatorStatusReport:
     def _reached(self, partition: TopicPartition) -> int | None:
         """End of a log as far as it is known: the one that was asked for or fetched, and at least the offset up to which
         it was read and committed since. None while no end is known, because there may be more records."""
-        holding, committed = self._job.held.get(partition), self._job.gate.start_of(partition)
+        holding, committed = self._job.reported(partition), self._job.gate.start_of(partition)
         fetched = holding.end if holding else None
         if (
             fetched is None
@@ -240,10 +241,11 @@ class CoordinatorStatusReport:
         job, ends = self._job, self._job.ends
         if ends is None or not job.member.joined or not job.assigned_once:
             return False
-        if self._placement.partitions.keys() != job.member.assignment:
+        partitions = self._placement.slices.sources()
+        if partitions != job.member.assignment:
             return False
         committed = job.gate.committed
         return not job.gate.busy and all(
             partition in committed and committed[partition].offset >= ends.get(partition, 0)
-            for partition in self._placement.partitions
+            for partition in partitions
         )

@@ -263,7 +263,11 @@ class RunningActors(dict[ActorKey, RunningActor]):
     ) -> WorkerStatus:
         name = actor_name(key, running.incarnation)
         progress = group.workers.get(name) if group else None
-        held = [(p.topic, p.partition) for p in group.partitions if p.worker == name] if group else []
+        held = (
+            [(p.topic, p.partition) for p in group.partitions if name in (p.worker or "").split(", ")]
+            if group
+            else []
+        )
         return WorkerStatus(
             name=name,
             pid=running.info.pid if running.info else None,

@@ -42,7 +42,8 @@ class Autoscaler:
     """Number of workers that a job should have now: `workers`.
 
     A number of more workers, set by a user while the job runs, is taken back when they have no place within
-    `placement_timeout_s`; workers that a policy wants are waited for as long as it wants them.
+    `placement_timeout_s`; workers that a policy wants are waited for as long as it wants them. `lanes`: the most workers that can
+    share a partition.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class Autoscaler:
         events: EventSink = log_event,
         *,
         placement_timeout_s: float,
+        lanes: int = 1,
     ) -> None:
-        self._scaling = WorkerCount(wanted)
+        self._scaling = WorkerCount(wanted, lanes)
         self._runtime = runtime
         self._clock = clock
         self._events = events

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 from opentelemetry.trace import Span
@@ -24,6 +24,7 @@ from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import KafkaActorsError, UsageError, WorkerDiedError
 from kafka_actors.events import DoneOffsetsDropped, EventSink
 from kafka_actors.fetch import FetchedBytes
+from kafka_actors.job.lanes import records_of_slice
 from kafka_actors.job.machines.lease import Lease
 from kafka_actors.job.messages import DeathsInCall
 from kafka_actors.records import Chunk
@@ -115,8 +116,8 @@ class ConcurrentCalls:
         self._full: set[TopicPartition] = set()
         self._one_s = 1.0
         """Seconds that a call on a message takes: an average in which the last 20 calls count most."""
-        self.paused = False
-        self.stopped = False
+        self._lanes = config.lanes_per_partition
+        self.paused = self.stopped = False
         self.callers = make_callers(self)
 
     # ------------------------------------------------------------ admitting, in one thread
@@ -150,17 +151,23 @@ class ConcurrentCalls:
             self._assignment.positioned(partition, fetched.fetch_offset)
             held = self._assignment.held[partition]
             window = self.in_flight.window(
-                partition, fetched.epoch, held.resets, fetched.fetch_offset, held.done
+                partition,
+                fetched.epoch,
+                held.resets,
+                fetched.fetch_offset,
+                held.done,
+                held.dealt,
+                held.slices,
             )
         for whole in self._reader.decode(fetched, None):
             with self._lock:
-                chunk = _cut(whole, max(0, self.in_flight.room(window)))
+                chunk = whole.first(max(0, self.in_flight.room(window)))
             decoded = self._decoded(window, chunk)
             with self._lock:
                 if not self._may_begin(window):
                     return
                 passed, void = self.in_flight.admit(decoded, self._clock())
-                ended = self._advanced(window) if passed else False
+                ended = self._advanced(window) if passed or window.dealt else False
                 full, ready = self.in_flight.full(window), self.in_flight.ready(self._clock())
             self._reader.consumed(fetched, chunk.next_offset)
             self._passed(passed, ended)
@@ -176,15 +183,12 @@ class ConcurrentCalls:
             self._reader.consumed(fetched)
 
     def _decoded(self, window: RecordWindow, chunk: Chunk) -> WindowChunk:
-        messages = list(messages_of(chunk.batch)) if self._messages else None
-        return WindowChunk(
-            window,
-            chunk.batch,
-            chunk.next_offset,
-            chunk.leader_epoch,
-            keyed=self.in_flight.keyed,
-            messages=messages,
-        )
+        batch, keyed, lanes = chunk.batch, self.in_flight.keyed, None
+        if window.dealt is not None or window.slices:
+            batch, lanes = records_of_slice(batch, window.dealt, self._lanes, by_key=keyed)
+        messages = list(messages_of(batch)) if self._messages else None
+        behind = chunk.next_offset, chunk.leader_epoch
+        return WindowChunk(window, batch, *behind, keyed=keyed, messages=messages, lanes=lanes)
 
     def _pause(self, partition: TopicPartition) -> None:
         """Leaves the rest of a partition where it is until its window has room."""
@@ -202,10 +206,15 @@ class ConcurrentCalls:
             roomy = [partition for partition in self._full if self.in_flight.roomy(partition)]
         self._full.difference_update(roomy)
         for partition in roomy:
-            try:
+            with suppress(UsageError):  # it was taken away meanwhile
                 self._reader.resume([partition])
-            except UsageError:  # it was taken away meanwhile
-                continue
+
+    def follow(self, watermarks: Iterable[tuple[TopicPartition, int]]) -> None:
+        """Takes below which offsets partitions are done that are dealt in slices: their windows may go on from there."""
+        with self._lock:
+            room = self.in_flight.follow(watermarks)
+        if room:
+            self.callers.wake()
 
     # ------------------------------------------------------------ calls, for any thread
 
@@ -389,10 +398,3 @@ class ConcurrentCalls:
         with self._lock:
             for died in calls:
                 self.in_flight.suspect(died)
-
-
-def _cut(chunk: Chunk, rows: int) -> Chunk:
-    """Returns the first rows of a chunk, with the position behind them."""
-    if chunk.batch.num_rows <= rows:
-        return chunk
-    return Chunk(chunk.batch.slice(0, rows), chunk.batch["offset"][rows].as_py(), chunk.leader_epoch)

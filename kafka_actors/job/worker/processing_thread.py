@@ -282,6 +282,9 @@ class ProcessingThread:
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere."""
         return self.counters.blocked(partition) or self._turns.blocked(partition, self._clock())
 
+    def follow(self, watermarks: Iterable[tuple[TopicPartition, int]]) -> None:
+        """Partitions whose records have an order aren't dealt in slices: nothing follows."""
+
     def note_waiting(self) -> None:
         """Notes which partitions wait for their turn. For any thread."""
         now = self._clock()

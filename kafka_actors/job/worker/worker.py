@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.02
 LONG_POLL_S = 1.0
+WATERMARKS_S = 0.25
+"""Interval of reports where partitions are dealt in slices: the workers' windows move with each other's."""
 
 
 class Worker:
@@ -101,7 +103,7 @@ class Worker:
         self._tasks = OwnedTasks(self._fail)
         self._commit_now = asyncio.Event()
         self._sequence = 0
-        self._ready = self._draining = False
+        self._ready = self._draining = self._dealt = False
         self._failed: bytes | None = None
 
     def _make_transactions(self, recorder: Recorder) -> WorkerTransactions | None:
@@ -187,7 +189,7 @@ class Worker:
 
     async def _orders_loop(self) -> None:
         while True:
-            if not await self._report_now(LONG_POLL_S):
+            if not await self._report_now(WATERMARKS_S if self._dealt else LONG_POLL_S):
                 await asyncio.sleep(RECONNECT_S)
 
     async def _report_now(self, wait_s: float = 0.0) -> bool:
@@ -244,6 +246,8 @@ class Worker:
 
     async def _apply(self, orders: Orders) -> None:
         self._processing.paused = orders.paused
+        self._processing.follow(orders.watermarks)
+        self._dealt = bool(orders.watermarks)
         with self._lock:
             changes = self._assignment.apply(orders)
             changes = (

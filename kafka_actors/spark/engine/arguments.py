@@ -60,6 +60,7 @@ NOT_ON_SPARK = frozenset(
         "group_protocol",
         "heartbeat_interval_ms",
         "max_in_flight_records",
+        "lanes_per_partition",
         "max_poll_interval_ms",
         "on_error",
         "ordering",

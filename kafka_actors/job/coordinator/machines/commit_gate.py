@@ -20,9 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from kafka_actors.group.commit_metadata import pack, unpack
+from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
+from kafka_actors.job.lanes import Slice, SliceDone, slice_of, source
 from kafka_actors.job.messages import CommitEntry
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
+
+from .slice_commits import of_all_slices
 
 __all__ = ["CommitGate"]
 
@@ -37,6 +43,10 @@ class CommitGate:
         self._holder = holder
         self._offered: dict[TopicPartition, CommitEntry] = {}
         self._in_flight: dict[TopicPartition, CommitEntry] = {}
+        self._dealt: dict[TopicPartition, CommitEntry] = {}
+        """Entries in flight of partitions that are dealt in slices."""
+        self._acknowledged: dict[TopicPartition, CommitEntry] = {}
+        """The last entry of each slice that went into an acknowledged commit of its partition."""
         self._rewinding: set[TopicPartition] = set()
         """Partitions with a declared reset that the broker has not acknowledged."""
         self.busy = False
@@ -44,6 +54,7 @@ class CommitGate:
 
     def baseline(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Takes the offsets that the group had committed when the partitions were assigned, as they are committed."""
+        self._forget_slices(committed)
         for partition, offset in committed.items():
             if offset is None:
                 self.committed.pop(partition, None)
@@ -57,6 +68,8 @@ class CommitGate:
             if self._holder(worker, entry.partition) != entry.epoch:
                 refused.append(entry.partition)
             elif entry.rewind or entry.offset >= self._latest(entry):
+                for other in [p for p in self._offered if _dealt_otherwise(p, entry.partition)]:
+                    del self._offered[other]
                 self._offered[entry.partition] = entry
                 if entry.rewind:
                     self._rewinding.add(entry.partition)
@@ -64,8 +77,13 @@ class CommitGate:
 
     def is_committed(self, entry: CommitEntry) -> bool:
         """Whether the broker has acknowledged this entry, or a later one of its partition."""
+        if entry.partition in self._rewinding:
+            return False
+        if isinstance(entry.partition, Slice):
+            known = self._acknowledged.get(entry.partition)
+            return known is not None and (known.offset > entry.offset or _alike(known, entry))
         committed = self.committed.get(entry.partition)
-        if committed is None or entry.partition in self._rewinding:
+        if committed is None:
             return False
         own = unpack(committed.metadata)
         if committed.offset == entry.offset and own.done != entry.done:
@@ -77,7 +95,7 @@ class CommitGate:
         for entries in (self._offered, self._in_flight):
             if (known := entries.get(entry.partition)) is not None:
                 return known.offset if _same(known.topic_id, entry.topic_id) else -1
-        committed = self.committed.get(entry.partition)
+        committed = self.start_of(entry.partition)
         if committed is None or not _same(unpack(committed.metadata).topic_id, entry.topic_id):
             return -1
         return committed.offset
@@ -91,19 +109,55 @@ class CommitGate:
         if self.busy:
             return {}
         self._in_flight, self._offered = self._offered, {}
+        dealt = {source(p) for p in self._in_flight if isinstance(p, Slice)}
+        self._dealt = {partition: self._of_all_slices(partition) for partition in dealt}
         self.busy = bool(self._in_flight)
-        return {p: _to_commit(e) for p, e in self._in_flight.items()}
+        whole = {p: e for p, e in self._in_flight.items() if not isinstance(p, Slice)}
+        return {p: _to_commit(e) for p, e in (whole | self._dealt).items()}
+
+    def _of_all_slices(self, partition: TopicPartition) -> CommitEntry:
+        """Merges what is known of the slices of a partition. One that has nothing new, or only what was of another topic or from before
+        a reset, stands at what the group has committed, or was reset to."""
+        taken = [e for p, e in self._in_flight.items() if isinstance(p, Slice) and source(p) == partition]
+        rewound = [entry for entry in taken if entry.rewind]
+        if rewound:
+            base = replace(min(rewound, key=lambda entry: entry.offset), done="")
+            for each in [p for p in self._acknowledged if source(p) == partition]:
+                del self._acknowledged[each]
+        else:
+            committed = self.committed[partition]  # which it has before it is dealt
+            own = unpack(committed.metadata)
+            epoch = committed.leader_epoch
+            base = CommitEntry(
+                partition, (0, 0), committed.offset, epoch, topic_id=own.topic_id, done=own.done
+            )
+        parts = taken[0].partition.parts if isinstance(taken[0].partition, Slice) else 1
+        found = []
+        for part in range(parts):
+            each = slice_of(partition, part, parts)
+            entry = self._in_flight.get(each) or self._acknowledged.get(each) or base
+            counts = _same(entry.topic_id, base.topic_id) and entry.offset >= base.offset
+            found.append(entry if counts else base)
+        return of_all_slices(found)
 
     def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> None:
         """The broker's answer per partition. What failed is offered again unless something newer is there."""
         for partition, entry in self._in_flight.items():
+            if outcome.get(source(partition), KeyError()) is not None:
+                self._offered.setdefault(partition, entry)
+                continue
+            if isinstance(partition, Slice):
+                self._acknowledged[partition] = entry
+            else:
+                self.committed[partition] = _to_commit(entry)
+            if partition not in self._offered:
+                self._rewinding.discard(partition)
+        for partition, entry in self._dealt.items():
             if outcome.get(partition, KeyError()) is None:
                 self.committed[partition] = _to_commit(entry)
-                if partition not in self._offered:
-                    self._rewinding.discard(partition)
-            else:
-                self._offered.setdefault(partition, entry)
-        self._in_flight, self.busy = {}, False
+                taken = next(p for p in self._in_flight if source(p) == partition)
+                self._forget_old_slices(partition, taken.parts if isinstance(taken, Slice) else 1)
+        self._in_flight, self._dealt, self.busy = {}, {}, False
 
     def committed_elsewhere(self, entries: Iterable[CommitEntry]) -> None:
         """Takes offsets that a worker has committed by itself, in a transaction. Late news of an older one changes nothing."""
@@ -115,10 +169,16 @@ class CommitGate:
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
         """The member gave these away. What the broker has not acknowledged by then is not sent again: when they are back,
         others have gone on meanwhile."""
-        for partition in partitions:
-            self._offered.pop(partition, None)
-            self._in_flight.pop(partition, None)
-            self._rewinding.discard(partition)
+        gone = set(partitions)
+        for each in [p for p in (*self._offered, *self._in_flight, *self._rewinding) if source(p) in gone]:
+            self._offered.pop(each, None)
+            self._in_flight.pop(each, None)
+            self._rewinding.discard(each)
+        self._forget_slices(gone)
+
+    def _forget_slices(self, partitions: Collection[TopicPartition]) -> None:
+        for each in [p for p in self._acknowledged if source(p) in partitions]:
+            del self._acknowledged[each]
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """The member lost these: nothing about them is committed any more."""
@@ -130,15 +190,43 @@ class CommitGate:
         """The partitions of which more is offered, or processed, than the broker has acknowledged."""
         pending = {**self._offered, **self._in_flight}
         return sorted(
-            partition
-            for partition in processed.keys() | pending.keys()
-            if max(processed.get(partition) or -1, pending[partition].offset if partition in pending else -1)
-            > (self.committed[partition].offset if partition in self.committed else -1)
+            {
+                source(partition)
+                for partition in processed.keys() | pending.keys()
+                if max(
+                    processed.get(partition) or -1,
+                    pending[partition].offset if partition in pending else -1,
+                )
+                > (start.offset if (start := self.start_of(partition)) is not None else -1)
+            }
         )
 
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Returns the offset where a new holder starts: the last one that the broker acknowledged, or None."""
-        return self.committed.get(partition)
+        committed = self.committed.get(source(partition))
+        known = self._acknowledged.get(partition)
+        if known is None or (committed is not None and committed.offset > known.offset):
+            return committed
+        return _to_commit(known)
+
+    def slices_done(self, partition: TopicPartition) -> list[SliceDone]:
+        """Returns what is known to be done of a partition's slices, also of those in which it was dealt before: a new holder needn't do
+        that again, though the commit of the whole partition may not say so."""
+        found = [(p, entry) for p, entry in self._acknowledged.items() if source(p) == partition]
+        return [
+            SliceDone(p.part, p.parts, entry.offset, entry.leader_epoch, entry.done)
+            for p, entry in found
+            if isinstance(p, Slice)
+        ]
+
+    def _forget_old_slices(self, partition: TopicPartition, parts: int) -> None:
+        """Forgets slices in which a partition was dealt before, once it is done beyond what is known of them."""
+        committed = self.committed[partition].offset
+        for each, entry in list(self._acknowledged.items()):
+            if isinstance(each, Slice) and source(each) == partition and each.parts != parts:
+                done = DoneOffsets.of_text(entry.done, entry.offset) if entry.done else NOTHING_DONE
+                if committed >= (done.ranges[-1, 1] if done else entry.offset):
+                    del self._acknowledged[each]
 
     def __repr__(self) -> str:
         return f"<CommitGate offered={len(self._offered)} in_flight={len(self._in_flight)} committed={len(self.committed)}>"
@@ -146,6 +234,17 @@ class CommitGate:
 
 def _to_commit(entry: CommitEntry) -> OffsetAndMetadata:
     return OffsetAndMetadata(entry.offset, pack("", entry.topic_id, done=entry.done), entry.leader_epoch)
+
+
+def _dealt_otherwise(one: TopicPartition, other: TopicPartition) -> bool:
+    """Whether these are parts of one partition at different times."""
+    if not isinstance(other, Slice):
+        return False
+    return source(one) == source(other) and (not isinstance(one, Slice) or one.parts != other.parts)
+
+
+def _alike(one: CommitEntry, other: CommitEntry) -> bool:
+    return one.offset == other.offset and one.done == other.done and _same(one.topic_id, other.topic_id)
 
 
 def _same(one: bytes | None, other: bytes | None) -> bool:

@@ -19,9 +19,12 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from assignors import Assignor, Member
+from kafka_actors.job.lanes import Slice, source
 from kafka_actors.job.machines.timeline import EntryText, named_partitions
 from kafka_actors.job.messages import GrantEpoch, Version
 from kafka_actors.types import TopicPartition
+
+from .slicing import Slicing
 
 __all__ = [
     "DrainEnd",
@@ -32,6 +35,7 @@ __all__ = [
     "Recovery",
     "Withdrawal",
     "entries_of_facts",
+    "live_workers",
     "wanted_holders",
 ]
 
@@ -184,25 +188,44 @@ class Recovery:
         return [until] if (until := max(self._waits_for.values(), default=now)) > now else []
 
 
+def live_workers(workers: Mapping[str, PlacedWorker]) -> dict[str, PlacedWorker]:
+    """Returns the workers that can take partitions."""
+    return {w: k for w, k in workers.items() if k.takes_part and not (k.retiring or k.silent)}
+
+
 def wanted_holders(
-    assignor: Assignor, placed: Iterable[PlacedPartition], live: Mapping[str, PlacedWorker]
+    assignor: Assignor, placed: Iterable[PlacedPartition], live: Mapping[str, PlacedWorker], slicing: Slicing
 ) -> dict[TopicPartition, str]:
-    """Has the worker assignor spread the partitions that stay with the job over the workers."""
-    staying = [s for s in placed if s.state is not PlacementState.LEAVING]
-    if not live or not staying:
-        return {}
+    """Has the worker assignor spread the partitions that stay with the job over the workers: whole ones over all, and each slice over those
+    that take it."""
+    together: dict[tuple[int, int], list[PlacedPartition]] = {}
+    for each in placed:
+        if each.state is not PlacementState.LEAVING:
+            of = each.partition
+            together.setdefault((of.part, of.parts) if isinstance(of, Slice) else (0, 1), []).append(each)
+    wanted: dict[TopicPartition, str] = {}
+    for staying in together.values():
+        able = {w: known for w, known in live.items() if slicing.takes(w, staying[0].partition)}
+        wanted |= _spread(assignor, staying, able) if able else {}
+    return wanted
+
+
+def _spread(
+    assignor: Assignor, staying: list[PlacedPartition], live: Mapping[str, PlacedWorker]
+) -> dict[TopicPartition, str]:
+    by_number = {source(placed.partition): placed.partition for placed in staying}
     topics: dict[str, list[int]] = {}
     owned: dict[str, list[tuple[str, int]]] = {w: [] for w in live}
     for s in staying:
         topics.setdefault(s.partition.topic, []).append(s.partition.partition)
         if s.worker in owned and s.state is PlacementState.GRANTED:
-            owned[s.worker].append(s.partition)
+            owned[s.worker].append(source(s.partition))
     members = {
         worker: Member(topics=frozenset(topics), owned=tuple(owned[worker]), capacity=known.capacity)
         for worker, known in live.items()
     }
     assigned = assignor.assign(topics, members)
-    return {TopicPartition(*tp): worker for worker, tps in assigned.items() for tp in tps}
+    return {by_number[TopicPartition(*tp)]: worker for worker, tps in assigned.items() for tp in tps}
 
 
 # ---------------------------------------------------------------- entries in the timeline
@@ -216,7 +239,7 @@ def entries_of_facts(facts: Iterable[Withdrawal | DrainEnd]) -> list[EntryText]:
             key = "move", fact.worker, fact.cause.replace("_", " ")
         else:
             key = "forced" if fact.outcome == "forced" else "drain", fact.worker, ""
-        together.setdefault(key, []).append(fact.partition)
+        together.setdefault(key, []).append(source(fact.partition))
     return [
         (kind, _of_worker(kind, worker, cause, named_partitions(of)))
         for (kind, worker, cause), of in together.items()

@@ -27,6 +27,7 @@ from typing import Never
 
 from assignors import Assignor
 from kafka_actors.base.machine import Ready
+from kafka_actors.job.lanes import slice_of, source
 from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
@@ -38,9 +39,12 @@ from .placed import (
     PlacementState,
     Recovery,
     Withdrawal,
+    live_workers,
     wanted_holders,
 )
+from .placed_slices import PlacedSlices
 from .settlement import NoSettlement, Settlement
+from .slicing import Slicing
 
 __all__ = ["DrainEnd", "PlacedPartition", "Placement", "PlacementEvent", "PlacementState", "Withdrawal"]
 
@@ -56,12 +60,14 @@ class Placement:
         assignor: Assignor,
         drain_timeout_s: float,
         settlement: Settlement | NoSettlement | None = None,
+        slicing: Slicing | None = None,
     ) -> None:
         self.incarnation = incarnation
         self.settlement = settlement or NoSettlement()
         self.assignor = assignor
         self.drain_timeout_s = drain_timeout_s
         self.partitions: dict[TopicPartition, PlacedPartition] = {}
+        self.slices = PlacedSlices(self.partitions, slicing or Slicing())
         self.workers: dict[str, PlacedWorker] = {}
         self._leased: dict[str, float] = {}  # silent workers that the plan lacks: when their leases end
         self.held_back = False  # grants nothing yet: more workers are about to come
@@ -76,11 +82,7 @@ class Placement:
     # ------------------------------------------------------------ recovery of a new incarnation
 
     def adopt(
-        self,
-        worker: str,
-        seen: Version,
-        holdings: Iterable[HeldReport],
-        partitions: Iterable[TopicPartition],
+        self, worker: str, seen: Version, holdings: Iterable[HeldReport], partitions: Iterable[TopicPartition]
     ) -> None:
         """Takes a worker's first report to a new incarnation: what it holds stays with it, under a new epoch, if it is among
         the group's `partitions`.
@@ -93,9 +95,8 @@ class Placement:
         assigned = set(partitions)
         self._assignor_due = True
         for holding in holdings:
-            placed = self.partitions.get(holding.partition)
-            if placed is None and holding.partition in assigned:
-                placed = self.partitions[holding.partition] = PlacedPartition(holding.partition)
+            claim = slice_of(holding.partition, holding.part, holding.parts)
+            placed = self.slices.claimed(claim, assigned=holding.partition in assigned)
             if placed is None or worker not in self.workers or placed.worker == worker:
                 continue
             if (
@@ -108,6 +109,7 @@ class Placement:
                 self._take_from_the_fenced()
             if placed.state is PlacementState.FREE:
                 self._grant(placed, worker, continues=holding.epoch)
+                self.slices.slicing.adopt(worker, claim)
         self.recovery.settled(worker)
 
     # ------------------------------------------------------------ the group's assignment
@@ -115,28 +117,28 @@ class Placement:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Takes partitions that the group assigned, in addition to earlier ones."""
         self._assignor_due = self.recovery.assigned = True
-        for partition in partitions:
-            if partition not in self.partitions:
-                self.partitions[partition] = PlacedPartition(partition)
-                self.settlement.assigned(partition)
+        for partition in self.slices.assign(partitions):
+            self.settlement.assigned(partition)
 
     def revoke(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
         """Takes that the group revokes partitions: they are drained by the deadline and then forgotten."""
         self._assignor_due = True
-        for partition in partitions:
-            placed = self.partitions.get(partition)
-            if placed is None:
-                continue
-            if placed.state is PlacementState.FREE:
-                self._forget(partition)
-            elif placed.state is not PlacementState.LEAVING:
-                self._leaves(placed, "group_revoked")
-                self._drain(placed, PlacementState.LEAVING, deadline)
+        for placed in self.slices.withdraw(partitions):
+            self._revoke(placed, "group_revoked", deadline)
+
+    def _revoke(self, placed: PlacedPartition, cause: str, deadline: float) -> None:
+        if placed.state is PlacementState.FREE:
+            self._forget(placed.partition)
+        elif placed.state is PlacementState.LEAVING:
+            placed.deadline = min(placed.deadline, deadline)
+        else:
+            self._leaves(placed, cause)
+            self._drain(placed, PlacementState.LEAVING, deadline)
 
     def lose(self, partitions: Iterable[TopicPartition]) -> None:
         """Takes that the group has assigned partitions to another member already: drops them at once, without a drain."""
         self._assignor_due = True
-        for placed in [self.partitions[p] for p in partitions if p in self.partitions]:
+        for placed in self.slices.withdraw(partitions):
             if placed.worker is not None:
                 self._leaves(placed, "group_lost")
                 self._touch(placed.worker)
@@ -145,7 +147,7 @@ class Placement:
         self._take_from_the_fenced()
 
     def _forget(self, partition: TopicPartition) -> None:
-        del self.partitions[partition]
+        self.slices.remove(partition)
         self.settlement.gone(partition)
 
     def regrant(self, partition: TopicPartition, now: float) -> None:
@@ -156,9 +158,7 @@ class Placement:
             self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
 
     def still_leaving(self, partitions: Iterable[TopicPartition]) -> bool:
-        return any(
-            p in self.partitions and self.partitions[p].state is PlacementState.LEAVING for p in partitions
-        )
+        return any(placed.state is PlacementState.LEAVING for placed in self.slices.of_all(partitions))
 
     # ------------------------------------------------------------ workers
 
@@ -174,13 +174,10 @@ class Placement:
         """Takes what the supervisor knows of a worker: as in `PlacedWorker`. A new one takes part once it is ready."""
         known = self.workers.setdefault(worker, PlacedWorker())
         self.settlement.worker_comes(worker)
-        if known.connected != connected:
-            known.connected = connected
-            self._assignor_due = True
-            self.gathering.open |= known.takes_part
-        if (known.capacity, known.retiring, known.silent) != (capacity, retiring, silent):
-            known.capacity, known.retiring, known.silent = capacity, retiring, silent
-            self._assignor_due = True
+        self.gathering.open |= known.ready and connected and not known.connected
+        before = known.capacity, known.retiring, known.silent, known.connected
+        known.capacity, known.retiring, known.silent, known.connected = capacity, retiring, silent, connected
+        self._assignor_due |= before != (capacity, retiring, silent, connected)
 
     def leased(self, worker: str, until: float) -> None:
         """Records until when the worker may go on without being heard."""
@@ -245,7 +242,7 @@ class Placement:
         """
         held = {h.partition: h.epoch for h in holdings}
         for placed in [s for s in self.partitions.values() if s.worker == worker]:
-            if held.get(placed.partition) == placed.epoch:
+            if held.get(source(placed.partition)) == placed.epoch:
                 if not self.recovery.active:  # until then somebody may claim it under a later one
                     placed.continues = None
             elif seen >= placed.ordered_at:
@@ -279,22 +276,24 @@ class Placement:
             del silent[worker]
         if self.gathering.over(self.workers.values(), now):
             self._assignor_due = True
+        if self.slices.slicing.lanes > 1 and not (self.held_back or self.gathering.open):
+            changed, drained = self.slices.deal(live_workers(self.workers), self.gathering.expected, now)
+            self._assignor_due |= changed
+            for placed in drained:
+                self._revoke(placed, "balance", now + self.drain_timeout_s)
         if self._assignor_due and not self.held_back:
             self._assignor_due = False
             self._place(now)
-        return min([*self._deadlines(), *silent.values(), *self.gathering.wakes()], default=None)
+        waits = [*silent.values(), *self.gathering.wakes(), *self.slices.slicing.wakes(now)]
+        return min([*self._deadlines(), *waits], default=None)
 
     def _deadlines(self) -> list[float]:
         return [s.deadline for s in self.partitions.values() if s.deadline != float("inf")]
 
     def _place(self, now: float) -> None:
-        live = {w: k for w, k in self.workers.items() if k.takes_part and not (k.retiring or k.silent)}
-        wanted, silent, first = (
-            wanted_holders(self.assignor, self.partitions.values(), live),
-            self._silent(),
-            self._epochs == 0,
-        )
-        gathering = self.gathering.open
+        live = live_workers(self.workers)
+        wanted = wanted_holders(self.assignor, self.partitions.values(), live, self.slices.slicing)
+        silent, first, gathering = self._silent(), self._epochs == 0, self.gathering.open
         for placed in self.partitions.values():
             target = wanted.get(placed.partition)
             if placed.worker in silent:
@@ -315,7 +314,9 @@ class Placement:
                 self.moves += 1
 
     def _grantable(self, placed: PlacedPartition, worker: str) -> bool:
-        """Whether nobody else can write for a partition any more, and this worker can."""
+        """Whether nobody else can write for a partition any more, and this worker can. It never has two slices of one."""
+        if self.slices.held(worker, source(placed.partition)) is not None:
+            return False
         return self.settlement.settled(placed.partition) and self.settlement.session_of(worker) is not None
 
     def _retires(self, placed: PlacedPartition) -> bool:
@@ -368,18 +369,16 @@ class Placement:
 
     def holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
         """Returns the epoch under which the worker holds the partition, draining included; None if it doesn't."""
-        placed = self.partitions.get(partition)
-        return placed.epoch if placed is not None and placed.worker == worker else None
+        placed = self.slices.held(worker, partition)
+        return None if placed is None else placed.epoch
 
     def served(self) -> frozenset[TopicPartition]:
         """Returns the partitions that a worker has; all, while no worker can take them or it is too early."""
         able = any(known.ready and not known.retiring for known in self.workers.values())
-        waits = self.recovery.active or self.held_back or not able
-        return frozenset(
-            p
-            for p, placed in self.partitions.items()
-            if waits or placed.worker is not None or not self.settlement.settled(p)
-        )
+        if self.recovery.active or self.held_back or not able:
+            return frozenset(self.slices.sources())
+        free = [p for p, placed in self.partitions.items() if placed.worker is None]
+        return frozenset(self.slices.sources() - {source(p) for p in free if self.settlement.settled(p)})
 
     def version(self, worker: str) -> Version:
         """Returns the version of the worker's orders, which rises with each change of what it may hold."""

@@ -6,9 +6,9 @@ in a compacted log both have the same gaps.
 
 The pace, what one worker does in a second of work, is the work done divided by the time at work, between moments in which calls
 had ended. Arrivals are averaged over the whole window (`target_lag_seconds`), processing and utilization over a sixth of it.
-A partition needs `arriving / (pace · utilization)` workers to keep up and `lag / (pace · window)` to catch up in time, but
-never more than one, because its records can't be shared out; the sums over all partitions are the workers needed. Partitions of
-which nothing can be read need none.
+A partition needs `arriving / (pace · utilization)` workers to keep up and `lag / (pace · window)` to catch up in time, but never
+more than can share it: one where its records are processed in their order, else one for each of its lanes. The sums over all
+partitions are the workers needed. Partitions of which nothing can be read need none.
 
 - A worker's pace is taken between moments in which calls had ended, over several calls if there were as many,
   so that a call that is longer than the window is not cut in two, and a single slow one doesn't decide.
@@ -78,11 +78,12 @@ class Load(msgspec.Struct, frozen=True):
 
     `pace`: of one worker, per second of work; None until a call has ended. `busy`: the recent utilization of the busiest
     worker, 0 to 1. `blocked`: the number of partitions of which nothing can be read. `for_rate` and `for_lag`: workers needed
-    to keep up, and to catch up in time; `workers` covers both. `alone`: partitions with more backlog than one worker can
-    process in time.
+    to keep up, and to catch up in time; `workers` covers both. `alone`: partitions with more backlog than one worker, or all that can
+    share it, can process in time. `most`: the most workers that can have partitions.
     """
 
     partitions: int
+    most: int
     lag: int
     arriving: float
     done: float
@@ -150,10 +151,11 @@ class WorkerThroughput:
 
 
 class LoadMeter:
-    """Computes the load from observations, which come in the order of their times."""
+    """Computes the load from observations, which come in the order of their times. `lanes`: the most workers that can share a partition."""
 
-    def __init__(self, window_s: float, utilization: float) -> None:
+    def __init__(self, window_s: float, utilization: float, lanes: int = 1) -> None:
         self._window_s = window_s
+        self._lanes = lanes
         self.recent_s = max(RECENT_AT_LEAST_S, window_s / RECENT)
         self._utilization = utilization
         self._samples: deque[LoadSample] = deque()
@@ -216,17 +218,18 @@ class LoadMeter:
             blocked += load.blocked
             if load.blocked or not pace:
                 continue
-            # A partition needs one worker at most, however much there is to do.
+            # More workers than can share a partition are of no use, however much there is to do.
             by_rate = came / span / (pace * self._utilization)
             by_lag = waits / (pace * self._window_s)
-            for_rate += min(1.0, by_rate)
-            for_lag += min(1.0, by_lag)
-            workers += min(1.0, max(by_rate, by_lag))
-            if by_lag > 1.0:
+            for_rate += min(self._lanes, by_rate)
+            for_lag += min(self._lanes, by_lag)
+            workers += min(self._lanes, max(by_rate, by_lag))
+            if by_lag > self._lanes:
                 alone.append(partition)
         took = current.at - recent.at
         return Load(
             partitions=len(seen.partitions),
+            most=len(seen.partitions) * self._lanes,
             lag=lag,
             arriving=arrived / span,
             done=(current.done - recent.done) / took if took else 0.0,

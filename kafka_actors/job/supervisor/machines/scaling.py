@@ -65,11 +65,14 @@ class ScalingDecision(msgspec.Struct, frozen=True):
 
 
 class WorkerCount:
-    """Number of workers, as last set: a number stays, a policy decides from then on."""
+    """Number of workers, as last set: a number stays, a policy decides from then on. `lanes`: the most workers that can share a partition."""
 
-    def __init__(self, wanted: int | Autoscale) -> None:
+    def __init__(self, wanted: int | Autoscale, lanes: int = 1) -> None:
+        self._lanes = lanes
         self.workers = wanted if isinstance(wanted, int) else wanted.first
-        self.policy: AutoscalePolicy | None = None if isinstance(wanted, int) else AutoscalePolicy(wanted)
+        self.policy: AutoscalePolicy | None = (
+            None if isinstance(wanted, int) else AutoscalePolicy(wanted, lanes)
+        )
         self.decisions: deque[ScalingDecision] = deque(maxlen=REMEMBERED)
         self._changes = 0
         self.load: Load | None = None
@@ -86,7 +89,7 @@ class WorkerCount:
     def set_workers(self, wanted: int | Autoscale, now: float) -> ScalingDecision | None:
         """Sets a number or a policy. Returns the change of the number, if there is one."""
         if isinstance(wanted, Autoscale):
-            self.policy = AutoscalePolicy(wanted)
+            self.policy = AutoscalePolicy(wanted, self._lanes)
             return None
         replaced = self.autoscale
         self.policy = self.load = None
@@ -123,11 +126,11 @@ class WorkerCount:
 class AutoscalePolicy:
     """Decides by one `Autoscale`; see the module's theory of operation."""
 
-    def __init__(self, autoscale: Autoscale) -> None:
+    def __init__(self, autoscale: Autoscale, lanes: int = 1) -> None:
         self.autoscale = autoscale
         self.load: Load | None = None
         self.holding = ""
-        self._meter = LoadMeter(autoscale.target_lag_seconds, autoscale.target_utilization)
+        self._meter = LoadMeter(autoscale.target_lag_seconds, autoscale.target_utilization, lanes)
         self._peak = RollingMaximum(autoscale.downscale_delay_seconds)
         # The present workers' rate has to be measured first.
         self._upscale_after_s = max(autoscale.upscale_delay_seconds, self._meter.recent_s)
@@ -149,7 +152,7 @@ class AutoscalePolicy:
             self._peak.forget()
             self.holding = "the group has given it no partitions"
             return None
-        most = min(self.autoscale.max, load.partitions)
+        most = min(self.autoscale.max, load.most)
         least = min(self.autoscale.min, most)
         self._peak.add(now, min(self._need(load, seen.wanted), most))
         after, reason = (
@@ -210,7 +213,7 @@ class AutoscalePolicy:
         return after, self._why_more(load, workers, behind)
 
     def _all_there_may_be(self, load: Load, workers: int) -> str:
-        by_partitions = load.partitions < self.autoscale.max
+        by_partitions = load.most < self.autoscale.max
         why = f"there are {load.partitions} partitions" if by_partitions else f"max is {self.autoscale.max}"
         return f"no more than {_count(workers)}: {why}"
 
@@ -266,7 +269,7 @@ class AutoscalePolicy:
         if falling and now < self._too_many_since + seconds:
             return None
         self._trial = self._too_many_since = None
-        if workers > load.partitions and after == load.partitions:
+        if workers > load.most and after == load.most:
             return after, f"there are only {load.partitions} partitions"
         if not peak:
             return after, f"nothing to do for {seconds:g} s"

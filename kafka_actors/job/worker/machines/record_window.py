@@ -15,19 +15,22 @@ A window is of one grant and of one log: after a reset of the position there is 
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_actors.base.batches import numbers
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets, ranges_of
+from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.types import TopicPartition
 
-__all__ = ["Hand", "RecordWindow", "WindowChunk"]
+__all__ = ["Hand", "RecordWindow", "WindowChunk", "key_digest"]
 
 
 class Hand:
@@ -41,13 +44,15 @@ class Hand:
 
 class WindowChunk:
     """Records that were decoded together. `done` has a mark for each, `left` is the number of those without one, `cursor` the first row
-    without one as far as is known. `messages`: the records as objects, for functions over single messages."""
+    without one as far as is known. `messages`: the records as objects, for functions over single messages; `lanes`: their lanes, where slices
+    matter."""
 
     __slots__ = (
         "batch",
         "cursor",
         "done",
         "keys",
+        "lanes",
         "leader_epoch",
         "left",
         "messages",
@@ -66,6 +71,7 @@ class WindowChunk:
         *,
         keyed: bool,
         messages: list[Any] | None = None,
+        lanes: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.window = window
         self.batch = batch
@@ -74,6 +80,7 @@ class WindowChunk:
         self.offsets = numbers(batch["offset"])
         self.keys: list[Hashable] | None = batch["key"].to_pylist() if keyed else None
         self.messages = messages
+        self.lanes = np.zeros(batch.num_rows, np.int64) if lanes is None else lanes
         self.done = bytearray(batch.num_rows)
         self.left = batch.num_rows
         self.cursor = 0
@@ -93,7 +100,8 @@ class WindowChunk:
 
 class RecordWindow:
     """One partition's window. `start`: the offset where reading began. `resets`: how often the position had been reset before. `told`: what
-    an earlier reader had done beyond the start. `suspect`: a call in which workers died."""
+    an earlier reader had done beyond the start. `suspect`: a call in which workers died. `dealt`: which slice of how many the worker
+    has; the chunks are without the records of others. None for a whole partition. `slices`: what earlier readers had done of slices."""
 
     def __init__(
         self,
@@ -104,6 +112,8 @@ class RecordWindow:
         start: int,
         told: DoneOffsets = NOTHING_DONE,
         suspect: DeathsInCall | None = None,
+        dealt: tuple[int, int] | None = None,
+        slices: Sequence[SliceDone] = (),
     ) -> None:
         self.partition = partition
         self.epoch = epoch
@@ -111,6 +121,8 @@ class RecordWindow:
         self.hand = hand
         self.told = told
         self.suspect = suspect
+        self.dealt = dealt
+        self.slices = slices
         self.watermark = start
         self.leader_epoch = -1
         self.chunks: deque[WindowChunk] = deque()
@@ -127,13 +139,22 @@ class RecordWindow:
         """Records from the watermark to the newest."""
         return self.rows - (self.chunks[0].cursor if self.chunks else 0)
 
+    @property
+    def next_offset(self) -> int:
+        """The offset behind what was admitted."""
+        return self.chunks[-1].next_offset if self.chunks else self.watermark
+
     def add(self, chunk: WindowChunk) -> bool:
         """Admits a chunk. Returns whether what an earlier reader had done turned out to be of another log."""
         void = bool(self.told) and chunk.leader_epoch > self.told.leader_epoch and chunk.batch.num_rows > 0
         if void:
             self.told = NOTHING_DONE
-        elif self.told and chunk.batch.num_rows:
-            chunk.mark(np.flatnonzero(self.told.has(chunk.offsets, chunk.leader_epoch)).tolist())
+        elif (self.told or self.slices) and chunk.batch.num_rows:
+            done = self.told.has(chunk.offsets, chunk.leader_epoch)
+            for known in self.slices:
+                done |= known.has(chunk.offsets, chunk.lanes, chunk.leader_epoch)
+            chunk.mark(np.flatnonzero(done).tolist())
+        if self.told:
             self.told = self.told.behind(chunk.next_offset)
         self.chunks.append(chunk)
         self.rows += chunk.batch.num_rows
@@ -152,13 +173,15 @@ class RecordWindow:
         if self.chunks:
             chunk = self.chunks[0]
             first = chunk.done.find(0, chunk.cursor)
-            if first > chunk.cursor:
+            if first > chunk.cursor or self.dealt is not None:  # of a slice there may be none before it
                 chunk.cursor = first
                 self.watermark, self.leader_epoch = int(chunk.offsets[first]), chunk.leader_epoch
         return passed
 
     def beyond(self) -> DoneOffsets:
         """Returns what is done beyond the watermark."""
+        if self.dealt:
+            return self._beyond_of_a_slice()
         filled = [chunk for chunk in self.chunks if chunk.batch.num_rows]
         if not filled:
             return self.told
@@ -172,6 +195,16 @@ class RecordWindow:
         epoch = next(chunk.leader_epoch for chunk in filled if newest < chunk.next_offset)
         return DoneOffsets(ranges, epoch).joined(self.told)
 
+    def _beyond_of_a_slice(self) -> DoneOffsets:
+        """Returns what is done beyond the watermark, and the offsets of other slices' records, on which this one waits for nothing."""
+        if not self.chunks:
+            return self.told
+        undone = [chunk.offsets[np.frombuffer(chunk.done, np.uint8) == 0] for chunk in self.chunks]
+        behind = np.append(np.concatenate(undone), self.next_offset)
+        ranges = np.stack((behind[:-1] + 1, behind[1:]), axis=1)
+        found = DoneOffsets(ranges[ranges[:, 0] < ranges[:, 1]], self.chunks[-1].leader_epoch)
+        return found.joined(self.told.behind(self.next_offset))
+
     def first_undone(self) -> tuple[int, Hashable] | None:
         """Returns offset and key of the record that holds the watermark; None where there is none."""
         for chunk in self.chunks:
@@ -179,3 +212,10 @@ class RecordWindow:
             if row >= 0:
                 return int(chunk.offsets[row]), chunk.batch["key"][row].as_py()
         return None
+
+
+def key_digest(key: Hashable) -> str:
+    """Returns words for a key that tell two keys apart and don't show them."""
+    if not isinstance(key, bytes):
+        return "without a key"
+    return f"key #{hashlib.blake2s(key, digest_size=4).hexdigest()}"

@@ -18,21 +18,21 @@ more of its partition is admitted.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Literal
 
 import pyarrow as pa
 
 from kafka_actors.group.done_offsets import DoneOffsets
+from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.machines.retries import exhausted
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.types import TopicPartition
 
-from .record_window import Hand, RecordWindow, WindowChunk
+from .record_window import Hand, RecordWindow, WindowChunk, key_digest
 
 __all__ = ["ConcurrentCall", "Ordering", "RecordsInFlight"]
 
@@ -106,6 +106,8 @@ class RecordsInFlight:
         self._may_begin = may_begin
         self._windows: dict[TopicPartition, RecordWindow] = {}
         self._suspects: dict[TopicPartition, DeathsInCall] = {}
+        self._watermarks: dict[TopicPartition, int] = {}
+        """Offsets below which all slices of a partition are done."""
         self._ready: deque[tuple[WindowChunk, int]] = deque()
         self._careful: deque[tuple[WindowChunk, int]] = deque()
         """Ready records in whose call workers died."""
@@ -119,10 +121,17 @@ class RecordsInFlight:
     # ------------------------------------------------------------ records
 
     def window(
-        self, partition: TopicPartition, epoch: GrantEpoch, resets: int, start: int, told: DoneOffsets
+        self,
+        partition: TopicPartition,
+        epoch: GrantEpoch,
+        resets: int,
+        start: int,
+        told: DoneOffsets,
+        dealt: tuple[int, int] | None = None,
+        slices: Sequence[SliceDone] = (),
     ) -> RecordWindow:
-        """Returns the window of a partition, a new one after a new grant or a reset; then what the former one had is void. `told`: as in
-        `RecordWindow`."""
+        """Returns the window of a partition, a new one after a new grant or a reset; then what the former one had is void. `told`, `dealt`, `slices`:
+        as in `RecordWindow`."""
         known = self._windows.get(partition)
         if known is not None and (known.epoch, known.resets) == (epoch, resets):
             return known
@@ -130,7 +139,9 @@ class RecordsInFlight:
         if known is not None:
             known.closed = True
             hand = known.hand if known.epoch == epoch else hand
-        made = RecordWindow(partition, epoch, resets, hand, start, told, self._suspects.get(partition))
+        made = RecordWindow(
+            partition, epoch, resets, hand, start, told, self._suspects.get(partition), dealt, slices
+        )
         self._windows[partition] = made
         return made
 
@@ -175,16 +186,29 @@ class RecordsInFlight:
 
     def room(self, window: RecordWindow) -> int:
         """Returns how many records of a partition may be admitted now."""
-        return self._most_rows - window.in_flight
+        return self._most_rows - self._length(window)
+
+    def _length(self, window: RecordWindow) -> int:
+        """Returns how many records the window has; of a partition that is dealt in slices, as if each offset had one, from the first that
+        isn't done in any slice."""
+        watermark = self._watermarks.get(window.partition) if window.dealt else None
+        return max(window.in_flight, 0 if watermark is None else window.next_offset - watermark)
 
     @property
     def _share(self) -> int:
         return self._most_bytes // max(1, len(self._windows))
 
+    def follow(self, watermarks: Iterable[tuple[TopicPartition, int]]) -> bool:
+        """Takes below which offset all slices of each dealt partition are done. Returns whether a window that was full has room."""
+        self._watermarks = dict(watermarks)
+        return any(window.full_since is not None and self.room(window) > 0 for window in self.windows)
+
     def roomy(self, partition: TopicPartition) -> bool:
         """Whether a partition whose window was full may go on: half of it is free again."""
         window = self._windows.get(partition)
-        if window is not None and (window.in_flight > self._most_rows // 2 or window.size > self._share // 2):
+        if window is not None and (
+            self._length(window) > self._most_rows // 2 or window.size > self._share // 2
+        ):
             return False
         if window is not None:
             window.full_since = None
@@ -367,16 +391,9 @@ class RecordsInFlight:
             return ""
         first = window.first_undone()
         if first is None:
-            return ""
+            return f"its window is full: from offset {self._watermarks.get(partition, 0)} on, records of other workers are not done"
         offset, key = first
         return (
             f"its window is full: {window.in_flight:,} records from offset {offset} on, {key_digest(key)}, "
             f"which is not done since {now - window.moved_at:.0f} s"
         )
-
-
-def key_digest(key: Hashable) -> str:
-    """Returns words for a key that tell two keys apart and don't show them."""
-    if not isinstance(key, bytes):
-        return "without a key"
-    return f"key #{hashlib.blake2s(key, digest_size=4).hexdigest()}"

@@ -35,6 +35,7 @@ import msgspec
 
 from kafka_actors.fetch.machines.partition_state import FetchProgress
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
+from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.messages import CommitEntry, CommitReply, Grant, GrantEpoch, HeldReport, Orders, Version
 from kafka_actors.types import TopicPartition
 
@@ -54,7 +55,7 @@ class HeldPartition(msgspec.Struct):
     the position: bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the
     offset. `topic_id`: of the offsets' topic, None if unknown; an offset of another topic does not count as committed.
     `open_results`: results of its records may be in a transaction that is not ended; `closed_at`: the offset up to which they are in
-    one that is. `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit,
+    one that is. `part`, `parts`, `slices`: as in `Grant`. `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit,
     and as that was acknowledged.
     """
 
@@ -72,9 +73,17 @@ class HeldPartition(msgspec.Struct):
     topic_id: bytes | None = None
     open_results: bool = False
     closed_at: int | None = None
+    part: int = 0
+    parts: int = 1
+    slices: list[SliceDone] = []
     done: DoneOffsets = NOTHING_DONE
     committed_done: DoneOffsets = NOTHING_DONE
     offered_done: DoneOffsets = NOTHING_DONE
+
+    @property
+    def dealt(self) -> tuple[int, int] | None:
+        """The slice that is held, and of how many; None where it is the whole partition."""
+        return (self.part, self.parts) if self.parts > 1 else None
 
     @property
     def repeated(self) -> int:
@@ -145,6 +154,9 @@ class WorkerAssignment:
                     committed=grant.offset,
                     topic_id=grant.topic_id,
                     closed_at=grant.offset,
+                    part=grant.part,
+                    parts=grant.parts,
+                    slices=grant.slices,
                     done=(done := _done_beyond(grant)),
                     committed_done=done,
                 )
@@ -276,6 +288,7 @@ class WorkerAssignment:
             held.processed, held.rewind = offset, rewind
             if rewind:
                 held.done = held.committed_done = NOTHING_DONE
+                held.slices = []
             if topic_id is not None and topic_id != held.topic_id:
                 held.topic_id, held.committed = topic_id, None
             held.resets += rewind
@@ -359,7 +372,7 @@ def report_of(
     return HeldReport(
         held.partition, held.epoch, held.processed, held.leader_epoch,
         progress.position, progress.end, held.finished, blocked or progress.blocked,
-        held.committed if commits else None,
+        held.committed if commits else None, held.part, held.parts,
     )  # fmt: skip
 
 

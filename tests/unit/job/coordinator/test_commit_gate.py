@@ -3,8 +3,10 @@
 import pytest
 
 from kafka_actors.errors import RebalanceInProgressError
-from kafka_actors.group.commit_metadata import pack
+from kafka_actors.group.commit_metadata import pack, unpack
+from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator.machines.commit_gate import CommitGate
+from kafka_actors.job.lanes import Slice, SliceDone
 from kafka_actors.job.messages import CommitEntry
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
@@ -127,3 +129,122 @@ def test_offsets_of_two_topics_of_one_name_are_not_compared(gate):
     assert gate.is_committed(entry)
     gate.offer("a", [CommitEntry(P0, (1, 1), 6, topic_id=NEW)])
     assert gate.take() == {}
+
+
+# ---------------------------------------------------------------- partitions that are dealt in slices
+
+S0, S1 = Slice("t", 0, 0, 2), Slice("t", 0, 1, 2)
+TEXT = DoneOffsets([(22, 30)], 1).text(20)
+
+
+@pytest.fixture
+def dealt(gate, holds):
+    """A gate with P0 in two slices, from offset 10 on."""
+    gate.baseline({P0: OffsetAndMetadata(10, "", 1)})
+    holds.update({("a", S0): (1, 1), ("b", S1): (1, 2)})
+    return gate
+
+
+def offer(gate, slice_, offset, done="", **more):
+    worker, epoch = ("a", (1, 1)) if slice_.part == 0 else ("b", (1, 2))
+    made = CommitEntry(slice_, epoch, offset, 1, done=done, **more)
+    assert gate.offer(worker, [made]) == []
+    return made
+
+
+def commit(gate):
+    """Commits what is offered; returns it as offset and ranges of what is done beyond."""
+    found = gate.take()
+    gate.finished(dict.fromkeys(found))
+    return {
+        p: (o.offset, DoneOffsets.of_text(unpack(o.metadata).done, o.offset).ranges.tolist())
+        for p, o in found.items()
+    }
+
+
+def test_a_slice_that_has_offered_nothing_holds_its_partition_where_it_is(dealt):
+    entry = offer(dealt, S0, 40)
+    assert commit(dealt) == {P0: (10, [])}
+    assert dealt.is_committed(entry), "it went into an acknowledged commit: its worker may release it"
+    assert dealt.start_of(S0) == OffsetAndMetadata(40, "", 1)
+    assert dealt.start_of(S1) == OffsetAndMetadata(10, "", 1)
+
+
+def test_what_each_slice_has_done_is_kept_though_only_one_offers_now(dealt):
+    offer(dealt, S0, 40)
+    commit(dealt)
+    offer(dealt, S1, 20, TEXT)
+    assert commit(dealt) == {P0: (20, [[22, 30]])}
+    offer(dealt, S1, 60)
+    assert commit(dealt) == {P0: (40, [])}
+
+
+def test_what_failed_is_offered_again_with_its_slice(dealt):
+    entry = offer(dealt, S0, 40)
+    dealt.take()
+    dealt.finished({P0: RebalanceInProgressError()})
+    assert not dealt.is_committed(entry)
+    offer(dealt, S1, 35)
+    assert commit(dealt) == {P0: (35, [])}
+
+
+def test_a_slice_never_goes_back_and_neither_does_its_partition(dealt):
+    offer(dealt, S0, 40)
+    offer(dealt, S1, 30)
+    commit(dealt)
+    dealt.offer("b", [CommitEntry(S1, (1, 2), 25, 1)])
+    assert commit(dealt) == {}
+
+
+def test_a_reset_of_one_slice_takes_back_what_was_known_of_the_others(dealt):
+    offer(dealt, S0, 40)
+    offer(dealt, S1, 60)
+    commit(dealt)
+    offer(dealt, S1, 5, rewind=True)
+    assert commit(dealt) == {P0: (5, [])}
+    assert dealt.start_of(S0) == OffsetAndMetadata(5, "", 1)
+
+
+def test_offsets_of_another_topic_of_the_name_do_not_count(dealt):
+    old, new = bytes(15) + b"1", bytes(15) + b"2"
+    offer(dealt, S0, 40, topic_id=old)
+    offer(dealt, S1, 60, topic_id=old)
+    commit(dealt)
+    offer(dealt, S1, 3, topic_id=new, rewind=True)
+    commit(dealt)
+    offer(dealt, S0, 50, topic_id=old)
+    offer(dealt, S1, 3, DoneOffsets([(5, 9)], 1).text(3), topic_id=new)
+    assert commit(dealt) == {P0: (3, [])}
+
+
+def test_who_gets_a_partition_dealt_anew_hears_what_was_done_of_former_slices(dealt, holds):
+    offer(dealt, S0, 40)
+    offer(dealt, S1, 20, TEXT)
+    commit(dealt)
+    known = [SliceDone(0, 2, 40, 1), SliceDone(1, 2, 20, 1, TEXT)]
+    assert sorted(dealt.slices_done(P0), key=lambda each: each.part) == known
+    for part in range(3):
+        holds["c", each := Slice("t", 0, part, 3)] = (1, 5 + part)
+        dealt.offer("c", [CommitEntry(each, (1, 5 + part), 40, 1)])
+    commit(dealt)
+    assert {each.parts for each in dealt.slices_done(P0)} == {3}, "the partition is done beyond the others"
+
+
+def test_offers_of_former_slices_are_void_once_it_is_dealt_anew(dealt, holds):
+    offer(dealt, S0, 40)
+    holds["c", third := Slice("t", 0, 0, 3)] = (1, 5)
+    dealt.offer("c", [CommitEntry(third, (1, 5), 12, 1)])
+    commit(dealt)
+    assert dealt.start_of(S0) == OffsetAndMetadata(10, "", 1)
+
+
+def test_what_the_member_gives_away_takes_its_slices_along(dealt):
+    offer(dealt, S0, 40)
+    offer(dealt, S1, 20)
+    commit(dealt)
+    offer(dealt, S0, 50)
+    assert dealt.unconfirmed({S1: 25}) == [P0]
+    dealt.forget([P0])
+    assert dealt.take() == {}
+    assert dealt.start_of(S0) is None
+    assert dealt.slices_done(P0) == []

@@ -11,6 +11,8 @@ from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, TopicAuthorizationFailedError
 from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced, TransactionAborted
 from kafka_actors.group import CommittedStart
+from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator import coordinator as coordinator_module
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
 from kafka_actors.job.coordinator.machines.placement import DrainEnd
@@ -769,3 +771,25 @@ def test_a_stop_names_the_partitions_whose_last_commits_no_broker_has_confirmed(
 
     assert asyncio.run(scenario(answers=False)) == [P1]
     assert asyncio.run(scenario(answers=True)) == []
+
+
+def test_a_commit_that_a_later_one_has_overtaken_counts_no_more():
+    """It has the same offset, and less that is done beyond it."""
+
+    async def scenario():
+        coordinator, member = await made(None)
+        member.committed = {P0: OffsetAndMetadata(3, "", 2)}
+        member.assignment = frozenset({P0})
+        member.answer.set()
+        await coordinator.on_partitions_assigned(member.assignment)
+        orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        orders = await coordinator.poll(Report("w", (0, 0), ready=True, holdings=[], wait_s=0))
+        epoch, text = orders.grants[0].epoch, DoneOffsets([(7, 9)], 2).text(5)
+        assert (
+            await coordinator.commit(CommitRequest("w", 2, [CommitEntry(P0, epoch, 5, done=text)]))
+        ).committed
+        late = await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, epoch, 5)]))
+        assert (late.committed, [p for p, _ in late.failed]) == ([], [P0])
+        assert unpack(coordinator._gate.start_of(P0).metadata).done == text
+
+    asyncio.run(scenario())

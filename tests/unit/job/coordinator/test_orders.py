@@ -286,3 +286,57 @@ def test_a_failure_that_a_worker_reports_wakes_those_who_wait():
     assert woken == []
     stage.poll(first.version, stage.held(first), failed=b"packed")
     assert woken == [True]
+
+
+def dealt_stage(**options):
+    """Two workers that share both partitions, of which the group has committed 10."""
+    stage = Stage(ordering="key", **options)
+    for name in ("worker-0.1", "worker-1.1", "worker-2.1", "worker-3.1"):
+        stage.job.placement.set_worker(name)
+        stage.job.placement.worker_ready(name)
+    stage.job.placement.remove_worker("w")
+    stage.job.gate.baseline({P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(10)})
+    stage.now += 20.0
+    stage.job.poll()
+    stage.now += 20.0
+    stage.job.poll()
+    return stage
+
+
+def slices_of(orders):
+    return {(grant.partition, grant.part, grant.parts): grant for grant in orders.grants}
+
+
+def test_a_partition_that_workers_share_is_granted_by_slice_under_its_own_name():
+    stage = dealt_stage()
+    grants = {}
+    for name in ("worker-0.1", "worker-1.1", "worker-2.1", "worker-3.1"):
+        found = slices_of(asyncio.run(stage.orders.poll(Report(name, (0, 0), True, [], wait_s=0))))
+        assert len({grant.partition for grant in found.values()}) == len(found), "never two slices of one"
+        grants |= found
+    assert set(grants) == {(p, part, 2) for p in (P0, P1) for part in (0, 1)}
+    assert {grant.offset for grant in grants.values()} == {10}
+    assert len({grant.epoch for grant in grants.values()}) == 4
+
+
+def test_workers_hear_up_to_where_all_slices_are_done():
+    stage = dealt_stage()
+
+    def poll(name, *holdings):
+        return asyncio.run(stage.orders.poll(Report(name, (0, 0), True, list(holdings), wait_s=0)))
+
+    first = poll("worker-0.1")
+    (grant,) = first.grants
+    assert first.watermarks == [(grant.partition, 10)]
+    ahead = HeldReport(grant.partition, grant.epoch, 50, part=grant.part, parts=2)
+    assert poll("worker-0.1", ahead).watermarks == [(grant.partition, 10)]
+    (other,) = [
+        (name, each)
+        for name in ("worker-1.1", "worker-2.1", "worker-3.1")
+        for each in poll(name).grants
+        if each.partition == grant.partition
+    ]
+    name, behind = other
+    assert poll(
+        name, HeldReport(behind.partition, behind.epoch, 30, part=behind.part, parts=2)
+    ).watermarks == [(grant.partition, 30)]

@@ -12,6 +12,7 @@ from kafka_actors.job.coordinator.machines.placement import (
     PlacementState,
     Withdrawal,
 )
+from kafka_actors.job.coordinator.machines.slicing import Slicing
 from kafka_actors.job.messages import HeldReport
 from kafka_actors.types import TopicPartition
 
@@ -632,3 +633,27 @@ def test_nothing_is_granted_while_more_workers_are_about_to_come():
     placement.held_back = False
     placement.step(GATHER_S + 2)
     assert held(placement, "w0") == {0, 1}
+
+
+def test_a_worker_that_changes_its_team_never_has_two_slices_of_a_partition():
+    """Two workers that share a partition change places: who has drained first waits for the other."""
+    one, other = "worker-0.1", "worker-1.1"
+    placement = Stepped(1, assignors.get("sticky"), DRAIN, None, Slicing(64))
+    for name in (one, other):
+        placement.set_worker(name)
+        placement.worker_ready(name)
+    placement.assign(partitions(0))
+    placement.step(0.0)
+    placement.step(20.0)
+    assert {s.worker for s in placement.partitions.values()} == {one, other}
+    teams = placement.slices.slicing._teams
+    teams["worker-0"], teams["worker-1"] = teams["worker-1"], teams["worker-0"]
+    placement.set_worker(one, capacity=2.0)
+    placement.step(21.0)
+    placement.reported(one, (1, 1_000), [])
+    placement.step(22.0)
+    holders = Counter(s.worker for s in placement.partitions.values() if s.worker)
+    assert holders == {other: 1}, "its other slice is free, but it has not drained this one"
+    placement.reported(other, (1, 1_000), [])
+    placement.step(23.0)
+    assert Counter(s.worker for s in placement.partitions.values()) == {one: 1, other: 1}

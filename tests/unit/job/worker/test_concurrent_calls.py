@@ -312,3 +312,44 @@ def test_records_are_counted_when_the_watermark_has_passed_them():
         flight.calls.ended(call, None)
     assert flight.calls.counters.records == 2
     assert flight.calls.counters.busy_s(flight.now) is None
+
+
+def shared(part, parts=2, **options):
+    """A worker that has one slice of P0, whose keys are numbers."""
+    flight = Flight(grants=[Grant(P0, EPOCH, 0, part=part, parts=parts)], **options)
+    flight.reader.put(P0, 0, [str(n) for n in range(10)], [str(n) for n in range(10, 20)])
+    flight.admit()
+    return flight
+
+
+def test_workers_that_share_a_partition_call_each_record_once_among_them():
+    taken = [set(shared(part).take_all()) for part in (0, 1)]
+    assert taken[0] | taken[1] == set(range(20))
+    assert taken[0].isdisjoint(taken[1])
+    assert min(map(len, taken)) > 2
+
+
+def test_a_slice_runs_ahead_of_the_others_by_no_more_than_the_window():
+    flight = Flight(grants=[Grant(P0, EPOCH, 0, part=0, parts=2)], max_in_flight_records=12)
+    flight.calls.follow([(P0, 0)])
+    flight.reader.put(P0, 0, *[[str(n) for n in range(at, at + 6)] for at in (0, 6, 12, 18)])
+    flight.admit()
+    for call in flight.take_all().values():
+        flight.calls.ended(call, None)
+    flight.admit()
+    assert flight.reader.position[P0] == 12
+    flight.now += 5.0
+    assert "from offset 0 on, records of other workers are not done" in flight.calls.blocked(P0)
+    flight.calls.follow([(P0, 10)])
+    flight.admit()
+    assert flight.reader.position[P0] == 22
+
+
+def test_what_is_committed_of_a_slice_says_what_it_has_passed():
+    flight = shared(0)
+    first, *others = sorted(flight.take_all().items())
+    for _, call in others:
+        flight.calls.ended(call, None)
+    (entry,) = flight.entries()
+    assert entry.offset == first[0]
+    assert DoneOffsets.of_text(entry.done, entry.offset).ranges.tolist() == [[first[0] + 1, 20]]

@@ -1,8 +1,10 @@
 """A partition's window: where its watermark is, and what is done beyond it."""
 
+import numpy as np
 import pyarrow as pa
 
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
+from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.worker.machines.record_window import Hand, RecordWindow, WindowChunk
 from kafka_actors.types import TopicPartition
 
@@ -122,3 +124,35 @@ def test_the_record_that_holds_the_watermark():
     assert of.first_undone() == (4, b"a")
     done(of, chunk, 0)
     assert of.first_undone() == (5, b"b")
+
+
+def test_a_slice_waits_for_its_own_records_only_and_says_so_up_to_where_it_has_read():
+    """Offsets 0 to 9 are read; 2, 5 and 7 are this slice's."""
+    of = RecordWindow(P0, (1, 1), 0, Hand(), 0, dealt=(0, 2))
+    chunk, _ = add(of, [2, 5, 7], 10)
+    assert done(of, chunk, 1) == []
+    assert of.watermark == 2
+    assert of.beyond().ranges.tolist() == [[3, 7], [8, 10]]
+    done(of, chunk, 0)
+    assert of.watermark == 7
+    assert of.beyond().ranges.tolist() == [[8, 10]]
+    assert done(of, chunk, 2) == [chunk]
+    assert (of.watermark, of.next_offset, bool(of.beyond())) == (10, 10, False)
+
+
+def test_what_is_known_of_former_slices_is_not_done_again():
+    of = RecordWindow(P0, (1, 1), 0, Hand(), 0, slices=[SliceDone(1, 2, 6, 3)])
+    chunk = WindowChunk(of, batch([0, 3, 5, 7]), 8, 3, keyed=False, lanes=np.array([0, 1, 3, 1]))
+    of.add(chunk)
+    assert chunk.undone() == [0, 3]
+    cut_since = WindowChunk(of, batch([4]), 9, 4, keyed=False, lanes=np.array([1]))
+    of.add(cut_since)
+    assert cut_since.undone() == [0]
+
+
+def test_what_an_earlier_reader_had_done_is_over_where_reading_has_passed_it():
+    """Also where there was no record left: else it would be committed again and again, and a drain would wait for that."""
+    of = window(0, DoneOffsets([(2, 4), (6, 7)], 1))
+    add(of, [], 5)
+    of.advance()
+    assert of.beyond().ranges.tolist() == [[6, 7]]

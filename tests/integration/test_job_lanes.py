@@ -1,0 +1,74 @@
+"""Jobs with more workers than partitions, on real Kafka and Ray: each key in order whichever worker has it, while workers come, go and die."""
+
+import random
+import time
+
+import pytest
+from jobs.by_key import InTasks, InThreads, repeated
+from jobs.ordered import KILLS, SEED, OrderedJob, by_value, hit
+from waiting import until
+
+__all__ = ["by_value"]
+
+pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+
+
+@pytest.fixture
+def scene(kafka_cluster, kafka_topic, group_id, tmp_path, produce):
+    return OrderedJob(kafka_cluster, kafka_topic(2), group_id, tmp_path, produce)
+
+
+def by_worker(calls):
+    """Processes that made calls, by partition."""
+    return {n: {call.pid for call in calls if call.partition == n} for n in (0, 1)}
+
+
+@pytest.mark.parametrize("kind", [InTasks, InThreads])
+def test_workers_share_a_partition_and_each_key_keeps_its_order(scene, kind):
+    scene.fill(3_000, lambda n: None if n % 20 == 0 else b"hot" if n % 5 == 1 else b"%d" % (n % 600), 2)
+    with scene.job(kind, ordering="key", concurrency=4, workers=6).start() as running:
+        running.wait()
+    calls = scene.check()
+    assert repeated(calls) == []
+    assert min(len(pids) for pids in by_worker(calls).values()) >= 3
+
+
+def sharing(running):
+    """Number of workers that share the only partition."""
+    return sum(len(p.worker.split(", ")) for p in running.status().partitions if p.worker)
+
+
+def test_workers_come_and_go_at_one_partition_and_nothing_comes_twice(
+    kafka_cluster, kafka_topic, group_id, tmp_path, produce
+):
+    scene = OrderedJob(kafka_cluster, kafka_topic(1), group_id, tmp_path, produce)
+    scene.fill(4_000, lambda n: b"hot" if n % 10 == 1 else b"%d" % (n % 900), 1)
+    with scene.job(InTasks, 0.05, ordering="key", concurrency=6, workers=1).start() as running:
+        for workers in (6, 2, 4):
+            running.scale(workers)
+            until(lambda wanted=workers: sharing(running) == wanted, 60, "workers that share the partition")
+            done = len(scene.calls())
+            until(lambda done=done: len(scene.calls()) > done + 200, 60, "calls by these workers")
+        running.wait()
+    calls = scene.check()
+    assert len({call.pid for call in calls}) >= 6
+    assert repeated(calls) == []
+
+
+def test_nothing_is_lost_or_out_of_order_whatever_dies(scene):
+    """Workers and the coordinator are killed and stopped at random moments, and the number of workers changes: so partitions are dealt anew
+    meanwhile."""
+    chance = random.Random(SEED)
+    count = max(6_000, KILLS * 500)
+    scene.fill(
+        count, lambda n: None if n % 25 == 0 else b"hot" if n % 8 == 1 else b"%d" % chance.randrange(500), 2
+    )
+    job = scene.job(InTasks, 0.06, ordering="key", concurrency=8, workers=5, config={"start_timeout_s": 600})
+    with job.start() as running:
+        for number in range(KILLS):
+            time.sleep(chance.uniform(0.5, 2.0))
+            if running.status().state != "running":
+                break
+            hit(scene, running, chance, number, 3, 6, ("worker", "coordinator"))
+        running.wait()
+    scene.check()

@@ -20,9 +20,11 @@ from benchmarks.our_jobs import Reports, job_over, own_ray
 from benchmarks.reading import Run, Task
 
 ASYNC, THREADS = "Job, async, by key", "Job, threads, by key"
+SIXTEEN, TWO = "Job, 16 workers on 2 partitions", "Job, 2 workers on 2 partitions"
 PARTITIONS = 8
 RECORDS = 25_000
 MANY = 1_000_000
+SHARED, ROWS, BATCH_MS = 60_000, 100, 100
 CALLS = 1_000
 WORKS_MS = (0, 1, 10, 100)
 FEW_KEYS = 1_000
@@ -41,11 +43,25 @@ def sections() -> list[Section]:
         title = f"{RECORDS:,} records, 10 ms of work in each call of a plain function, {threads} threads in each of {workers} workers"
         client = calls(RECORDS, RECORDS, 10, plain=True, workers=workers, concurrency=threads)
         found.append(Section(f"ordering/threads-{workers}", title, {THREADS: client}))
+    title = f"{SHARED:,} records with as many keys in 2 partitions, in batches of {ROWS} rows, each of which takes {BATCH_MS} ms"
+    clients = {
+        name: calls(SHARED, SHARED, BATCH_MS, workers=workers, concurrency=1, rows=ROWS, partitions=2)
+        for name, workers in ((SIXTEEN, 16), (TWO, 2))
+    }
+    found.append(Section("ordering/shared", title, clients))
     return found
 
 
 def calls(
-    records: int, keys: int, work_ms: int, *, plain: bool = False, workers: int = 2, concurrency: int = CALLS
+    records: int,
+    keys: int,
+    work_ms: int,
+    *,
+    plain: bool = False,
+    workers: int = 2,
+    concurrency: int = CALLS,
+    rows: int | None = None,
+    partitions: int = PARTITIONS,
 ) -> Client:
     def run(stage: Stage) -> Run:
         task = stage.task(
@@ -55,8 +71,9 @@ def calls(
             plain=plain,
             workers=workers,
             concurrency=concurrency,
+            rows=rows,
         )
-        task.topic = stage.cluster.create_topic(f"ordering-{time.monotonic_ns()}", PARTITIONS)
+        task.topic = stage.cluster.create_topic(f"ordering-{time.monotonic_ns()}", partitions)
         run = stage.run("ordering:called", task)
         stage.cluster.delete_topic(task.topic)
         return run
@@ -73,16 +90,17 @@ def called(told: dict[str, Any]) -> Run:
     options = task.options
     fill(task, options["records"], options["keys"])
     with own_ray(), tempfile.TemporaryDirectory() as directory:
-        target = (
-            plain_calls(directory, options["work_ms"])
-            if options["plain"]
-            else async_calls(directory, options["work_ms"])
-        )
+        rows, work_ms = options["rows"], options["work_ms"]
+        if rows:
+            target = {"batch_rows": rows}
+        else:
+            made_by = plain_calls if options["plain"] else async_calls
+            target = {"process_message": made_by(directory, work_ms)}
         job = job_over(
             task,
-            None,
+            batch_calls(directory, work_ms) if rows else None,
             options["workers"],
-            process_message=target,
+            **target,
             until="latest",
             ordering="key",
             concurrency=options["concurrency"],
@@ -115,7 +133,7 @@ def fill(task: Task, records: int, keys: int) -> None:
 
 
 class Counting:
-    """Counts its calls, and notes when the first one began."""
+    """Counts the records of its calls, and notes when the first one began."""
 
     def __init__(self, directory: str, work_s: float) -> None:
         self._reports = Reports(directory)
@@ -123,8 +141,8 @@ class Counting:
         self.calls = 0
         self.first = 0.0
 
-    def count(self) -> None:
-        self.calls += 1
+    def count(self, records: int = 1) -> None:
+        self.calls += records
         self.first = self.first or time.monotonic()
 
     def report(self) -> None:
@@ -163,3 +181,18 @@ def plain_calls(directory: str, work_ms: float) -> Any:
             self.report()
 
     return Plain
+
+
+def batch_calls(directory: str, work_ms: float) -> Any:
+    class Batches(Counting):
+        def __init__(self) -> None:
+            super().__init__(directory, work_ms / 1000)
+
+        def __call__(self, batch: pa.RecordBatch) -> None:
+            self.count(batch.num_rows)
+            time.sleep(self.work_s * batch.num_rows / ROWS)
+
+        def close(self) -> None:
+            self.report()
+
+    return Batches

@@ -196,6 +196,7 @@ TARGETS: tuple[Target, ...] = (
     _rate("calls by key, 100 ms of work, 1,000 keys", "ordering/few-keys", ordering.ASYNC, None, 4_000, "records/s"),
     _rate("calls of a plain function, 10 ms, 100 threads", "ordering/threads-1", ordering.THREADS, None, 8_000, "records/s"),
     _rate("the same in two workers of 50 threads", "ordering/threads-2", ordering.THREADS, None, 9_000, "records/s"),
+    _rate("16 workers on 2 partitions, against 2 workers", "ordering/shared", ordering.SIXTEEN, ordering.TWO, 6.4),
     _rate("Consumer that nobody measures, against one without the calls", "telemetry/consumer", OURS, telemetry.UNTOLD, 0.97, "%"),
     _rate("Avro to columns, a core", "schemas/avro", schemas.AVRO, None, 2_000_000, "rows/s"),
     _rate("Avro to columns against confluent-kafka's deserializer", "schemas/avro", schemas.AVRO, CONFLUENT, 20),

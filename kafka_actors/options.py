@@ -216,6 +216,11 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     exclude_internal_topics: bool = True
     """Whether a pattern excludes Kafka's internal topics."""
 
+    @property
+    def chunk_rows(self) -> int | None:
+        """The most records that are decoded together; None for the decoder's own."""
+        return self.batch_rows
+
 
 class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of a job of worker actors: `ConsumerConfig` with a job's defaults, and the options that only a job has."""
@@ -261,6 +266,11 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     follows from its key."""
     retries: NonNegative = 3
     """The number of retries of `process` with a batch for which it failed. (Requests to brokers are retried independently.)"""
+
+    @property
+    def chunk_rows(self) -> int | None:
+        """The most records that are decoded together; None for the decoder's own. Where calls overlap they take rows of a chunk."""
+        return self.batch_rows if self.ordering == "partition" else None
 
     @property
     def lanes(self) -> int:

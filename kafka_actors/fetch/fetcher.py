@@ -66,7 +66,7 @@ class Fetcher:
         room = (config.worker_buffer_bytes - budget) // (AHEAD + 1 if budget else AHEAD)
         self._limits = Limits(
             config.max_decompressed_batch_bytes,
-            config.batch_rows or usual.chunk_rows,
+            config.chunk_rows or usual.chunk_rows,
             min(usual.chunk_bytes, max(1, room)),
         )
         self._machine = FetchMachine(config, rand=rand, credit=credit, budget=budget, one_by_one=one_by_one)

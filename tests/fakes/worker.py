@@ -80,7 +80,7 @@ class Fetches:
 class Scene:
     """A worker that holds one partition, up to its end, and what happens around it in turn. It is its own coordinator."""
 
-    def __init__(self, spec):
+    def __init__(self, spec, **config):
         self.seen, self.error, self.failed = [], None, False
         self.answer = threading.Event()
         self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
@@ -88,7 +88,7 @@ class Scene:
         self.worker = Worker(
             "w",
             spec,
-            build(JobConfig, group_id="g", bootstrap_servers="localhost:9092"),
+            build(JobConfig, group_id="g", bootstrap_servers="localhost:9092", **config),
             self,
             self,
             lambda events, on_ready: Fetches(on_ready),

@@ -71,3 +71,12 @@ def test_what_can_be_as_large_as_in_the_protocol_can():
 def test_options_are_values_that_nobody_changes():
     with pytest.raises(AttributeError):
         build(ClientConfig).client_id = "another"
+
+
+def test_chunks_are_of_as_many_rows_as_batches_unless_calls_take_their_own():
+    one, many = (
+        build(JobConfig, group_id="g", bootstrap_servers="b:9092", batch_rows=100, ordering=ordering)
+        for ordering in ("partition", "key")
+    )
+    assert (one.chunk_rows, many.chunk_rows) == (100, None)
+    assert (one.lanes, many.lanes) == (1, 64)

@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.02
 LONG_POLL_S = 1.0
+UNBEGUN_S = (
+    0.1  # between commits while the group has no offset of a partition: workers share it once it has one
+)
 WATERMARKS_S = 0.25
 """Interval of reports where partitions are dealt in slices: the workers' windows move with each other's."""
 
@@ -294,9 +297,9 @@ class Worker:
             self._loop.call_soon_threadsafe(self._commit_now.set)
 
     async def _commit_loop(self) -> None:
-        interval = self._config.auto_commit_interval_ms / 1000
+        interval, shares = self._config.auto_commit_interval_ms / 1000, self._config.lanes > 1
         while True:
-            await woken(self._commit_now, interval)
+            await woken(self._commit_now, UNBEGUN_S if shares and self._assignment.unbegun else interval)
             self._commit_now.clear()
             await self._commit()
             await self._release()

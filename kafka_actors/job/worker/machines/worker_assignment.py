@@ -324,6 +324,11 @@ class WorkerAssignment:
         return held.uncommitted and not self._commits_stopped
 
     @property
+    def unbegun(self) -> bool:
+        """Whether the group has no offset yet of a partition."""
+        return any(h.committed is None for h in self.held.values())
+
+    @property
     def draining(self) -> bool:
         return any(h.state is HeldState.DRAINING for h in self.held.values())
 

@@ -19,7 +19,8 @@ class Script(Scene):
     """A scene that answers polls with the orders it is given, one after another, and keeps the reports."""
 
     def __init__(self, target, *orders, **more):
-        super().__init__(spec(target, **more))
+        config = more.pop("config", {})
+        super().__init__(spec(target, **more), **config)
         self.orders, self.reports, self.away = list(orders), [], 0
 
     async def poll(self, report):
@@ -135,4 +136,16 @@ async def test_its_answer_to_a_ping_says_how_long_the_call_in_hand_lasts():
     scene.worker._processing.counters.call_began(P3, scene.worker._clock() - 5.0)
     assert scene.worker.pong(8).busy_s >= 5.0
     assert repr(scene.worker).startswith("<Worker w ")
+    await scene.worker.close()
+
+
+@in_loop
+async def test_a_partition_that_workers_could_share_is_committed_soon_after_its_begin():
+    """It is dealt to them once the group has an offset of it."""
+    began = Orders((1, 1), [Grant(P3, EPOCH)], [], 60.0)
+    scene = Script(
+        lambda batch: None, began, config={"ordering": "key", "auto_commit_interval_ms": 3_600_000}
+    )
+    await scene.worker.start()
+    await scene.until("committed [103]")
     await scene.worker.close()

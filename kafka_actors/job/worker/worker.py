@@ -253,9 +253,8 @@ class Worker:
         self._dealt = bool(orders.watermarks)
         with self._lock:
             changes = self._assignment.apply(orders)
-            changes = (
-                changes if self._transactions is None else self._transactions.sessions.follow(orders, changes)
-            )
+            if self._transactions is not None:
+                changes = self._transactions.sessions.follow(orders, changes)
         self._fetcher.drain(changes.drain)
         self._fetcher.revoke(changes.drop)
         self._processing.forget(changes.drop)

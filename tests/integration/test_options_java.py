@@ -12,7 +12,8 @@ from kafka_actors.cli.reference import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA, S
 from kafka_actors.config.java import without_effect
 from kafka_actors.errors import ConfigError
 from kafka_actors.options import ProducerConfig
-from kafka_actors.spark.source.options import parse_batch, parse_sink
+from kafka_actors.spark.source.options import parse_batch
+from kafka_actors.spark.source.sink_options import parse_sink
 from kafka_actors.testing.distribution import DEFAULT_VERSION, Distribution
 
 SOURCE = JAVA / "options" / "Options.java"

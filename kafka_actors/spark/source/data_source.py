@@ -13,8 +13,8 @@ from kafka_actors.spark.python_worker import OneLineErrors
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from .options import SinkOptions
     from .readers import KafkaBatchReader, KafkaStreamReader
+    from .sink_options import SinkOptions
     from .writers import KafkaBatchWriter, KafkaStreamWriter
 
 NAME = "kafka_actors"
@@ -94,7 +94,7 @@ class KafkaDataSource(DataSource):
             return KafkaStreamWriter(self._sink(schema))
 
     def _sink(self, schema: StructType) -> SinkOptions:
-        from .options import parse_sink
+        from .sink_options import parse_sink
 
         if not self.options:
             raise UsageError(

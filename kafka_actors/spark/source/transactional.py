@@ -10,7 +10,7 @@ from kafka_actors.errors import ConfigError, kind_of
 
 from .machines.plan_operators import check_repeatable_rows
 from .machines.task_markers import splits_digest
-from .options import transactional_options
+from .sink_options import transactional_options
 
 OPTION = "transactional"
 

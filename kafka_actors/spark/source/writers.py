@@ -22,7 +22,7 @@ from kafka_actors.sinks.kafka import check_target, is_final, producer_of
 from kafka_actors.spark.python_worker import IdlePool, OneLineErrors, freeze_imports
 
 from .machines.task_markers import WriteName
-from .options import SinkOptions, TransactionalOptions
+from .sink_options import SinkOptions, TransactionalOptions
 from .task_transaction import TaskTransaction, ends_the_write, task_producer
 from .task_transaction import producers as task_producers
 

@@ -15,8 +15,8 @@ from kafka_actors.spark.source.machines.offset_ranges import (
     SpecificTimestamps,
 )
 from kafka_actors.spark.source.options import _NAMES, StreamOptions, parse_batch, parse_stream
-from kafka_actors.spark.source.options import _WRITE_NAMES as SINK_NAMES
 from kafka_actors.spark.source.selection import SubscribeTopics
+from kafka_actors.spark.source.sink_options import _WRITE_NAMES as SINK_NAMES
 
 
 def test_the_defaults_are_those_of_spark_in_batch() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.spark.source.options import (
+from kafka_actors.spark.source.sink_options import (
     SinkOptions,
     TransactionalOptions,
     parse_sink,

@@ -8,7 +8,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from kafka_actors.errors import ConfigError
 from kafka_actors.spark import transactional
 from kafka_actors.spark.source.machines.task_markers import splits_digest
-from kafka_actors.spark.source.options import parse_sink
+from kafka_actors.spark.source.sink_options import parse_sink
 
 SCHEMA = StructType().add("key", StringType()).add("value", BinaryType())
 PLAN = """\

@@ -20,7 +20,7 @@ from kafka_actors.errors import (
 )
 from kafka_actors.spark.source import task_tracing, writers
 from kafka_actors.spark.source.machines.task_markers import TaskMarker, is_marker_group
-from kafka_actors.spark.source.options import SinkOptions, parse_sink, transactional_options
+from kafka_actors.spark.source.sink_options import SinkOptions, parse_sink, transactional_options
 from kafka_actors.spark.source.writers import KafkaBatchWriter, KafkaStreamWriter, WriteCommit
 
 

@@ -56,8 +56,8 @@ from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks import dead_letters as dead_letters_module
 from kafka_actors.spark.engine.dead_letters import TaskDeadLetters
-from kafka_actors.spark.engine.frames import errors_of
 from kafka_actors.spark.engine.parquet_sink import batch_unit, run_unit
+from kafka_actors.spark.source.arrow_types import errors_of
 from kafka_actors.spark.source.data_source import KafkaDataSource
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.offset_format import OffsetFormat, StateFiles

@@ -20,10 +20,11 @@ from kafka_actors.pipeline.engines import CheckedSink, CheckedStage
 from kafka_actors.pipeline.rows import KAFKA, KAFKA_TYPE, check_names
 from kafka_actors.pipeline.source import STAGE
 from kafka_actors.pipeline.stages import DataFrames, WriteParquet
+from kafka_actors.spark.source.arrow_types import ERROR, arrow_schema, spark_schema
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
 from .dead_letters import DeadLetterPlan, dead_letter_plan
-from .frames import ERROR, PipelineFrame, arrow_schema, spark_schema
+from .frames import PipelineFrame
 from .pipeline_sink import SinkPlan, sink_of
 from .pipeline_source import FusedStages, MapInArrowStages, SourceNames, SourcePlan, source_of
 from .stage_groups import (

@@ -19,8 +19,7 @@ from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks.kafka import DEAD_LETTER_TOPIC, check_target
 from kafka_actors.sinks.sink import flush_all
 from kafka_actors.spark.python_worker import WorkerCache
-
-from .frames import ERROR, records_of
+from kafka_actors.spark.source.arrow_types import ERROR, records_of
 
 STAGE = "dead_letters"
 

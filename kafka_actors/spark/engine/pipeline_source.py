@@ -31,6 +31,7 @@ from kafka_actors.pipeline.engines import CheckedStage
 from kafka_actors.pipeline.fused import FusedSteps, StageOutput, events_of, of_policy, stage_error
 from kafka_actors.pipeline.rows import StageRows
 from kafka_actors.spark.python_worker import OneLineErrors, WorkerCache, freeze_imports
+from kafka_actors.spark.source.arrow_types import spark_schema
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.options import ReadOptions, parse_batch, parse_stream
 from kafka_actors.spark.source.readers import (
@@ -43,7 +44,7 @@ from kafka_actors.spark.source.readers import (
 from kafka_actors.spark.source.schema import SourceColumns, columns_of, schema
 from kafka_actors.telemetry.spans import ProcessSpans, failed, tracing
 
-from .frames import PipelineFrame, spark_schema
+from .frames import PipelineFrame
 
 
 class ProcessStages:

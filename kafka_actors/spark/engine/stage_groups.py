@@ -30,13 +30,14 @@ from kafka_actors.pipeline.stages import (
     WriteFunction,
     WriteParquet,
 )
+from kafka_actors.spark.source.arrow_types import ERROR, ERROR_FIELD, spark_schema
 from kafka_actors.spark.source.machines.offset_ranges import SpecificOffsets
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.options import parse_stream
 from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.types import EARLIEST, LATEST
 
-from .frames import ERROR, ERROR_FIELD, PipelineFrame, spark_schema
+from .frames import PipelineFrame
 from .pipeline_source import initial_offsets
 
 

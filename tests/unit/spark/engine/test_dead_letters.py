@@ -13,7 +13,8 @@ from kafka_actors.events import RecordsDeadLettered
 from kafka_actors.pipeline.fused import FailedRecord
 from kafka_actors.spark.engine import dead_letters
 from kafka_actors.spark.engine.dead_letters import TaskDeadLetters, dead_letter_plan
-from kafka_actors.spark.engine.frames import ERROR, PipelineFrame
+from kafka_actors.spark.engine.frames import PipelineFrame
+from kafka_actors.spark.source.arrow_types import ERROR
 
 SOURCE = records([b"a", b"b", b"c"])
 FAILED = [FailedRecord(0, "decode", "no JSON"), FailedRecord(2, "score", "too large")]

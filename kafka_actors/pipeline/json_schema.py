@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -92,6 +93,13 @@ class JsonSchemaDecoder:
         if problem := self._problem(value):
             raise ValueError(problem)
         return self._decode(value)
+
+    def read_by(self, schema: Schema, references: Mapping[str, str]) -> JsonSchemaDecoder:
+        """A decoder of the same values by another reader's schema. Raises `ConfigError`."""
+        made = copy(self)
+        made._document, made._references = loaded(schema.text), dict(references)
+        made._prepare()
+        return made
 
     def refusal(self, schema: Schema) -> str:
         """Why no value by a writer's schema can be decoded; empty where there is no such reason."""

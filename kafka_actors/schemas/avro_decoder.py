@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -136,6 +137,13 @@ class AvroDecoder:
             return WriterProgram.refusing(f"{what}: {error}", may_appear=True)
         except ConfigError as error:
             return WriterProgram.refusing(f"{what} can't be read by the reader's: {error.message}")
+
+    def read_by(self, schema: Schema, references: Mapping[str, str]) -> AvroDecoder:
+        """A decoder of the same values by another reader's schema. Raises `ConfigError`."""
+        made = copy(self)
+        made._text, made._references = schema.text, dict(references)
+        made._prepare()
+        return made
 
     def refusal(self, schema: Schema) -> str:
         """Why no value by a writer's schema can be decoded; empty where there is no such reason."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -36,6 +37,11 @@ class ValueDecoder(Protocol):
     def decode(self, values: Array) -> DecodedRows:
         """Decodes an Arrow array of type binary. A null, and a value that can't be decoded, is a failure. Raises
         `SchemaRegistryError` where the registry can't be asked for a schema: then nothing is known of the values."""
+        ...
+
+    def read_by(self, schema: Schema, references: Mapping[str, str]) -> ValueDecoder:
+        """A decoder of the same values into the columns of another schema of the registry; `references` are the texts to which that refers.
+        Raises `ConfigError` for one that can't be a reader's."""
         ...
 
     def refusal(self, schema: Schema) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -173,6 +174,15 @@ class ProtobufDecoder:
         if message is None:
             return f"{what} has no message {list(indexes)}", True
         return str(message.full_name), True
+
+    def read_by(self, schema: Schema, references: Mapping[str, str]) -> ProtobufDecoder:
+        """A decoder of the same message by another reader's schema. Raises `ConfigError` where that doesn't have it."""
+        made = copy(self)
+        made._descriptors = compiled(schema.text, references)
+        made._writers = {schema.id: made._descriptors}
+        made._names = {}
+        made._prepare()
+        return made
 
     def refusal(self, schema: Schema) -> str:
         """Why no value by a writer's schema can be decoded; empty where there is no such reason."""

@@ -48,9 +48,16 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(
                     stage,
                     f"the schemas of {first} and {topic} give different columns ({_names(decoder)}; {_names(other)}): "
-                    "name one with subject=, or read the topics in a pipeline each",
+                    "name one subject for all, or read each topic by itself",
                 )
         return ChosenSchema(decoder, found[first])
+
+    def again(self, stage: str, schema_id: int, subject: str, version: int | None) -> ChosenSchema:
+        """The schema that was chosen once before, whatever is the latest now. Raises as `chosen`."""
+        found = msgspec.structs.replace(
+            self.registry.schema_by_id(schema_id), subject=subject, version=version
+        )
+        return ChosenSchema(self._decoder(stage, found), found)
 
     def _schemas(self, stage: str, topics: Iterable[str] | None) -> dict[str, Schema]:
         """The schema of each topic; under one name where one is named."""

@@ -68,7 +68,11 @@ def _started(directory: Path, settings: Mapping[str, str]) -> SparkSession:
 
 def errors_line(caught: pytest.ExceptionInfo[BaseException]) -> str:
     """The line with which our error comes out of Spark's report."""
-    lines = [line for line in str(caught.value).splitlines() if line.startswith("kafka_actors.errors.")]
+    lines = [
+        line
+        for line in str(caught.value).splitlines()
+        if line.startswith(("kafka_actors.errors.", "kafka_actors.schemas.errors."))
+    ]
     assert lines, str(caught.value)
     assert len(set(lines)) == 1, str(caught.value)
     return lines[0]

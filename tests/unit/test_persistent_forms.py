@@ -59,7 +59,7 @@ from kafka_actors.spark.engine.dead_letters import TaskDeadLetters
 from kafka_actors.spark.engine.parquet_sink import batch_unit, run_unit
 from kafka_actors.spark.source.arrow_types import errors_of
 from kafka_actors.spark.source.data_source import KafkaDataSource
-from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.spark.source.machines.stream_offsets import KeptSchema, StreamOffsets
 from kafka_actors.spark.source.offset_format import OffsetFormat, StateFiles
 from kafka_actors.spark.source.options import parse_stream
 from kafka_actors.telemetry.instruments import INSTRUMENTS
@@ -189,6 +189,10 @@ CHECKPOINTS = {
     f'{SPARKS[:-1]},{TOPIC_IDS},"@start":{{"t":{{"2":3,"10":4}}}}}}': StreamOffsets(
         BY_PARTITION, IDS, start={T10: 4, T2: 3}
     ),
+    f'{SPARKS[:-1]},{TOPIC_IDS},"@schema":{{"id":7,"subject":"t-value","version":3}}}}': StreamOffsets(
+        BY_PARTITION, IDS, schema=KeptSchema(7, "t-value", 3)
+    ),
+    f'{SPARKS[:-1]},"@schema":{{"id":7}}}}': StreamOffsets(BY_PARTITION, schema=KeptSchema(7)),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_actors.errors import ConfigError, UsageError
 
@@ -185,9 +186,7 @@ class QueryCheckpoint:
     def _to_ours(self, source_offsets: KafkaOffsets, batch: int) -> str:
         found = self.restored(source_offsets)
         if batch == 0 and found.start is None:
-            found = StreamOffsets(
-                found.by_partition, found.topic_ids, self.state(source_offsets.source).first()
-            )
+            found = replace(found, start=self.state(source_offsets.source).first())
         return compact(found.to_json())
 
 

@@ -13,7 +13,9 @@ from kafka_actors.spark.python_worker import OneLineErrors
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from .readers import KafkaBatchReader, KafkaStreamReader
+    from .decoded_columns import ValueDecoding
+    from .options import ReadOptions
+    from .readers import KafkaBatchReader, KafkaStreamReader, OutputColumns
     from .sink_options import SinkOptions
     from .writers import KafkaBatchWriter, KafkaStreamWriter
 
@@ -35,7 +37,11 @@ class KafkaDataSource(DataSource):
 
     Spark plans a Python data source once per `DataFrame`: the offsets of a batch are fixed at its first action, and
     records that come later need another `.load()`. (Spark's own source looks for the end anew at each action.)
+
+    With the option `decode` the columns are those of a schema, by which values are decoded in the tasks; see `decoded_columns`.
     """
+
+    _decoding: ValueDecoding | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -49,34 +55,58 @@ class KafkaDataSource(DataSource):
         from .schema import schema, with_options
 
         with OneLineErrors():
+            options: ReadOptions
             try:
-                headers = parse_batch(self.options).include_headers
+                options = parse_batch(self.options)
             except ConfigError as error:
                 try:
-                    headers = parse_stream(self.options, limits=LIMITS).include_headers
+                    options = parse_stream(self.options, limits=LIMITS)
                 except ConfigError as of_stream:
                     raise (of_stream if is_for_a_stream(self.options) else error) from None
             freeze_imports()
-            return with_options(schema(headers), self.options)
+            columns = (
+                schema(options.include_headers)
+                if options.decode is None
+                else self._decoded_by(options).available
+            )
+            return with_options(columns, self.options)
 
     def reader(self, schema: StructType) -> KafkaBatchReader:
         from .options import parse_batch
         from .readers import FilteringKafkaBatchReader, KafkaBatchReader
-        from .schema import columns_of, options_of
+        from .schema import options_of
 
         with OneLineErrors():
             options = parse_batch(options_of(self.options, schema))
             reader = FilteringKafkaBatchReader if options.push_filters else KafkaBatchReader
-            return reader(options, columns_of(schema, options.include_headers))
+            return reader(options, self._columns(options, schema))
 
     def streamReader(self, schema: StructType) -> KafkaStreamReader:
         from .options import parse_stream
         from .readers import LIMITS, reader_class
-        from .schema import columns_of, options_of
+        from .schema import options_of
 
         with OneLineErrors():
             options = parse_stream(options_of(self.options, schema), limits=LIMITS)
-            return reader_class()(options, columns_of(schema, options.include_headers))
+            return reader_class()(options, self._columns(options, schema))
+
+    def _columns(self, options: ReadOptions, schema: StructType) -> OutputColumns:
+        from .schema import columns_of
+
+        if options.decode is None:
+            return columns_of(schema, options.include_headers)
+        return self._decoded_by(options, schema).columns_of(schema, options.poll_timeout_ms)
+
+    def _decoded_by(self, options: ReadOptions, schema: StructType | None = None) -> ValueDecoding:
+        """The decoding of values. The schema is resolved once: Spark pickles this object after it has asked for the columns. With columns that
+        it has from elsewhere, as those of a table, it doesn't ask for them."""
+        from .decoded_columns import decoding_of, kept_in
+
+        if self._decoding is None:
+            assert options.decode is not None
+            kept = None if schema is None else kept_in(schema)
+            self._decoding = decoding_of(options.decode, options.selection, kept)
+        return self._decoding
 
     def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:
         from .writers import KafkaBatchWriter

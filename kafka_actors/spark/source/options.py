@@ -17,6 +17,8 @@ from kafka_actors.errors import ConfigError
 from kafka_actors.types import LATEST
 
 from .data_source_options import INT_MAX, LONG_MAX, CaseInsensitiveOptions, ClientOptions
+from .decode_options import NAMES as _DECODE_NAMES
+from .decode_options import DecodeOptions, decode_options
 from .machines.offset_ranges import Bound, CommittedBound, FixedBound, LogEnd, SpecificOffsets, at
 from .machines.stream_offsets import StreamOffsets
 from .selection import SELECTIONS, Selection, end_of, selection_of, start_of
@@ -44,6 +46,7 @@ _NAMES = (
     *_FORMS,
     *_LIMITS,
     *_WITHOUT_EFFECT,
+    *_DECODE_NAMES,
 )
 _GROUP_ID = "kafka.group.id"
 _MAX_TRIGGER_DELAY_MS = 15 * 60_000
@@ -63,6 +66,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     poll_timeout_ms: int = 120_000
     lookup_retries: int = 3
     lookup_retry_interval_ms: int = 1_000
+    decode: DecodeOptions | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -171,6 +175,7 @@ def _shared(options: CaseInsensitiveOptions) -> dict[str, Any]:
         "poll_timeout_ms": options.number("kafkaConsumer.pollTimeoutMs", 120_000, 1, LONG_MAX),
         "lookup_retries": options.number("fetchOffset.numRetries", 3, 0, INT_MAX),
         "lookup_retry_interval_ms": options.number("fetchOffset.retryIntervalMs", 1_000, 0, LONG_MAX),
+        "decode": decode_options(options),
     }
 
 

@@ -10,7 +10,7 @@ import importlib.util
 import logging
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -25,36 +25,58 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from kafka_actors.pipeline.rows import KAFKA
 from kafka_actors.spark.python_worker import OneLineErrors, freeze_imports
 
 from .machines.offset_ranges import EVERYTHING, FilterCondition, Operator, Task, narrowing_of, tasks_of
 from .options import BatchOptions, ReadOptions, StreamOptions
-from .schema import SourceColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .query_schema import QuerySchema, ReadBy
     from .stream_driver import StreamDriver
 
 logger = logging.getLogger(__name__)
 
 
 class KafkaInputPartition(InputPartition):
-    """Offset ranges that one task reads."""
+    """Offset ranges that one task reads. `read_by`: the schema by which values are decoded, where it isn't the one that the query was planned
+    with."""
 
-    def __init__(self, ranges: Task) -> None:
+    def __init__(self, ranges: Task, read_by: ReadBy | None = None) -> None:
         super().__init__(ranges)
         self.ranges = ranges
+        self.read_by = read_by
+
+
+class OutputColumns(Protocol):
+    """Columns that Spark gets of a batch of records."""
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """These columns of a batch."""
+        ...
+
+    def reading_by(self, read_by: ReadBy) -> OutputColumns:
+        """The columns of values that are decoded by another schema."""
+        ...
+
+    @property
+    def schema(self) -> QuerySchema | None:
+        """The schema by which values are decoded, for the stream's driver; None where they aren't decoded by a registry's."""
+        ...
 
 
 def read_task(
-    options: ReadOptions, columns: SourceColumns, partition: InputPartition
+    options: ReadOptions, columns: OutputColumns, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     """Reads the records of one task as Arrow record batches. Raises as `task_reader.read_ranges`."""
     from .task_reader import read_ranges
     from .task_tracing import polled, traced_task
 
     assert isinstance(partition, KafkaInputPartition)
+    if partition.read_by is not None:
+        columns = columns.reading_by(partition.read_by)
     if partition.ranges:
         with OneLineErrors(), traced_task() as traced:
             batches = read_ranges(options, partition.ranges)
@@ -65,7 +87,7 @@ def read_task(
 class KafkaBatchReader(DataSourceReader):
     """Plans the offset ranges once, and reads them in the tasks. `columns` are those of Spark's schema."""
 
-    def __init__(self, options: BatchOptions, columns: SourceColumns) -> None:
+    def __init__(self, options: BatchOptions, columns: OutputColumns) -> None:
         self._options = options
         self._columns = columns
         self._narrowing = EVERYTHING
@@ -98,7 +120,8 @@ class FilteringKafkaBatchReader(KafkaBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrows the ranges by filters on partition, offset and timestamp. Returns all of them: Spark applies them as well."""
-        self._narrowing = narrowing_of(conditions_of(filters))
+        hidden = KAFKA if self._options.decode is not None else None
+        self._narrowing = narrowing_of(conditions_of(filters, hidden))
         return filters
 
 
@@ -112,18 +135,22 @@ _OPERATORS: dict[type[Filter], Operator] = {
 }
 
 
-def conditions_of(filters: Iterable[Filter]) -> Iterator[FilterCondition]:
-    """The filters that compare a column with numbers or times, as conditions; others can't narrow what is read."""
+def conditions_of(filters: Iterable[Filter], within: str | None = None) -> Iterator[FilterCondition]:
+    """The filters that compare a column with numbers or times, as conditions; others can't narrow what is read. `within`: the struct
+    that has Kafka's own columns, whose names may be those of decoded ones."""
     for each in filters:
         operator = _OPERATORS.get(type(each))
         if operator is None:
             continue
         pushed: Any = each
+        path = pushed.attribute
+        if within is not None:
+            if path[0] != within:
+                continue
+            path = path[1:]
         values = [_number(value) for value in (pushed.value if operator == "in" else [pushed.value])]
         if None not in values:
-            yield FilterCondition(
-                ".".join(pushed.attribute), operator, values if operator == "in" else values[0]
-            )
+            yield FilterCondition(".".join(path), operator, values if operator == "in" else values[0])
 
 
 def _number(value: Any) -> int | None:
@@ -140,7 +167,7 @@ LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not Non
 class KafkaStreamReader(DataSourceStreamReader):
     """Plans micro-batches and reads them, for Spark before 4.2. `columns` are those of Spark's schema."""
 
-    def __init__(self, options: StreamOptions, columns: SourceColumns) -> None:
+    def __init__(self, options: StreamOptions, columns: OutputColumns) -> None:
         freeze_imports()
         self._options = options
         self._columns = columns
@@ -152,7 +179,7 @@ class KafkaStreamReader(DataSourceStreamReader):
         if self._made_driver is None:
             from .stream_driver import StreamDriver
 
-            self._made_driver = StreamDriver(self._options)
+            self._made_driver = StreamDriver(self._options, schema=self._columns.schema)
         return self._made_driver
 
     def initialOffset(self) -> dict[str, Any]:
@@ -168,7 +195,8 @@ class KafkaStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One `KafkaInputPartition` for each task of the batch between these offsets. Raises `DataLossError`."""
         with OneLineErrors():
-            return [KafkaInputPartition(task) for task in self._driver.tasks(start, end)]
+            read_by = self._driver.read_by(start, end)
+            return [KafkaInputPartition(task, read_by) for task in self._driver.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one task: see `read_task`."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from typing import ClassVar
 
 import pyarrow as pa
 from msgspec import Struct
@@ -30,6 +31,7 @@ from kafka_actors.config.security import SECRETS
 from kafka_actors.errors import ConfigError, UsageError
 
 from .data_source_options import KAFKA
+from .decode_options import SECRETS as REGISTRYS_SECRETS
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 HEADERS = StructField("headers", ArrayType(_HEADER))
@@ -59,6 +61,12 @@ class SourceColumns(Struct, frozen=True):
     names: tuple[str, ...]
     required: frozenset[str] = frozenset()
 
+    schema: ClassVar[None] = None
+    """Values aren't decoded."""
+
+    def reading_by(self, read_by: object) -> SourceColumns:
+        return self
+
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """These columns of a batch. Spark requires that Arrow's schema equals its own, NOT NULL included."""
         chosen = batch.select(list(self.names))
@@ -73,10 +81,15 @@ def columns_of(wanted: StructType, include_headers: bool) -> SourceColumns:
 
     Raises `ConfigError` for an unknown column, one of another type, and a NOT NULL column that may be null.
     """
-    offered = {field.name: field for field in schema(include_headers).fields}
+    if "headers" in wanted.fieldNames() and not include_headers:
+        raise ConfigError("includeHeaders", "has to be true where the schema has the column 'headers'")
+    return selected(wanted, schema(include_headers), _NULLABLE)
+
+
+def selected(wanted: StructType, available: StructType, nullable: Container[str]) -> SourceColumns:
+    """The columns of `wanted`, in its order; of the `available` ones those in `nullable` may be null. Raises as `columns_of`."""
+    offered = {field.name: field for field in available.fields}
     for field in wanted.fields:
-        if field.name == "headers" and not include_headers:
-            raise ConfigError("includeHeaders", "has to be true where the schema has the column 'headers'")
         if field.name not in offered:
             close = difflib.get_close_matches(field.name, offered, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(offered)}"
@@ -85,7 +98,7 @@ def columns_of(wanted: StructType, include_headers: bool) -> SourceColumns:
         if field.dataType != expected:
             requested, own = field.dataType.simpleString(), expected.simpleString()
             raise ConfigError("schema", f"column {field.name!r} is {requested}, but the source has {own}")
-        if not field.nullable and field.name in _NULLABLE:
+        if not field.nullable and field.name in nullable:
             raise ConfigError("schema", f"column {field.name!r} is NOT NULL, but records may have none")
     return SourceColumns(
         names=tuple(wanted.fieldNames()),
@@ -106,7 +119,7 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     if _OF_CATALOG not in options:
         return schema
     for name, value in options.items():
-        if name.startswith(KAFKA):
+        if name.startswith(KAFKA) or name in REGISTRYS_SECRETS:
             _check_secret(name, value)
     first, *others = schema.fields
     metadata = {_METADATA_KEY: json.dumps(dict(options), sort_keys=True)}
@@ -131,7 +144,7 @@ def _check_secret(name: str, value: str) -> None:
     if field == "sasl_jaas_config":
         secrets = [text for ours, text in login_of(name, value).items() if ours in SECRETS]
     else:
-        secrets = [value] if "password" in field or "secret" in field else []
+        secrets = [value] if name in REGISTRYS_SECRETS or "password" in field or "secret" in field else []
     if not all(refers(text) for text in secrets):
         raise ConfigError(
             name,

@@ -33,6 +33,7 @@ from .machines.stream_offsets import (
 )
 from .offset_format import OffsetFormat
 from .options import StreamOptions
+from .query_schema import QuerySchema, ReadBy
 from .stream_brokers import StreamBrokers
 
 logger = logging.getLogger(__name__)
@@ -52,10 +53,12 @@ class StreamDriver:
         options: StreamOptions,
         clock: Callable[[], float] = time.monotonic,
         brokers: StreamBrokers | None = None,
+        schema: QuerySchema | None = None,
     ) -> None:
         self._options = options
         self._clock = clock
         self._brokers = brokers or StreamBrokers(options, clock)
+        self._schema = schema
         self._delay = MinOffsetsDelay(options.min_offsets, options.max_trigger_delay_ms / 1000)
         self._first: StreamOffsets | None = None
         self._known: StreamOffsets | None = None  # the newest end that Spark passed or got
@@ -138,6 +141,8 @@ class StreamDriver:
         end = self._end(base, observed, limited)
         if self._format.same(base, end) and not base.initial:
             end = base  # a topic that was created again, with the same end: it is read when it grows
+        if end is not base:
+            end = replace(end, schema=None if self._schema is None else self._schema.of(base))
         self._known = end
         return start if start is not None and end is base else self._format.write(end, base)
 
@@ -192,6 +197,14 @@ class StreamDriver:
             ranges_between(first, last),
             min_partitions=self._options.min_partitions,
             max_records_per_partition=self._options.max_records_per_partition,
+        )
+
+    def read_by(self, start: dict[str, Any], end: dict[str, Any]) -> ReadBy | None:
+        """The schema of the values between two offsets, None for the one that the query was planned with. Raises as `QuerySchema.read_by`."""
+        return (
+            None
+            if self._schema is None
+            else self._schema.read_by(self._format.read(start), self._format.read(end))
         )
 
     def checkpointed(self, end: dict[str, Any]) -> None:

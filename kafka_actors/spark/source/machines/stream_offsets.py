@@ -43,20 +43,34 @@ _TOPIC_IDS = "@topic_ids"
 _START = "@start"
 _INITIAL = "@initial"
 
+_SCHEMA = "@schema"
+
 Offsets = Mapping[TopicPartition, int]
+
+
+class KeptSchema(Struct, frozen=True, omit_defaults=True):
+    """Schema of a registry by which a stream's values are read since its first start; without a subject it was named by its id."""
+
+    id: int
+    subject: str = ""
+    version: int | None = None
+
+    def __str__(self) -> str:
+        return f"schema {self.id}" + (f" ({self.subject} version {self.version})" if self.subject else "")
 
 
 class StreamOffsets(Struct, frozen=True):
     """Position of a stream: by partition the offset behind the last one that was read.
 
     `topic_ids` are the ids of topics, where brokers have them (from Kafka 2.8 on). `initial` marks the start of the first
-    batch; `start` is that start, in the end of the first batch.
+    batch; `start` is that start, in the end of the first batch. `schema`: where values are decoded by a registry's.
     """
 
     by_partition: dict[TopicPartition, int]
     topic_ids: dict[str, bytes] = {}
     start: dict[TopicPartition, int] | None = None
     initial: bool = False
+    schema: KeptSchema | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Writes Spark's checkpoint format: `{"topic": {"0": 23}}` as Spark's own source does, and more keys beside it. Equal
@@ -68,6 +82,8 @@ class StreamOffsets(Struct, frozen=True):
             found[_START] = nested(self.start)
         if self.initial:
             found[_INITIAL] = True
+        if self.schema is not None:
+            found[_SCHEMA] = msgspec.to_builtins(self.schema)
         return found
 
     @classmethod
@@ -81,6 +97,7 @@ class StreamOffsets(Struct, frozen=True):
                 {topic: bytes.fromhex(topic_id) for topic, topic_id in ids.items()},
                 _flat(document[_START]) if _START in document else None,
                 bool(document.get(_INITIAL, False)),
+                decoders.convert(document[_SCHEMA], KeptSchema) if _SCHEMA in document else None,
             )
         except (msgspec.ValidationError, ValueError) as error:
             raise ConfigError(
@@ -90,7 +107,7 @@ class StreamOffsets(Struct, frozen=True):
     @property
     def has_more_than_spark(self) -> bool:
         """Whether there is more than offsets, for which Spark's own format has no place."""
-        return bool(self.topic_ids) or self.initial or self.start is not None
+        return bool(self.topic_ids) or self.initial or self.start is not None or self.schema is not None
 
     def same_topic(self, topic: str, other: StreamOffsets) -> bool:
         """Whether a name is the same topic in both: false only for two different ids."""
@@ -308,7 +325,7 @@ class MinOffsetsDelay:
 
 
 def restored(offsets: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> StreamOffsets:
-    """Adds topic ids to offsets that Spark passed in its own format. `newest_first` are the stored offsets.
+    """Adds topic ids, and the schema, to offsets that Spark passed in its own format. `newest_first` are the stored offsets.
 
     Offsets that were stored get their own ids. Others were written by Spark's own source, which ran the query in
     between: they get the newest stored ids. If the topic has another id now, nobody knows to which of the two topics the
@@ -323,7 +340,7 @@ def restored(offsets: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> S
         return offsets
     topics = {tp.topic for tp in offsets.by_partition}
     ids = {topic: topic_id for topic, topic_id in newest.topic_ids.items() if topic in topics}
-    return StreamOffsets(offsets.by_partition, ids)
+    return StreamOffsets(offsets.by_partition, ids, schema=newest.schema)
 
 
 def offsets_behind(

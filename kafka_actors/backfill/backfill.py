@@ -15,6 +15,7 @@ from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.engines import engine
+from kafka_actors.spark.source.checkpoint import as_before
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 
 from .checkpoint_files import files_of, finished_offsets
@@ -86,11 +87,11 @@ class Backfill:
         overwrite_offsets: bool = False,
         **options: Any,
     ) -> None:
-        pipeline = pipeline.ready()
-        pipeline.check("spark")
-        pipeline.at_least_once().check("ray")
         if not isinstance(checkpoint, str) or not checkpoint:
             raise ConfigError("checkpoint", f"is {checkpoint!r}: accepts the name of a directory")
+        pipeline = as_before(pipeline, spark, checkpoint).ready()
+        pipeline.check("spark")
+        pipeline.at_least_once().check("ray")
         for name in options:
             if name.lower() in _SET_BY_THE_PLAN:
                 raise ConfigError(name, f"is no option of a backfill: {_SET_BY_THE_PLAN[name.lower()]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,6 +31,10 @@ class ReadKafka(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     @property
     def what(self) -> str:
         return self.pattern or ", ".join(self.topics or ())
+
+    def selects(self, topic: str) -> bool:
+        """Whether a topic of this name is read."""
+        return topic in self.topics if self.topics else bool(re.fullmatch(self.pattern or "", topic))
 
     @property
     def connection(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from kafka_actors.base.callables import is_async
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas.reader_schema import ReaderSchema
+from kafka_actors.schemas.reader_schema import ChosenSchema, ReaderSchema
+from kafka_actors.schemas.registry import Schema
 from kafka_actors.schemas.writer_schema import WriterSchema
 
 from .decode import row_type
@@ -75,12 +76,13 @@ class DecodeJson(Stage, frozen=True, kw_only=True, eq=False):
 
 class Decode(Stage, frozen=True, kw_only=True, eq=False):
     """Decodes values by a schema. `decoder` None: `reader` says which schema of a registry it will be, once the pipeline is made
-    ready; until then the columns are `schema`, or unknown. `chosen` is the schema that it was."""
+    ready; until then the columns are `schema`, or unknown. `chosen` is the schema that it was, and `chosen_schema` the whole of it."""
 
     decoder: Any = None
     reader: ReaderSchema | None = None
     schema: pa.Schema | None = None
     chosen: str = ""
+    chosen_schema: Schema | None = None
 
     def output(self, columns: Columns) -> Columns:
         _value_column(self, columns)
@@ -99,8 +101,22 @@ class Decode(Stage, frozen=True, kw_only=True, eq=False):
         """The stage with its decoder, for which the registry is asked. Raises `ConfigError`, `SchemaRegistryError`."""
         if self.decoder is not None or self.reader is None:
             return self
-        decoder, schema = self.reader.chosen(self.name, topics)
-        return msgspec.structs.replace(self, decoder=decoder, chosen=str(schema))
+        return self._by(self.reader.chosen(self.name, topics))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its schema is a registry's that isn't named, but the latest at the first start."""
+        return self.reader is not None and not self.reader.pinned
+
+    def again(self, schema_id: int, subject: str, version: int | None) -> Decode:
+        """The stage with the decoder by the schema that was chosen at an earlier start. Raises as `ready`."""
+        assert self.reader is not None
+        return self._by(self.reader.again(self.name, schema_id, subject, version))
+
+    def _by(self, found: ChosenSchema) -> Decode:
+        return msgspec.structs.replace(
+            self, decoder=found.decoder, chosen=str(found.schema), chosen_schema=found.schema
+        )
 
 
 def _listed(schema: pa.Schema) -> str:

@@ -37,6 +37,11 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
     on_new_schema: OnNewSchema = "keep"
     json_decoder: Callable[..., ValueDecoder] | None = None
 
+    @property
+    def pinned(self) -> bool:
+        """Whether one schema is named, and not what happens to be the latest."""
+        return self.schema_id is not None or self.version != "latest"
+
     def chosen(self, stage: str, topics: Iterable[str] | None) -> ChosenSchema:
         """Asks the registry. Raises `ConfigError`, naming the stage, where the topics' schemas give different columns or
         something can't be decoded, and `SchemaRegistryError`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow.parquet as pq
 import pytest
 from fakes.schema_registry import FakeSchemaRegistry
 from fakes.spark import errors_line, spark_session
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from waiting import slow_s
 
+import kafka_actors as ka
 from kafka_actors.schemas.protobuf_schema import Files, compiled
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
@@ -34,7 +36,6 @@ FIRST = {
     "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}],
 }
 SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "amount", "type": "double", "default": 1.5}]}
-DOCUMENTED = {**FIRST, "doc": "the same columns"}
 PROTO = 'syntax = "proto3"; package shop; message Refund { int64 id = 1; } message Order { int64 id = 1; string note = 2; }'
 
 
@@ -366,3 +367,76 @@ def test_in_sparks_own_form_of_offsets_the_schema_is_kept_beside_them(
     produce(topic, [avro(FIRST, first, {"id": 2, "note": None})])
     with pytest.raises(PySparkException, match=r"keep it with schema.registry.version=1"):
         streams.run(subscribe=topic, **form)
+
+
+# ---------------------------------------------------------------- a pipeline's stream
+
+
+def test_a_pipelines_query_keeps_its_schema_unless_another_one_is_named(
+    spark: SparkSession, options: dict[str, str], registry: FakeSchemaRegistry, kafka_topic: Topic,
+    produce: Produce, tmp_path: Path, group_id: str,
+) -> None:  # fmt: skip
+    topic, checkpoint = kafka_topic(1), str(tmp_path / "checkpoint")
+    subject = f"{topic}-value"
+    client = ka.SchemaRegistry(registry.url, basic_auth="alice:hush")
+    read = ka.Pipeline.read_kafka(
+        topic, bootstrap_servers=options["kafka.bootstrap.servers"], group_id=group_id
+    )
+
+    def run(**named: Any) -> str:
+        pipeline = read.decode(client, **named).write_parquet(str(tmp_path / "out"))
+        bound = pipeline.on_spark(spark, checkpoint=checkpoint, trigger="availableNow", progress=False)
+        bound.run()
+        return bound.pipeline.explain("spark")
+
+    def columns() -> list[list[str]]:
+        return sorted(pq.read_schema(path).names for path in (tmp_path / "out").glob("**/*.parquet"))
+
+    first = registry.add(subject, FIRST)
+    produce(topic, [avro(FIRST, first, {"id": 1, "note": None})])
+    assert f"by schema {first} ({subject} version 1)" in run()
+    second = registry.add(subject, SECOND)
+    produce(topic, [avro(SECOND, second, {"id": 2, "note": None, "amount": 9.0})])
+    assert f"by schema {first} ({subject} version 1)" in run(), "it goes on by the schema it began with"
+    assert columns() == [["id", "note"]] * 2
+    produce(topic, [avro(SECOND, second, {"id": 3, "note": None, "amount": 9.0})])
+    assert f"by schema {second} ({subject} version 2)" in run(version=2)
+    assert columns() == [["id", "note"]] * 2 + [["id", "note", "amount"]]
+
+
+def test_a_stream_of_a_pipelines_rows_says_what_keeps_its_schema(
+    spark: SparkSession, options: dict[str, str], registry: FakeSchemaRegistry, kafka_topic: Topic,
+    produce: Produce, tmp_path: Path,
+) -> None:  # fmt: skip
+    """Whoever starts the query himself tells Spark of the checkpoint when the pipeline has its schema already."""
+    topic = kafka_topic(1)
+    subject = f"{topic}-value"
+    client = ka.SchemaRegistry(registry.url, basic_auth="alice:hush")
+    read = ka.Pipeline.read_kafka(topic, bootstrap_servers=options["kafka.bootstrap.servers"])
+    rows: list[dict[str, Any]] = []
+
+    def run() -> None:
+        df = read.decode(client).on_spark(spark).dataframe(streaming=True)
+        writer = df.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = (
+            writer.trigger(availableNow=True).foreachBatch(lambda made, _: rows.extend(plain(made))).start()
+        )
+        assert query.awaitTermination(90)
+
+    other = {**SECOND, "fields": [*SECOND["fields"][:2], {**SECOND["fields"][2], "default": 2.5}]}
+    first = registry.add(subject, FIRST)
+    second = registry.add(subject, SECOND)
+    produce(topic, [avro(FIRST, first, {"id": 1, "note": None})])
+    run()
+    registry.add(subject, other)
+    produce(topic, [avro(FIRST, first, {"id": 2, "note": None})])
+    run()
+    assert [row["amount"] for row in rows] == [1.5, 1.5], "the columns are the same, so the schema is kept"
+    registry.add(subject, {**FIRST, "doc": "again"})
+    produce(topic, [avro(FIRST, first, {"id": 3, "note": None})])
+    with pytest.raises(PySparkException) as changed:
+        run()
+    assert f"decode: the latest is schema {second + 2}" in errors_line(changed)
+    assert "(columns: amount is gone): keep it with version=2, or go on by the new one with version=4" in str(
+        changed.value
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -16,6 +15,7 @@ from kafka_actors.pipeline.bound_pipeline import BoundPipeline, RateMeter, RunPr
 from kafka_actors.pipeline.engines import check_travels
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteParquet
+from kafka_actors.spark.source.checkpoint import as_before
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.offset_format import OffsetFormat
 from kafka_actors.spark.source.options import parse_batch, parse_stream
@@ -82,7 +82,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         ends: StreamOffsets | None = None,
         **options: Any,
     ) -> None:
-        pipeline = pipeline.ready()
+        pipeline = as_before(pipeline, spark, checkpoint).ready()
         checked = pipeline.check("spark")
         assert pipeline.source is not None  # the check requires one
         if checkpoint is None and trigger is not None:
@@ -231,8 +231,7 @@ class OnSpark(BoundPipeline[SparkRun]):
         return any(isinstance(stage, WriteParquet) for stage in self.pipeline.stages)
 
     def _selects(self, topic: str) -> bool:
-        source = self._source
-        return topic in source.topics if source.topics else bool(re.fullmatch(source.pattern or "", topic))
+        return self._source.selects(topic)
 
     def _begun(self) -> dict[TopicPartition, int]:
         """The start of the query, if it is stored beside its checkpoint."""

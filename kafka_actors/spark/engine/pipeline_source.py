@@ -30,13 +30,16 @@ from kafka_actors.pipeline.casts import CastError
 from kafka_actors.pipeline.engines import CheckedStage
 from kafka_actors.pipeline.fused import FusedSteps, StageOutput, events_of, of_policy, stage_error
 from kafka_actors.pipeline.rows import StageRows
+from kafka_actors.pipeline.stages import Decode
 from kafka_actors.spark.python_worker import OneLineErrors, WorkerCache, freeze_imports
 from kafka_actors.spark.source.arrow_types import spark_schema
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.options import ReadOptions, parse_batch, parse_stream
+from kafka_actors.spark.source.query_schema import QuerySchema, ReadBy
 from kafka_actors.spark.source.readers import (
     LIMITS,
     KafkaBatchReader,
+    KafkaInputPartition,
     KafkaStreamReader,
     read_task,
     reader_class,
@@ -83,6 +86,35 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
     def made(self) -> ProcessStages:
         """The stages, instantiated once per process, users' classes included."""
         return _cache.get(self.key, lambda: ProcessStages(self.steps, self.retries))
+
+    @property
+    def schema(self) -> QuerySchema | None:
+        """The schema of a registry by which values are decoded, None without one."""
+        for stage in (step.stage for step in self.steps):
+            if isinstance(stage, Decode) and stage.reader is not None and stage.chosen_schema is not None:
+                return QuerySchema(
+                    stage.decoder,
+                    stage.reader.registry,
+                    stage.chosen_schema,
+                    pinned=stage.reader.pinned,
+                    option=stage.name,
+                    pin="version=",
+                )
+        return None
+
+    def reading_by(self, read_by: ReadBy) -> FusedStages:
+        """The stages with values decoded by another schema, which gives the same columns."""
+        steps = tuple(
+            step._replace(
+                stage=msgspec.structs.replace(
+                    step.stage, decoder=step.stage.decoder.read_by(read_by.schema, read_by.references)
+                )
+            )
+            if isinstance(step.stage, Decode) and step.stage.chosen_schema is not None
+            else step
+            for step in self.steps
+        )
+        return msgspec.structs.replace(self, key=f"{self.key} {read_by.schema.id}", steps=steps)
 
     def run(self, source: pa.RecordBatch, begun: StageRows | None = None) -> Iterator[pa.RecordBatch]:
         """Runs the stages: returns their packed rows, then the failed records if `behind` has the column `_error`. Raises
@@ -273,11 +305,18 @@ class PipelineStreamReader(_StreamReader):
         super().__init__(msgspec.structs.replace(options, ends=plan.ends, begin=plan.begin), _ALL)
         self._fusion = plan.fusion
 
+    @property
+    def _query_schema(self) -> QuerySchema | None:
+        return self._fusion.schema
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one task. Raises `StageError`, and as `read_ranges`."""
         return _read(self._fusion, self._options, partition)
 
 
 def _read(fusion: FusedStages, options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    assert isinstance(partition, KafkaInputPartition)
+    if partition.read_by is not None:
+        fusion = fusion.reading_by(partition.read_by)
     for batch in read_task(options, _ALL, partition):
         yield from fusion.run(batch)

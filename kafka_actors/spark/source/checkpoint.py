@@ -4,17 +4,21 @@ to that of Spark's own, and back."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.pipeline.definition import Definition
+from kafka_actors.pipeline.stages import Decode
 
-from .machines.stream_offsets import StreamOffsets, nested, restored
+from .machines.stream_offsets import KeptSchema, StreamOffsets, nested, restored
 from .offset_format import StateFiles, TextFiles, compact
+
+P = TypeVar("P", bound=Definition)
 
 _HADOOPS = {"s3a": "s3", "s3n": "s3"}
 
@@ -34,6 +38,27 @@ class CheckpointPath(NamedTuple):
         if parts.scheme == "file":
             return unquote(parts.path)
         return parts._replace(scheme=_HADOOPS.get(parts.scheme, parts.scheme)).geturl()
+
+    def newest_offsets(self, jvm: Any) -> str | None:
+        """The text of the newest file of the offset log, read by Spark's own file system; None before the first batch. Raises `ConfigError`."""
+        paths = jvm.org.apache.hadoop.fs.Path
+        try:
+            log = paths(self.path, "offsets")
+            if not self.system.exists(log):
+                return None
+            names = [str(status.getPath().getName()) for status in self.system.listStatus(log)]
+            numbers = [int(name) for name in names if name.isdecimal()]
+            if not numbers:
+                return None
+            stream = self.system.open(paths(log, str(max(numbers))))
+            try:
+                return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+        except Exception as error:  # Py4JJavaError of any kind, from the file system's code
+            raise ConfigError(
+                "checkpoint", f"is {self.uri!r}: Spark can't read it: {reason_of(error)}"
+            ) from None
 
 
 def checkpoint_of(spark: Any, checkpoint: str) -> CheckpointPath | None:
@@ -60,6 +85,35 @@ def reason_of(error: BaseException) -> str:
     """The first line of an error of Java's."""
     raised = getattr(error, "java_exception", None)
     return str(raised.toString() if raised is not None else error).partition("\n")[0]
+
+
+def as_before(pipeline: P, spark: Any, checkpoint: str | None) -> P:
+    """The pipeline with the schema by which the query of a checkpoint has decoded values since its first start; as it is for a new query, for a
+    schema that it names, and over Spark Connect, from where the checkpoint is unknown. Raises `ConfigError`, and `SchemaRegistryError` where
+    the registry can't be asked for that schema."""
+    source = pipeline.source
+    stage = next((one for one in pipeline.stages if isinstance(one, Decode) and one.is_open), None)
+    if checkpoint is None or source is None or stage is None:
+        return pipeline
+    kept = kept_schema(spark, checkpoint, source.selects)
+    if kept is None or (stage.chosen_schema is not None and stage.chosen_schema.id == kept.id):
+        return pipeline
+    again = stage.again(kept.id, kept.subject, kept.version)
+    return replace(pipeline, stages=tuple(again if one is stage else one for one in pipeline.stages))
+
+
+def kept_schema(spark: Any, checkpoint: str, selects: Callable[[str], bool]) -> KeptSchema | None:
+    """The schema by which the query of a checkpoint has read the topics that are selected; None for a new one, for one without a schema, and
+    over Spark Connect. Raises `ConfigError`."""
+    found = checkpoint_of(spark, checkpoint)
+    text = None if found is None else found.newest_offsets(spark._jvm)
+    if found is None or text is None:
+        return None
+    for each in (line.kafka for line in _lines(text, f"{found.uri}/offsets")):
+        if each is not None and any(selects(tp.topic) for tp in each.offsets.by_partition):
+            known = QueryCheckpoint(found.location).restored(each) if each.form == "spark" else each.offsets
+            return known.schema
+    return None
 
 
 Form = Literal["spark", "kafka-actors"]
@@ -123,15 +177,9 @@ class QueryCheckpoint:
 
     def _batch(self, number: int, finished: bool) -> OffsetLogBatch:
         name = f"offsets/{number}"
-        version, metadata, *rest = (self._files.read(name) or "").split("\n") + [""] * 2
-        if version not in ("v1", "v2"):
-            raise ConfigError(_OPTION, f"{self._path}/{name} has version {version!r}: v1 and v2 are known")
-        lines = []
-        for index, text in enumerate(line for line in rest if line):
-            source, colon, offsets = text.partition(":") if version == "v2" else (str(index), "", text)
-            prefix = source + colon if colon else ""
-            lines.append(OffsetLogLine(prefix, offsets, _kafka(source, offsets)))
-        return OffsetLogBatch(number, finished, [version, metadata], lines)
+        text = self._files.read(name) or ""
+        lines = _lines(text, f"{self._path}/{name}")
+        return OffsetLogBatch(number, finished, (text.split("\n") + [""] * 2)[:2], lines)
 
     def state(self, source: str) -> StateFiles:
         """The state files of a source, beside the checkpoint."""
@@ -188,6 +236,18 @@ class QueryCheckpoint:
         if batch == 0 and found.start is None:
             found = replace(found, start=self.state(source_offsets.source).first())
         return compact(found.to_json())
+
+
+def _lines(text: str, name: str) -> list[OffsetLogLine]:
+    """The lines of a file of Spark's offset log, behind its first two. Raises `ConfigError` for an unknown version."""
+    version, _, *rest = text.split("\n") + [""] * 2
+    if version not in ("v1", "v2"):
+        raise ConfigError(_OPTION, f"{name} has version {version!r}: v1 and v2 are known")
+    found = []
+    for index, line in enumerate(one for one in rest if one):
+        source, colon, offsets = line.partition(":") if version == "v2" else (str(index), "", line)
+        found.append(OffsetLogLine(source + colon if colon else "", offsets, _kafka(source, offsets)))
+    return found
 
 
 def _kafka(source: str, text: str) -> KafkaOffsets | None:

@@ -64,7 +64,7 @@ class QuerySchema:
             schema = self._registry.schema_by_id(kept.id)
         except SchemaNotFoundError as error:
             raise ConfigError(
-                self._option, f"isn't given, and the query has read by {kept} since its first start: {error}"
+                self._option, f"the query has read by {kept} since its first start: {error}"
             ) from None
         references: Mapping[str, str] = self._registry.references_of(schema)
         try:
@@ -82,7 +82,7 @@ class QuerySchema:
             if kept.version and now.version
             else ": name the schema that holds"
         )
-        return f"isn't given, and the latest is {now} now, while the query has read by {kept} since its first start ({why}){advice}"
+        return f"the latest is {now} now, while the query has read by {kept} since its first start ({why}){advice}"
 
 
 def _difference(before: pa.Schema, now: pa.Schema) -> str:

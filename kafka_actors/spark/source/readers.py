@@ -179,8 +179,13 @@ class KafkaStreamReader(DataSourceStreamReader):
         if self._made_driver is None:
             from .stream_driver import StreamDriver
 
-            self._made_driver = StreamDriver(self._options, schema=self._columns.schema)
+            self._made_driver = StreamDriver(self._options, schema=self._query_schema)
         return self._made_driver
+
+    @property
+    def _query_schema(self) -> QuerySchema | None:
+        """The schema by which values are decoded, None where they aren't by a registry's."""
+        return self._columns.schema
 
     def initialOffset(self) -> dict[str, Any]:
         """The start of a new query. Raises `ConfigError`, `NoBrokersAvailable`, `DataLossError`."""

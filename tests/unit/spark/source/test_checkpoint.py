@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.registries import RegistryInMemory
 
-from kafka_actors.spark.source.checkpoint import QueryCheckpoint
-from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+import kafka_actors as ka
+from kafka_actors.spark.source import checkpoint
+from kafka_actors.spark.source.checkpoint import QueryCheckpoint, as_before
+from kafka_actors.spark.source.machines.stream_offsets import KeptSchema, StreamOffsets
 from kafka_actors.spark.source.offset_format import StateFiles, TextFiles
 from kafka_actors.types import TopicPartition
 
@@ -120,3 +124,57 @@ def test_offsets_of_other_sources_stay(tmp_path: Path) -> None:
         for to in ("spark", "kafka-actors"):
             assert files.convert(to) == []
         assert files.offsets(0) == offsets
+
+
+# ---------------------------------------------------------------- the schema of a query that goes on
+
+
+def test_a_schema_survives_there_and_back(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    end = StreamOffsets({T0: 5}, {"t": OLD}, schema=KeptSchema(7, "t-value", 3)).to_json()
+    for batch in (0, 1):
+        files.write(batch, end)
+    QueryCheckpoint(str(tmp_path)).convert("spark")
+    assert "@schema" not in (tmp_path / "offsets" / "1").read_text()
+    QueryCheckpoint(str(tmp_path)).convert("kafka-actors")
+    assert json.loads((tmp_path / "offsets" / "1").read_text().splitlines()[3]) == end
+
+
+@pytest.fixture
+def registry() -> RegistryInMemory:
+    made = RegistryInMemory()
+    for more in ([], [{"name": "x", "type": "long", "default": 1}]):
+        fields = [{"name": "id", "type": "long"}, *more]
+        made.add("t-value", {"type": "record", "name": "Order", "fields": fields})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept", "version"),
+    [
+        ({}, KeptSchema(1, "t-value", 1), 1),
+        ({}, None, 2),
+        ({"version": 2}, KeptSchema(1, "t-value", 1), 2),
+    ],
+    ids=["before", "new", "named"],
+)
+def test_a_pipeline_goes_on_by_the_schema_of_its_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+    registry: RegistryInMemory,
+    arguments: dict[str, Any],
+    kept: KeptSchema | None,
+    version: int,
+) -> None:
+    asked: list[bool] = []
+
+    def found(spark: object, location: str, selects: Callable[[str], bool]) -> KeptSchema | None:
+        asked.append(selects("t") and not selects("u"))
+        return kept
+
+    monkeypatch.setattr(checkpoint, "kept_schema", found)
+    read = ka.Pipeline.read_kafka("t", bootstrap_servers="a:1").decode(registry, **arguments)
+    for pipeline in (read, read.ready()):  # also one that was bound before
+        made = as_before(pipeline, None, "/c").ready()
+        assert made.stages[0].chosen_schema.version == version  # type: ignore[attr-defined]
+    assert as_before(read, None, None) is read
+    assert asked == ([] if arguments else [True, True])

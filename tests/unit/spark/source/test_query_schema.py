@@ -80,7 +80,7 @@ def test_other_columns_are_refused_with_what_keeps_the_schema(
         with pytest.raises(ConfigError) as caught:
             ask()
         assert str(caught.value) == (
-            f"schema.registry.version: isn't given, and the latest is schema {version} (orders-value version {version}) now, while the "
+            f"schema.registry.version: the latest is schema {version} (orders-value version {version}) now, while the "
             f"query has read by schema {before.id} (orders-value version {before.version}) since its first start ({says}): keep it with "
             f"schema.registry.version={before.version}, or go on by the new one with schema.registry.version={version}"
         )

@@ -24,22 +24,33 @@ FEWER = 5_000_000
 KEY_BYTES = 8
 BLOCK_BYTES = 16_000_000
 TEXT_BYTES = 1_000_000
+AVRO_ROWS = 65_521
 
 
 @dataclass(frozen=True)
 class Data:
     """A topic of JSON values of `size` bytes under 8-byte keys, written with linger.ms=20 in batches of
-    `batch_size` bytes before compression, whatever the number of partitions."""
+    `batch_size` bytes before compression, whatever the number of partitions. `avro`: of framed Avro values of about that size."""
 
     codec: str = "none"
     size: int = 100
     partitions: int = 8
     batch_size: int = LARGE
     records: int = 50_000_000
+    avro: bool = False
 
     @property
     def topic(self) -> str:
-        return f"{self.codec}-{self.size}B-{self.partitions}p-{self.batch_size // 1024}KiB-{self.records}"
+        return f"{'avro-' if self.avro else ''}{self.codec}-{self.size}B-{self.partitions}p-{self.batch_size // 1024}KiB-{self.records}"
+
+    def block(self) -> tuple[list[bytes], list[bytes]]:
+        """Values and keys that the topic repeats."""
+        if not self.avro:
+            return block_of(self.size)
+        from benchmarks.schemas import avro_values
+
+        values = avro_values(AVRO_ROWS)
+        return values, [b"%08d" % number for number in range(len(values))]
 
     @property
     def record_bytes(self) -> int:
@@ -69,7 +80,7 @@ def block_of(size: int) -> tuple[list[bytes], list[bytes]]:
 def runs_of(data: Data) -> Iterator[tuple[int, slice]]:
     """(partition, rows of the block, twice over): a batch's worth of records to one partition after the other, so that
     batches are full with any number of partitions."""
-    rows = len(block_of(data.size)[0])
+    rows = AVRO_ROWS if data.avro else len(block_of(data.size)[0])
     run = max(1, min(data.batch_size // (data.record_bytes + 12), rows, data.records // data.partitions))
     left, start = data.records, 0
     for partition in itertools.cycle(range(data.partitions)):
@@ -97,7 +108,7 @@ def produce(bootstrap: str, data: Data) -> Expected:
             "log_level": 3,  # a broker that has just come up makes it warn
         }
     )
-    values, keys = (column * 2 for column in block_of(data.size))
+    values, keys = (column * 2 for column in data.block())
     counts, sums = [0] * data.partitions, [0] * data.partitions
     send, topic = producer.produce, data.topic
     for partition, rows in runs_of(data):

@@ -2,6 +2,8 @@
 
 Orders have eight fields. `resolved`: the writer's schema lacks two of the reader's fields, has one that it drops, and an int that it promotes.
 Every value is decoded, and all rows are compared with what was written.
+
+`spark`: the same values in a topic, decoded and summed in a session of Spark's, beside its own source and decoder in the JVM.
 """
 
 from __future__ import annotations
@@ -10,15 +12,26 @@ import io
 import json
 import time
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
 
+from benchmarks import spark
 from benchmarks.common import Client, Section, Stage
+from benchmarks.data import Data
 from benchmarks.peers import CONFLUENT
 from benchmarks.reading import Run
+from kafka_actors.testing.spark import CONNECTOR
 
 AVRO, PROTOBUF = "AvroDecoder", "ProtobufDecoder"
+OPTION, PIPELINE, FROM_AVRO = (
+    "kafka_actors, decode=avro",
+    "pipeline, decode_avro",
+    f"{spark.THEIRS} + from_avro",
+)
+SPARK_AVRO = "org.apache.spark:spark-avro_2.13:4.2.0"
 ROWS = 200_000
 PASSES = 5
 """Passes of our decoders; the deserializers take as long for one of a tenth."""
@@ -56,7 +69,55 @@ def sections() -> list[Section]:
         _section("avro", "Avro, the writer's schema is the reader's", AVRO, notes),
         _section("resolved", "Avro, resolved: two fields added, one dropped, one promoted", AVRO, notes),
         _section("protobuf", "Protobuf", PROTOBUF, notes),
+        _on_spark(),
     ]
+
+
+def _on_spark() -> Section:
+    session, data = spark.Session((*CONNECTOR, SPARK_AVRO)), Data(size=45, records=spark.RECORDS, avro=True)
+    clients = {
+        name: session.asks(query, data, schema=json.dumps(ORDER))
+        for name, query in (
+            (OPTION, "avro_decoded"),
+            (PIPELINE, "avro_pipeline"),
+            (FROM_AVRO, "avro_from_avro"),
+        )
+    }
+    title = "Avro of orders decoded on Spark, and the amounts summed"
+    return Section(
+        "schemas/spark",
+        title,
+        clients,
+        (data,),
+        notes=spark.NOTES,
+        beside=session.open,
+        warm_ups=spark.WARM_UPS,
+    )
+
+
+class SchemaServer(ThreadingHTTPServer):
+    """A registry over HTTP with one subject, `orders`, which has one version; on a port of the system's choice, until the process ends."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(("127.0.0.1", 0), _SchemaHandler)
+        self.daemon_threads = True
+        self.text = text
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        Thread(target=self.serve_forever, daemon=True).start()
+
+
+class _SchemaHandler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        text = getattr(self.server, "text", "")
+        found = {"subject": "orders", "version": 1, "id": SCHEMA_ID, "schema": text}
+        data = json.dumps([1] if self.path.endswith("/versions") else found).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 def _section(name: str, title: str, ours: str, notes: str) -> Section:

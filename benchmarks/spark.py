@@ -8,13 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.common import Client, Section, Stage, profiled
 from benchmarks.data import Data
 from benchmarks.reading import Run
-from kafka_actors.testing.spark import CONNECTOR_SPARK, connector_jars, pyspark_path
+from kafka_actors.testing.spark import CONNECTOR, CONNECTOR_SPARK, connector_jars, pyspark_path
 
 OURS, THEIRS = "kafka_actors", "Spark's kafka"
 TWO_COLUMNS = f"{OURS}, .schema() of two columns"
@@ -85,7 +85,8 @@ def _section(name: str, title: str, session: Session, clients: dict[str, Client]
 class Session:
     """A process with a Spark session (`benchmarks.spark_session`), while `open` lasts."""
 
-    def __init__(self) -> None:
+    def __init__(self, jars: Sequence[str] = CONNECTOR) -> None:
+        self._jars = jars
         self._process: subprocess.Popen[str] | None = None
         self._result: list[int] | None = None
 
@@ -94,7 +95,7 @@ class Session:
         with tempfile.TemporaryDirectory() as directory:
             conf = {
                 "spark.driver.memory": "4g",
-                "spark.jars": connector_jars(),
+                "spark.jars": connector_jars(self._jars),
                 "spark.sql.warehouse.dir": directory,
                 "spark.ui.enabled": "false",
                 "spark.ui.showConsoleProgress": "false",

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 import psutil
 import pyarrow as pa
@@ -137,6 +137,57 @@ def json_from_json(spark: SparkSession, source: str, servers: str, topic: str) -
     )
 
 
+@cache
+def registry(schema: str) -> str:
+    """The address of a registry with this schema."""
+    from benchmarks.schemas import SchemaServer
+
+    return SchemaServer(schema).url
+
+
+DECODED = ("count(id)", "cast(sum(amount) as bigint)")
+
+
+def avro_decoded(spark: SparkSession, servers: str, topic: str, schema: str) -> list[int]:
+    """Orders by the data source's own decoder: the option `decode`."""
+    reader = spark.read.format("kafka_actors").option("kafka.bootstrap.servers", servers)
+    reader = (
+        reader.option("subscribe", topic)
+        .option("decode", "avro")
+        .option("schema.registry.url", registry(schema))
+    )
+    return first(
+        reader.option("schema.registry.subject", "orders")
+        .schema("id BIGINT, amount DOUBLE")
+        .load()
+        .selectExpr(*DECODED)
+    )
+
+
+def avro_pipeline(spark: SparkSession, servers: str, topic: str, schema: str) -> list[int]:
+    """The same by a pipeline, whose rows Spark sums."""
+    import kafka_actors as ka
+
+    orders = ka.Pipeline.read_kafka(topic, bootstrap_servers=servers)
+    pipeline = orders.decode_avro(registry=ka.SchemaRegistry(registry(schema)), subject="orders").select(
+        "id", "amount"
+    )
+    return first(pipeline.on_spark(spark).dataframe().selectExpr(*DECODED))
+
+
+def avro_from_avro(spark: SparkSession, servers: str, topic: str, schema: str) -> list[int]:
+    """The same by Spark's own source and decoder, in the JVM; it is given the schema, and leaves out the five bytes in front."""
+    from pyspark.sql.avro.functions import from_avro
+    from pyspark.sql.functions import expr
+
+    values = loaded(spark, "kafka", servers, topic).select(
+        expr("substring(value, 6, length(value) - 5) as value")
+    )
+    return first(
+        values.select(from_avro("value", schema).alias("order")).select("order.*").selectExpr(*DECODED)
+    )
+
+
 def write(
     spark: SparkSession,
     source: str,
@@ -175,7 +226,17 @@ def orders_in_memory(spark: SparkSession, rows: int, tasks: int | None = None) -
 _IN_MEMORY: dict[tuple[int, int | None], DataFrame] = {}
 QUERIES: dict[str, Callable[..., list[int]]] = {
     query.__name__: query
-    for query in (totals, stream_totals, json_fused, json_map_in_arrow, json_from_json, write)
+    for query in (
+        totals,
+        stream_totals,
+        json_fused,
+        json_map_in_arrow,
+        json_from_json,
+        avro_decoded,
+        avro_pipeline,
+        avro_from_avro,
+        write,
+    )
 }
 
 if __name__ == "__main__":

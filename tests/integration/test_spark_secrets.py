@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.schema_registry import FakeSchemaRegistry
 from fakes.secure import PASSWORD, USER
 from waiting import slow_s
 
@@ -56,7 +58,7 @@ from pathlib import Path
 import kafka_actors as ka
 from pyspark.sql import SparkSession
 
-servers, ca, user, password, wrong, source, target, directory = sys.argv[1:]
+servers, ca, user, password, wrong, source, target, directory, registry = sys.argv[1:]
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
@@ -112,6 +114,26 @@ def pipeline(password):
     made.on_spark(spark, progress=False).run()
 
 
+def decoded(sr_password, reader=spark.read):
+    given = {
+        **options(password, subscribe=source),
+        "decode": "avro",
+        "schema.registry.url": registry,
+        "schema.registry.basic.auth.user.info": f"{user}:{sr_password}",
+        "decode.mode": "PERMISSIVE",
+    }
+    return reader.format("kafka_actors").options(**given).load()
+
+
+def decoded_stream(sr_password):
+    df = decoded(sr_password, spark.readStream.option("startingOffsets", "earliest"))
+    writer = df.writeStream.format("noop").option("checkpointLocation", f"{directory}/decoded")
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(90)
+    query.explain(extended=True)
+    print([progress.json for progress in query.recentProgress], query.exception())
+
+
 def refused(what, call):
     try:
         call()
@@ -130,6 +152,12 @@ print("read", frame.count())
 write(options(password))
 stream(options(password), "good")
 pipeline(password)
+for sr_password in (password, "${env:SR_PASSWORD}"):
+    frame = decoded(sr_password)
+    frame.explain(mode="extended")
+    print("decoded", frame.where("_error is not null").count())
+decoded_stream("${env:SR_PASSWORD}")
+refused("a registry with a wrong password", lambda: decoded(wrong))
 print("written", read(options(password, subscribe=target)).count())
 
 bad = options(wrong, subscribe=source)
@@ -151,8 +179,14 @@ spark.stop()
 """
 
 
+@pytest.fixture
+def registry() -> Iterator[FakeSchemaRegistry]:
+    with FakeSchemaRegistry(user=f"{USER}:{PASSWORD}") as made:
+        yield made
+
+
 def test_no_secret_is_said_by_what_goes_well_and_what_fails(
-    secure: Any, produce: Produce, group_id: str, tmp_path: Path
+    secure: Any, produce: Produce, registry: FakeSchemaRegistry, group_id: str, tmp_path: Path
 ) -> None:
     kafka, files = secure
     source, target = (kafka.create_topic(f"{name}-{group_id}", partitions=2) for name in ("source", "target"))
@@ -172,9 +206,13 @@ def test_no_secret_is_said_by_what_goes_well_and_what_fails(
     }
     given = " ".join(f"--conf {name}={value}" for name, value in settings.items())
     arguments = [kafka.bootstrap("SECURE"), files.ca, USER, PASSWORD, WRONG, source, target, str(tmp_path)]
+    registry.add(
+        f"{source}-value", {"type": "record", "name": "A", "fields": [{"name": "id", "type": "long"}]}
+    )
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
+        [sys.executable, "-c", PROGRAM, *arguments, registry.url],
         env={
+            "SR_PASSWORD": PASSWORD,
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell",
@@ -191,8 +229,10 @@ def test_no_secret_is_said_by_what_goes_well_and_what_fails(
     said = done.stdout.splitlines()
     assert "read 2" in said
     assert "written 7" in said
+    assert said.count("decoded 2") == 2
+    assert f"refused user {USER} (401" in done.stdout
     assert "WENT WELL" not in done.stdout
-    assert sum(line.endswith("was refused") for line in said) == 10
+    assert sum(line.endswith("was refused") for line in said) == 11
     assert "SASL_AUTHENTICATION_FAILED" in done.stdout
     # All that is to be looked through was caught: JVM, our driver, our Python workers, the event log.
     assert "DEBUG org.apache.spark.sql" in done.stderr

@@ -111,6 +111,8 @@ def test_what_is_no_table_is_left_alone() -> None:
         ("kafka.sasl.plain.password", "hush"),
         ("kafka.ssl.truststore.password", "hush"),
         ("kafka.sasl.jaas.config", LOGIN.format("hush")),
+        ("schema.registry.basic.auth.user.info", "alice:hush"),
+        ("schema.registry.bearer.auth.token", "hush"),
     ],
 )
 def test_a_secret_that_is_written_out_is_refused(name: str, value: str) -> None:
@@ -125,6 +127,7 @@ def test_a_secret_that_is_written_out_is_refused(name: str, value: str) -> None:
     [
         ("kafka.ssl.key.password", "${env:P}"),
         ("kafka.sasl.jaas.config", LOGIN.format("${file:/run/secret:p}")),
+        ("schema.registry.basic.auth.user.info", "${env:SR_KEY}:${env:SR_SECRET}"),
     ],
 )
 def test_a_reference_may_be_kept(name: str, value: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from fakes.registries import RegistryInMemory
 from msgspec.structs import replace
 
 from kafka_actors.errors import (
@@ -16,9 +17,11 @@ from kafka_actors.errors import (
     NonEmptyGroupError,
     StartLostError,
 )
+from kafka_actors.schemas import AvroDecoder
 from kafka_actors.spark.source.machines.offset_ranges import ResolvedRanges, TaskRange
 from kafka_actors.spark.source.machines.stream_offsets import ObservedPartitions, StreamOffsets
 from kafka_actors.spark.source.options import parse_stream
+from kafka_actors.spark.source.query_schema import QuerySchema
 from kafka_actors.spark.source.stream_brokers import StreamStart
 from kafka_actors.spark.source.stream_driver import StreamDriver
 from kafka_actors.types import TopicPartition
@@ -58,14 +61,16 @@ class FakeBrokers:
 
 
 class Scene:
-    def __init__(self, ends: StreamOffsets | None = None, **options: str) -> None:
+    def __init__(
+        self, ends: StreamOffsets | None = None, schema: QuerySchema | None = None, **options: str
+    ) -> None:
         self.now = 0.0
         self.base: int | None = None
         self.brokers = FakeBrokers()
         given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.group.id": "g", **options}
         fake: Any = self.brokers
         parsed = replace(parse_stream(given, limits=True), ends=ends)
-        self.driver = StreamDriver(parsed, lambda: self.now, fake)
+        self.driver = StreamDriver(parsed, lambda: self.now, fake, schema)
 
     def latest(self, offset: int) -> int:
         """As Spark asks: when a batch begins it says that its checkpoint has what the batch begins with."""
@@ -222,3 +227,52 @@ def test_what_is_there_now_is_asked_once_with_what_was_read() -> None:
         ({T0: 5}, 3.0),
         ({T0: 9}, None),
     ]
+
+
+# ---------------------------------------------------------------- the schema of values
+
+
+def query_schema(version: int) -> QuerySchema:
+    """The query was planned with this version of two that give the same columns."""
+    registry = RegistryInMemory()
+    for doc in ("one", "two"):
+        fields = [{"name": "id", "type": "long"}]
+        registry.add("t-value", {"type": "record", "name": "Order", "doc": doc, "fields": fields})
+    chosen = registry.schema_of("t-value", version)
+    decoder = AvroDecoder(chosen.text, registry=registry)
+    return QuerySchema(decoder, registry, chosen, pinned=False, option="o", pin="version=")
+
+
+ONE = {"id": 1, "subject": "t-value", "version": 1}
+TWO = {"id": 2, "subject": "t-value", "version": 2}
+
+
+def test_the_end_of_a_batch_has_the_schema_that_the_query_began_with() -> None:
+    scene = Scene(schema=query_schema(2))
+    scene.brokers.end = 5
+    first = scene.driver.initial()
+    assert "@schema" not in first
+    end = scene.driver.latest(first)
+    assert end["@schema"] == TWO
+    assert scene.driver.read_by(first, end) is None
+    again = Scene(schema=query_schema(2))
+    again.brokers.end = 9
+    later = again.driver.latest({"t": {"0": 5}, "@schema": ONE})
+    assert later == {"t": {"0": 9}, "@schema": ONE}
+    read_by = again.driver.read_by({"t": {"0": 5}, "@schema": ONE}, later)
+    assert read_by is not None
+    assert read_by.schema.id == 1
+
+
+def test_without_new_records_the_offsets_stay_as_they_are() -> None:
+    """Others would be a batch, which Spark would run."""
+    scene = Scene(schema=query_schema(2))
+    scene.brokers.end = 5
+    for offsets in ({"t": {"0": 5}}, {"t": {"0": 5}, "@schema": ONE}):
+        assert scene.driver.latest(offsets) == offsets
+
+
+def test_a_query_that_decodes_no_more_has_no_schema() -> None:
+    scene = Scene()
+    scene.brokers.end = 9
+    assert scene.driver.latest({"t": {"0": 5}, "@schema": ONE}) == {"t": {"0": 9}}

@@ -44,9 +44,7 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.02
 LONG_POLL_S = 1.0
-UNBEGUN_S = (
-    0.1  # between commits while the group has no offset of a partition: workers share it once it has one
-)
+UNBEGUN_S = 0.1  # between commits until the group has an offset of each partition, which can be shared then
 WATERMARKS_S = 0.25
 """Interval of reports where partitions are dealt in slices: the workers' windows move with each other's."""
 

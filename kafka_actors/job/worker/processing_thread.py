@@ -118,6 +118,7 @@ class ProcessingThread:
             clock=clock,
             wall=wall,
         )
+        self._taken: TopicPartition | None = None
         self._woken = threading.Event()
 
     # ------------------------------------------------------------ the thread
@@ -153,6 +154,7 @@ class ProcessingThread:
         self.counters.work_begins(self._clock())
         try:
             while True:
+                self._taken = None if fetched is None else fetched.partition
                 while not self._stopped and (newcomer := self._reader.take_newcomer()) is not None:
                     self._carry_out(self._in_turn(newcomer, None))
                 self._carry_out(self._in_turn(fetched, unpacked))
@@ -160,6 +162,7 @@ class ProcessingThread:
                     return
                 fetched, unpacked = taken
         finally:
+            self._taken = None
             self._turns.end()
             self.counters.work_ends(self._clock())
 
@@ -288,7 +291,8 @@ class ProcessingThread:
     def note_waiting(self) -> None:
         """Notes which partitions wait for their turn. For any thread."""
         now = self._clock()
-        self._turns.seen(set(self._waiting(now)), now)
+        at_hand = set() if self._taken is None else {self._taken}  # newcomers and lingers go before it
+        self._turns.seen(at_hand.union(self._waiting(now)), now)
 
     def note_done(self) -> None:
         """Notes nothing: records are done in order here, none beyond an offset to commit."""

@@ -342,12 +342,13 @@ class PartitionLog:
             self._epochs[:behind] = [(self._epochs[behind - 1][0], offset)]
 
     def truncate(self, offset: int) -> None:
-        """Drops the batches that reach to `offset` or beyond it, as an unclean election does, and forgets who wrote them."""
+        """Drops the batches that reach to `offset` or beyond it, as an unclean election does, and forgets who wrote them. The log then ends
+        where a batch began, since replicas have whole batches."""
         kept = bisect_left(self._last_offsets, offset)
+        first = max(self._batches[0].base_offset, self.start_offset) if self._batches else self.end_offset
         del self._batches[kept:]
         del self._last_offsets[kept:]
-        end = self._last_offsets[-1] + 1 if self._last_offsets else min(offset, self.end_offset)
-        self.end_offset = max(end, 0)
+        self.end_offset = self._last_offsets[-1] + 1 if self._last_offsets else min(offset, first)
         self.start_offset = min(self.start_offset, self.end_offset)
         self._epochs = [entry for entry in self._epochs if entry[1] < self.end_offset]
         self._newest = max(self._batches, key=lambda b: b.max_timestamp, default=None)

@@ -678,6 +678,21 @@ def test_what_waits_for_long_says_behind_whom():
     assert stage.processing.blocked(P1) == ""
 
 
+def test_what_is_at_hand_and_waits_behind_a_newcomer_says_so_too():
+    stage = Stage(rows=2)
+    blocked = []
+
+    def look(rows):
+        stage.processing.note_waiting()
+        stage.now += 1.0
+        blocked.append((rows["partition"][0].as_py(), stage.processing.blocked(P0)))
+
+    stage.processing._function._made = look
+    stage.source.newcomers = [fetched(P1, 0, 2)]
+    stage.processing.work(fetched(P0, 0, 2))
+    assert blocked == [(1, "waits for its turn: behind t-1"), (0, "")]
+
+
 def test_a_call_that_fails_gives_way_to_others_before_it_is_tried_again_and_tries_are_counted_on(monkeypatch):
     stage = Stage(rows=2, retries=2)
     monkeypatch.setattr("kafka_actors.job.worker.processing_thread.time.sleep", lambda seconds: None)

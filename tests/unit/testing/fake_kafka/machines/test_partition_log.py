@@ -188,3 +188,11 @@ def test_compaction_keeps_a_producer_s_last_batch_even_without_records() -> None
     log.append(parse(record_batch(b"v", keys=[b"z"])), 0, LIMITS, NOW_MS)
     log.compact()
     assert [(b.producer_id, b.count) for b in log.batches] == [(0, 0), (1, 1), (-1, 1)]
+
+
+def test_a_log_that_loses_its_only_batch_ends_where_that_began() -> None:
+    """Replicas have whole batches: the one that lacks this has nothing of it."""
+    log = PartitionLog()
+    log.append(parse(record_batch(b"a", b"b", b"c", producer=(-1, -1, -1))), 0, LIMITS, NOW_MS)
+    log.truncate(2)
+    assert (log.start_offset, log.end_offset) == (0, 0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spark_checkpoint"]
 
-_TITLES = ("BATCH", "STATE", "SOURCE", "FORM", "TOPIC", "PARTITION", "OFFSET", "TOPIC-ID")
+_TITLES = ("BATCH", "STATE", "SOURCE", "FORM", "TOPIC", "PARTITION", "OFFSET", "TOPIC-ID", "SCHEMA")
 
 _state_location = click.option(
     "--state-location",
@@ -41,7 +41,8 @@ def spark_checkpoint() -> None:
 def show_checkpoint(output: Output, path: str, state_location: str | None, form: str) -> int:
     """Show where the last finished batch ended, and which batch is planned after it.
 
-    FORM is that of the offsets: kafka-actors with topic ids, or spark, which Spark's own source reads.
+    FORM is that of the offsets: kafka-actors with topic ids, or spark, which Spark's own source reads. SCHEMA is the id of the schema by
+    which values are decoded.
     """
     from kafka_actors.spark.source.checkpoint import described
 
@@ -97,8 +98,9 @@ def _rows(checkpoint: QueryCheckpoint, batch: OffsetLogBatch) -> list[tuple[Any,
     found: list[tuple[Any, ...]] = []
     for each in batch.kafka:
         offsets = checkpoint.restored(each)
+        schema = None if offsets.schema is None else offsets.schema.id
         for tp, offset in sorted(offsets.by_partition.items()):
             topic_id = offsets.topic_ids.get(tp.topic)
             known = None if topic_id is None else topic_id.hex()
-            found.append((batch.number, state, each.source, each.form, *tp, offset, known))
+            found.append((batch.number, state, each.source, each.form, *tp, offset, known, schema))
     return found

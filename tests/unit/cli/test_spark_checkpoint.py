@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.spark.source.machines.stream_offsets import KeptSchema, StreamOffsets
 from kafka_actors.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -18,12 +18,13 @@ ID = b"\x01" * 16
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A finished batch that ended at 5, and one planned up to 8, of a rate source and a Kafka source."""
+    """A finished batch that ended at 5, and one planned up to 8 with a schema, of a rate source and a Kafka source."""
     path = tmp_path / "query"
     for name in ("offsets", "commits"):
         (path / name).mkdir(parents=True)
     for batch, end in enumerate((5, 8)):
-        offsets = json.dumps(StreamOffsets({T0: end}, {"t": ID}).to_json())
+        schema = KeptSchema(7, "t-value", 3) if batch else None
+        offsets = json.dumps(StreamOffsets({T0: end}, {"t": ID}, schema=schema).to_json())
         (path / "offsets" / str(batch)).write_text("\n".join(["v1", "{}", "17", offsets]))
     (path / "commits" / "0").write_text("v1\n{}")
     return path
@@ -50,10 +51,21 @@ def test_both_batches_are_shown_with_the_ids_of_their_topics(
         "partition": 0,
         "offset": 5,
         "topic_id": ID.hex(),
+        "schema": None,
     }
     lines = [line.split() for line in shown(capsys, "show", str(checkpoint)).splitlines()]
-    assert lines[0] == ["BATCH", "STATE", "SOURCE", "FORM", "TOPIC", "PARTITION", "OFFSET", "TOPIC-ID"]
-    assert lines[2] == ["1", "planned", "1", "kafka-actors", "t", "0", "8", ID.hex()]
+    assert lines[0] == [
+        "BATCH",
+        "STATE",
+        "SOURCE",
+        "FORM",
+        "TOPIC",
+        "PARTITION",
+        "OFFSET",
+        "TOPIC-ID",
+        "SCHEMA",
+    ]
+    assert lines[2] == ["1", "planned", "1", "kafka-actors", "t", "0", "8", ID.hex(), "7"]
 
 
 def test_a_conversion_says_what_it_changed_and_that_a_second_one_changed_nothing(

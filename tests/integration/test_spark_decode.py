@@ -225,6 +225,30 @@ def test_a_registry_that_is_away_or_refuses_is_one_line_within_seconds(
     )
 
 
+def test_a_task_that_needs_a_schema_while_the_registry_is_away_waits_only_as_long_as_for_records(
+    load: Load, registry: FakeSchemaRegistry, kafka_topic: Topic, produce: Produce
+) -> None:
+    topic = kafka_topic(1)
+    first = registry.add(f"{topic}-value", FIRST)
+    df = load(subscribe=topic, kafkaConsumer__pollTimeoutMs="1500")
+    later = registry.add(f"{topic}-value", SECOND)
+    produce(
+        topic,
+        [
+            avro(FIRST, first, {"id": 1, "note": None}),
+            avro(SECOND, later, {"id": 2, "note": None, "amount": 1.0}),
+        ],
+    )
+    registry.faults.extend([503] * 1_000)
+    with pytest.raises(PySparkException) as away:
+        df.collect()
+    line = errors_line(away)
+    assert f"{topic}-0 from offset 0: schema {later}: no answer of the registry" in line
+    assert "waited for kafkaConsumer.pollTimeoutMs" in line
+    registry.faults.clear()
+    assert [row["id"] for row in plain(df.select("id"))] == [1, 2]
+
+
 def test_a_table_keeps_its_schema_and_no_secret(
     spark: SparkSession, options: dict[str, str], registry: FakeSchemaRegistry, kafka_topic: Topic,
     produce: Produce, tmp_path: Path,
@@ -440,3 +464,26 @@ def test_a_stream_of_a_pipelines_rows_says_what_keeps_its_schema(
     assert "(columns: amount is gone): keep it with version=2, or go on by the new one with version=4" in str(
         changed.value
     )
+
+
+def test_a_backfill_that_goes_on_keeps_its_schema_for_both_of_its_parts(
+    spark: SparkSession,
+    options: dict[str, str],
+    registry: FakeSchemaRegistry,
+    kafka_topic: Topic,
+    tmp_path: Path,
+) -> None:
+    topic = kafka_topic(1)
+    first = registry.add(f"{topic}-value", FIRST)
+    registry.add(f"{topic}-value", SECOND)
+    read = ka.Pipeline.read_kafka(
+        topic, bootstrap_servers=options["kafka.bootstrap.servers"], group_id="backfill"
+    )
+    pipeline = read.decode(ka.SchemaRegistry(registry.url, basic_auth="alice:hush")).write_kafka("out")
+    offsets = {topic: {"0": 5}, "@schema": {"id": first, "subject": f"{topic}-value", "version": 1}}
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offsets)}")
+    again = pipeline.backfill(spark, checkpoint=str(tmp_path)).pipeline
+    assert f"by schema {first} ({topic}-value version 1)" in again.explain("ray")
+    new = pipeline.backfill(spark, checkpoint=str(tmp_path / "other")).pipeline
+    assert f"by schema {first + 1} ({topic}-value version 2)" in new.explain("ray")

@@ -135,7 +135,7 @@ _FORBIDDEN: dict[Kind, dict[str, str]] = {
         "auto.offset.reset": "is not supported: startingOffsets says where to start, and failOnDataLoss what happens to offsets "
         "that are gone",
         "key.deserializer": "is not supported: keys are binary; cast or decode the column",
-        "value.deserializer": "is not supported: values are binary; cast or decode the column",
+        "value.deserializer": "is not supported: values are binary; say decode, or cast the column",
         "enable.auto.commit": "is not supported: offsets are committed by commitOffsets, once Spark has finished a batch",
         "interceptor.classes": _NO_JVM,
         "on.data.loss": "is not an option of Spark's source: failOnDataLoss is",

@@ -55,6 +55,21 @@ def test_the_process_of_an_actor_does_not_wait_for_what_only_others_need(actor: 
     assert done.returncode == 0
 
 
+def test_sparks_source_waits_for_no_decoders_where_nothing_is_decoded() -> None:
+    code = (
+        "import sys\n"
+        "import kafka_actors.spark.source.data_source\n"
+        "import kafka_actors.spark.source.stream_driver\n"
+        "import kafka_actors.spark.source.task_reader\n"
+        "from kafka_actors.spark.source.readers import KafkaBatchReader\n"
+        "absent = ('kafka_actors.pipeline', 'kafka_actors.schemas', 'kafka_actors.registry')\n"
+        "sys.exit(' '.join(name for name in absent if name in sys.modules) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=slow_s(60), capture_output=True)
+    assert done.stderr.decode().strip() == ""
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize("use", ["getattr(ka, name)", "importlib.import_module('uses_' + name)"])
 @pytest.mark.parametrize("turn", range(3))
 def test_threads_may_use_the_package_for_the_first_time_at_once(

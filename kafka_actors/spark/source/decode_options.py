@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from kafka_actors.config.references import resolve
 from kafka_actors.errors import ConfigError
-from kafka_actors.registry import SchemaRegistry
 
 from .data_source_options import INT_MAX, CaseInsensitiveOptions
+
+if TYPE_CHECKING:
+    from kafka_actors.registry import SchemaRegistry
 
 DECODE = "decode"
 REGISTRY = "schema.registry."
@@ -89,6 +91,8 @@ class RegistryOptions(Struct, frozen=True):
 
     def registry(self) -> SchemaRegistry:
         """The client. Raises `ConfigError`, which names the option as it was given."""
+        from kafka_actors.registry import SchemaRegistry
+
         origins = {"url": URL, "request_timeout_ms": _TIMEOUT, "proxy": REGISTRY + _PROXY_HOST}
         arguments: dict[str, Any] = {}
         headers: dict[str, str] = {}

@@ -25,7 +25,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from kafka_actors.pipeline.rows import KAFKA
 from kafka_actors.spark.python_worker import OneLineErrors, freeze_imports
 
 from .machines.offset_ranges import EVERYTHING, FilterCondition, Operator, Task, narrowing_of, tasks_of
@@ -120,8 +119,12 @@ class FilteringKafkaBatchReader(KafkaBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrows the ranges by filters on partition, offset and timestamp. Returns all of them: Spark applies them as well."""
-        hidden = KAFKA if self._options.decode is not None else None
-        self._narrowing = narrowing_of(conditions_of(filters, hidden))
+        within: str | None = None
+        if self._options.decode is not None:
+            from kafka_actors.pipeline.rows import KAFKA
+
+            within = KAFKA
+        self._narrowing = narrowing_of(conditions_of(filters, within))
         return filters
 
 

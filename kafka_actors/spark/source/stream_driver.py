@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -33,8 +33,10 @@ from .machines.stream_offsets import (
 )
 from .offset_format import OffsetFormat
 from .options import StreamOptions
-from .query_schema import QuerySchema, ReadBy
 from .stream_brokers import StreamBrokers
+
+if TYPE_CHECKING:
+    from .query_schema import QuerySchema, ReadBy
 
 logger = logging.getLogger(__name__)
 

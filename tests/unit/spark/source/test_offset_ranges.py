@@ -243,6 +243,17 @@ def test_sparks_filters_are_understood_as_far_as_they_narrow() -> None:
     ]
 
 
+def test_of_decoded_columns_only_kafkas_own_narrow() -> None:
+    """A field of an order may have the name of one of them."""
+    filters: list[Filter] = [
+        GreaterThan(("offset",), 5),
+        EqualTo(("partition",), 1),
+        GreaterThan(("_kafka", "offset"), 7),
+        EqualTo(("order", "partition"), 2),
+    ]
+    assert list(conditions_of(filters, "_kafka")) == [FilterCondition("offset", ">", 7)]
+
+
 def ranges(*sizes: int) -> list[TaskRange]:
     return [TaskRange("t", p, 100, 100 + size, b"i" * 16) for p, size in enumerate(sizes)]
 

@@ -144,6 +144,22 @@ def test_a_users_schema_chooses_columns(
         load("amuont DOUBLE", subscribe=topic).collect()
 
 
+def test_filters_on_kafkas_own_columns_narrow_what_is_read_and_those_on_fields_do_not(
+    load: Load, registry: FakeSchemaRegistry, kafka_topic: Topic, produce: Produce, spark: SparkSession
+) -> None:
+    topic = kafka_topic(1)
+    schema = {"type": "record", "name": "Part", "fields": [{"name": "offset", "type": "long"}]}
+    number = registry.add(f"{topic}-value", schema)
+    produce(topic, [avro(schema, number, {"offset": 100 - n}) for n in range(100)])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        for condition, tasks, rows_left in (("_kafka.offset >= 90", 1, 10), ("offset > 95", 10, 5)):
+            df = load(subscribe=topic, pushFilters="true", maxRecordsPerPartition="10").where(condition)
+            assert (df.count(), df.rdd.getNumPartitions()) == (rows_left, tasks), condition
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_a_value_that_cannot_be_decoded_fails_the_query_or_is_a_row_with_its_error(
     load: Load, registry: FakeSchemaRegistry, kafka_topic: Topic, produce: Produce
 ) -> None:

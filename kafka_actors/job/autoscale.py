@@ -16,7 +16,7 @@ RANGE = re.compile(r"(\d+)\s*\.\.\s*(\d+)")
 
 
 class Autoscale(msgspec.Struct, frozen=True, kw_only=True):
-    """Policy for the number of workers: as many as the records need, between `min` and `max`, and no more than partitions.
+    """Policy for the number of workers: as many as the records need, between `min` and `max`, and no more than partitions, or lanes of them.
 
         workers=ka.Autoscale(min=1, max=16, target_lag_seconds=30)
 

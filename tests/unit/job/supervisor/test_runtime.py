@@ -9,7 +9,8 @@ import pytest
 from fakes.virtual_time import run_in_virtual_time
 
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.job.messages import ActorInfo
+from kafka_actors.job.messages import ActorInfo, CoordinatorStatus, GroupState, PartitionStatus
+from kafka_actors.job.status import ScalingStatus
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.job.supervisor.runtime import (
     METADATA,
@@ -138,3 +139,16 @@ def test_a_lost_node_wants_no_connections(actors: RunningActors) -> None:
     actors.lose_node("n1")
     assert actors.lost == {"n1"}
     assert list(actors.brokers) == [ELSEWHERE]
+
+
+def test_each_worker_that_shares_a_partition_has_it(actors: RunningActors) -> None:
+    shared = PartitionStatus("t", 0, "worker-0.1, worker-1.1", None, None, None, None, "granted")
+    group = CoordinatorStatus(
+        GroupState("stable", 1, "m", None, 2, 0), [shared], {}, finished=False, records=0, value_bytes=0
+    )
+    for key in WORKERS:
+        actors[key] = running()
+    held = {
+        w.name: w.partitions for w in actors.status("running", group, {}, ScalingStatus(workers=3)).workers
+    }
+    assert held == {"worker-0.1": [("t", 0)], "worker-1.1": [("t", 0)], "worker-2.1": []}

@@ -223,3 +223,26 @@ def test_a_partition_that_nobody_can_read_asks_for_no_worker():
     assert (seen.for_lag, seen.alone) == (0.0, ())
     seen = load(11.0, (1_000, 1_000_000), (1_000, 0), (False, False))
     assert (seen.for_lag, seen.alone) == (1.0, (orders[1],))
+
+
+@pytest.mark.parametrize(("lanes", "workers"), [(1, 1), (4, 4), (64, 20)])
+def test_a_partition_that_workers_may_share_asks_for_as_many_as_it_needs(lanes, workers):
+    """Of one partition 10 s have come in and wait, with which one worker is busy for 200 s."""
+    tp = TopicPartition("t", 0)
+    meter = LoadMeter(window_s=10.0, utilization=0.7, lanes=lanes)
+    meter.observe(Observation({tp: PartitionLoad(21_000, 0)}, {"w": 0.0}, 1, 1), 0.0)
+    load = meter.observe(Observation({tp: PartitionLoad(21_000, 1_000)}, {"w": 10.0}, 1, 1), 10.0)
+    assert (load.pace, round(load.workers), load.most) == (100.0, workers, lanes)
+    assert load.alone == ((tp,) if lanes < 20 else ())
+
+
+def test_a_policy_has_more_workers_than_partitions_only_where_they_share_them():
+    for lanes, most in ((1, 1), (64, 20)):
+        scaling = WorkerCount(Autoscale(min=1, max=30, target_lag_seconds=10), lanes)
+        tp = TopicPartition("t", 0)
+        for second in range(0, 60, 5):
+            seen = PartitionLoad(100_000, min(100_000, 100 * second * scaling.workers))
+            scaling.observe(
+                Observation({tp: seen}, {"w": float(second)}, scaling.workers, scaling.workers), float(second)
+            )
+        assert (scaling.workers > 1) is (most > 1)

@@ -65,11 +65,19 @@ setup(
             Extension(
                 f"kafka_actors.schemas.{name}",
                 [f"kafka_actors/schemas/{name}.pyx"],
-                depends=["kafka_actors/schemas/_columns.pxi", "kafka_actors/schemas/_avro_program.pxi"],
+                depends=[
+                    f"kafka_actors/schemas/{part}.pxi"
+                    for part in ("_columns", "_avro_program", "_columns_read")
+                ],
                 extra_compile_args=["-O3"],
                 optional=True,
             )
-            for name in ("_avro_kernel", "_avro_encoder_kernel", "_protobuf_kernel")
+            for name in (
+                "_avro_kernel",
+                "_avro_encoder_kernel",
+                "_protobuf_kernel",
+                "_protobuf_encoder_kernel",
+            )
         ),
     ],
     cmdclass={"build_ext": BuildKernelIfPossible},

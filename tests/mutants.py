@@ -31,9 +31,11 @@ KERNEL = (
     "kafka_actors/records/_encode.pxi",
     "kafka_actors/schemas/_columns.pxi",
     "kafka_actors/schemas/_avro_program.pxi",
+    "kafka_actors/schemas/_columns_read.pxi",
     "kafka_actors/schemas/_avro_encoder_kernel.pyx",
     "kafka_actors/schemas/_avro_kernel.pyx",
     "kafka_actors/schemas/_protobuf_kernel.pyx",
+    "kafka_actors/schemas/_protobuf_encoder_kernel.pyx",
 )
 COPIED = ("kafka_actors", "assignors", "tests", "docs", "examples", "pyproject.toml", "setup.py", "README.md")
 HANGS_AFTER_S = 120

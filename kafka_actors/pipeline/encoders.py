@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, get_args
 
 from kafka_actors.errors import ConfigError, kind_of
-from kafka_actors.schemas import AvroEncoder
+from kafka_actors.schemas import AvroEncoder, ProtobufEncoder
 from kafka_actors.schemas.avro_derived import derived
 from kafka_actors.schemas.avro_schema import AvroRecord, parse
 from kafka_actors.schemas.json_schema import loaded
+from kafka_actors.schemas.protobuf_schema import Files, compiled, imports_others, schema_text
 from kafka_actors.schemas.writer_schema import SubjectNameStrategy, ValueFormat, WriterSchema
 
 from .decoders import check_registry
@@ -34,9 +36,15 @@ def json_title(text: str) -> str:
     return title
 
 
+def message_name(text: str, message: str | None = None) -> str:
+    """The full name of a schema's message."""
+    return message or str(Files(compiled(text)).message(None).full_name)
+
+
 FORMATS = {
     "avro": ValueFormat("AVRO", AvroEncoder, avro_record, derived),
     "json_schema": ValueFormat("JSON", JsonSchemaEncoder, json_title),
+    "protobuf": ValueFormat("PROTOBUF", ProtobufEncoder, message_name),
 }
 """Formats by schemas of a registry."""
 
@@ -48,6 +56,7 @@ def writer_schema(
     *,
     subject: Any,
     schema: Any,
+    message: Any,
     register: Any,
     strategy: Any,
 ) -> WriterSchema | None:
@@ -55,7 +64,9 @@ def writer_schema(
     if form not in get_args(Format):
         raise ConfigError(stage, f"format is {form!r}: accepts {', '.join(map(repr, get_args(Format)))}")
     if form not in FORMATS:
-        given = {"registry": registry, "subject": subject, "schema": schema, "register": register or None}
+        given = {
+            "registry": registry, "subject": subject, "schema": schema, "message": message, "register": register or None,
+        }  # fmt: skip
         for name, value in given.items():
             if value is not None:
                 raise ConfigError(stage, f"{name} is for format={' or '.join(map(repr, FORMATS))}")
@@ -72,15 +83,39 @@ def writer_schema(
         raise ConfigError(stage, f"subject_name_strategy is {strategy!r}: accepts {accepted}")
     made = WriterSchema(
         registry=registry,
-        format=FORMATS[form],
+        format=_with_message(stage, form, message),
         subject=subject,
         strategy=strategy,
-        text=_text(stage, schema),
+        text=_proto_text(stage, schema) if form == "protobuf" else _text(stage, schema),
         register=register,
     )
     if made.text is not None:
         _check_text(stage, made)
     return made
+
+
+def _with_message(stage: str, form: str, message: Any) -> ValueFormat:
+    """The format, of this message of a Protobuf schema."""
+    made = FORMATS[form]
+    if message is None:
+        return made
+    if form != "protobuf":
+        raise ConfigError(stage, "message is for format='protobuf'")
+    if not isinstance(message, str) or not message:
+        raise ConfigError(
+            stage, f"message is {message!r}: accepts a message's full name, such as 'shop.Order'"
+        )
+    encoder, name = partial(ProtobufEncoder, message=message), partial(message_name, message=message)
+    return made._replace(encoder=encoder, record_name=name)
+
+
+def _proto_text(stage: str, schema: Any) -> str | None:
+    if schema is None:
+        return None
+    try:
+        return schema_text(schema)
+    except ConfigError as error:
+        raise ConfigError(stage, f"{error.option} {error.message}") from error
 
 
 def _text(stage: str, schema: Any) -> str | None:
@@ -92,6 +127,8 @@ def _text(stage: str, schema: Any) -> str | None:
 
 
 def _check_text(stage: str, made: WriterSchema) -> None:
+    if made.format.schema_type == "PROTOBUF" and imports_others(str(made.text)):
+        return  # the registry has the texts that it imports
     try:
         made.format.encoder(made.text)
     except ConfigError as error:

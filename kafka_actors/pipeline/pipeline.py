@@ -235,6 +235,7 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         registry: Registry | None = None,
         subject: str | None = None,
         schema: Any = None,
+        message: str | None = None,
         register: bool = False,
         subject_name_strategy: SubjectNameStrategy = "topic",
         config: Mapping[str, Any] | None = None,
@@ -247,11 +248,11 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         """Sends each row to a topic: as a JSON object of its columns, or with format="columns" the columns key, value,
         headers, partition, timestamp and topic as they are.
 
-        With format="avro" or "json_schema" each row is a value of a `registry`'s schema, with its id in front: the latest one of `subject`,
+        With format="avro", "json_schema" or "protobuf" each row is a value of a `registry`'s schema, with its id in front: the latest one of `subject`,
         by default that of `subject_name_strategy`: `{topic}-value` ("topic"), the record's full name ("record") or `{topic}-{record}`
         ("topic_record"); or, with `schema`, the version that has this schema. It is looked up when the pipeline is bound to an engine,
         has to fit the columns, and is kept from then on. With `register=True` the `schema` is registered then, or, for Avro, one that is
-        derived from the columns. A row that can't be encoded is an error of its record.
+        derived from the columns. `message` is the full name of Protobuf's, where the file has several. A row that can't be encoded is an error of its record.
 
         Options are a producer's (`compression_type`, `linger_ms` …); the cluster is the source's unless
         `bootstrap_servers` says otherwise. Rows are acknowledged before their records' offsets are committed.
@@ -262,7 +263,7 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         stage = named(name, f"write_kafka({topic})" if topic else "write_kafka")
         writer = writer_schema(
             stage, format, registry,
-            subject=subject, schema=schema, register=register, strategy=subject_name_strategy,
+            subject=subject, schema=schema, message=message, register=register, strategy=subject_name_strategy,
         )  # fmt: skip
         checked = producer_options(stage, config, options)
         if topic is not None:

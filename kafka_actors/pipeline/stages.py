@@ -302,7 +302,7 @@ SENDABLE = ("key", "value", "topic", "partition", "headers", "timestamp")
 
 
 Delivery = Literal["at_least_once", "exactly_once"]
-Format: TypeAlias = Literal["json", "columns", "avro", "json_schema"]
+Format: TypeAlias = Literal["json", "columns", "avro", "json_schema", "protobuf"]
 
 
 class WriteKafka(Stage, frozen=True, kw_only=True, eq=False):

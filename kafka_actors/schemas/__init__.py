@@ -19,6 +19,7 @@ from .errors import (
     SerializationError,
 )
 from .protobuf_decoder import ProtobufDecoder
+from .protobuf_encoder import ProtobufEncoder
 from .registry import Reference, Schema
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "AvroEncoder",
     "DeserializationError",
     "ProtobufDecoder",
+    "ProtobufEncoder",
     "Reference",
     "Schema",
     "SchemaNotFoundError",

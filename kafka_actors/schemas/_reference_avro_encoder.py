@@ -37,7 +37,7 @@ class ReferenceAvroWriterMachine(AvroWriterMachine):
     ) -> tuple[Any, list[tuple[int, int, int, int]]]:
         """Writes so many rows, each behind `frame`. Returns a binary array of those that could be written, and
         (row, code, step, number) of the others."""
-        writing = _Writing(self._program, [_values_of(column) for column in columns])
+        writing = _Writing(self._program, [values_of(column) for column in columns])
         values, failures = [], []
         for row in range(rows):
             writing.out = bytearray(frame)
@@ -50,7 +50,7 @@ class ReferenceAvroWriterMachine(AvroWriterMachine):
         return pa.array(values, pa.binary()), failures
 
 
-def _values_of(column: Any) -> list[Any]:
+def values_of(column: Any) -> list[Any]:
     """The values of a column; of lists and maps the begin and end of each, of structs whether they are there."""
     types = pa.types
     if types.is_struct(column.type):

@@ -13,6 +13,8 @@ from .decoded import Array
 from .encoded import NULL, EncodedValues, encoded_column, numbers_without, struct_of
 from .framing import frame
 from .kernels import avro_writer_kernel
+from .protobuf_encoding import MessageProgram
+from .protobuf_program import ProtobufWriterMachine
 
 
 class AvroEncoder:
@@ -65,18 +67,20 @@ class AvroEncoder:
         made = struct_of(rows)
         compiled = self._compiled.get(made.type)
         if compiled is None:
-            compiled = self._compiled[made.type] = CompiledProgram(
-                writer_program(self._kind, pa.schema(list(made.type)))
-            )
+            program = writer_program(self._kind, pa.schema(list(made.type)))
+            machine = avro_writer_kernel()[1](program.program)
+            compiled = self._compiled[made.type] = CompiledProgram(program, machine)
         return compiled.encode(made, self._frame)
 
 
 class CompiledProgram:
     """A program for columns of certain types, ready to be carried out. It may be used by several threads."""
 
-    def __init__(self, program: ColumnsProgram) -> None:
+    def __init__(
+        self, program: ColumnsProgram | MessageProgram, machine: AvroWriterMachine | ProtobufWriterMachine
+    ) -> None:
         self._writer = program
-        self._machine: AvroWriterMachine = avro_writer_kernel()[1](program.program)
+        self._machine = machine
 
     def encode(self, rows: Array, frame: bytes) -> EncodedValues:
         values, failed = self._machine.run(self._writer.arrays(rows), len(rows), frame)

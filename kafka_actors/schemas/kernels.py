@@ -10,6 +10,7 @@ from typing import Literal
 from .avro_encoding import AvroWriterMachine
 from .avro_program import AvroMachine, Program
 from .protobuf_plan import Plan, ProtobufMachine
+from .protobuf_program import ProtobufWriterMachine, WriteProgram
 
 KernelName = Literal["cython", "python"]
 
@@ -51,6 +52,19 @@ def protobuf_kernel() -> tuple[KernelName, Callable[[Plan], ProtobufMachine]]:
         _warn("Protobuf", "its own runtime decodes it, an object for each value", error)
         return "python", RuntimeProtobufMachine
     return "cython", _protobuf_kernel.Machine
+
+
+@cache
+def protobuf_writer_kernel() -> tuple[KernelName, Callable[[WriteProgram], ProtobufWriterMachine]]:
+    """The name of the kernel that writes and the class of its machines: compiled, or in plain Python."""
+    try:
+        from . import _protobuf_encoder_kernel
+    except ImportError as error:
+        from ._reference_protobuf_encoder import ReferenceProtobufWriterMachine
+
+        _warn("Protobuf", "plain Python encodes it", error)
+        return "python", ReferenceProtobufWriterMachine
+    return "cython", _protobuf_encoder_kernel.Machine
 
 
 def _warn(what: str, otherwise: str, error: ImportError) -> None:

@@ -11,14 +11,14 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from kafka_actors.errors import ConfigError, kind_of
+from kafka_actors.errors import ConfigError
 
 from .decoded import Array, DecodedRows, decoded_struct
 from .errors import SchemaNotFoundError
 from .framing import FRAME_BYTES, Frames, Part, Rows, frames, joined, unframed
 from .kernels import protobuf_kernel
 from .protobuf_plan import Plan, ProtobufMachine, plan
-from .protobuf_schema import Files, compiled
+from .protobuf_schema import Files, compiled, schema_text
 from .registry import Registry, Schema
 
 NO_FRAME = -1
@@ -54,7 +54,7 @@ class ProtobufDecoder:
     ) -> None:
         if enums not in ("name", "number"):
             raise ConfigError("enums", f"is {enums!r}: accepts 'name' or 'number'")
-        descriptors = compiled(_text(schema), references)
+        descriptors = compiled(schema_text(schema), references)
         self._enums = enums
         self._descriptors = descriptors
         self._name: str = Files(descriptors).message(message).full_name
@@ -198,18 +198,6 @@ class ProtobufDecoder:
     def _compiled(self, schema: Schema) -> bytes:
         assert self._registry is not None
         return compiled(schema.text, self._registry.references_of(schema))
-
-
-def _text(schema: Any) -> str:
-    """The text of a schema that is a path, or a text already."""
-    if isinstance(schema, Path) or (isinstance(schema, str) and schema.endswith(".proto")):
-        try:
-            return Path(schema).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError("schema", f"{schema} can't be read: {error.strerror}") from None
-    if not isinstance(schema, str):
-        raise ConfigError("schema", f"is {kind_of(schema)}: accepts a .proto file's path, or its text")
-    return schema
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...] | None, int]:

@@ -17,11 +17,33 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, kind_of
+
+from .protobuf_program import varint
 
 MAIN = "kafka_actors_schema.proto"
 """Name of the file that a text without a name is compiled as."""
 _HINT = "pip install 'kafka-actors[protobuf]'"
+
+
+def schema_text(schema: Any) -> str:
+    """The text of a schema that is a path, or a text already."""
+    if isinstance(schema, Path) or (isinstance(schema, str) and schema.endswith(".proto")):
+        try:
+            return Path(schema).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError("schema", f"{schema} can't be read: {error.strerror}") from None
+    if not isinstance(schema, str):
+        raise ConfigError("schema", f"is {kind_of(schema)}: accepts a .proto file's path, or its text")
+    return schema
+
+
+def imports_others(text: str) -> bool:
+    """Whether a text imports files other than Protobuf's own."""
+    return any(not name.startswith("google/protobuf/") for name in _IMPORT.findall(text))
+
+
+_IMPORT = re.compile(r'(?:^|;)\s*import\s+(?:public\s+|weak\s+)?["\']([^"\']+)["\']', re.MULTILINE)
 
 
 def compiled(text: str, references: Mapping[str, str] | None = None) -> bytes:
@@ -152,6 +174,23 @@ class Files:
             # Entries of maps are no messages in a text, which is what the serializers count in.
             inside = [one for one in found.nested_types if not one.GetOptions().map_entry]
         return found
+
+    def indexes(self, message: Any) -> bytes:
+        """The message indexes of a message of the file, as values have them behind their frame. Raises `ConfigError` for one of another file."""
+        found: list[int] = []
+        while message.containing_type is not None:
+            above = message.containing_type
+            inside = [one for one in above.nested_types if not one.GetOptions().map_entry]
+            found.insert(0, next(at for at, one in enumerate(inside) if one.full_name == message.full_name))
+            message = above
+        names = [one.full_name for one in self._top()]
+        if message.full_name not in names:
+            raise ConfigError(
+                "message",
+                f"is of an imported file: values name messages of the schema itself, {', '.join(names)}",
+            )
+        found.insert(0, names.index(message.full_name))
+        return b"\0" if found == [0] else b"".join(varint(2 * one) for one in (len(found), *found))
 
     def _top(self) -> list[Any]:
         from google.protobuf import descriptor_pb2

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from fakes.protobuf_messages import EDITION, PROTO2, PROTO3, fill, sorted_maps
 from google.protobuf import message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,51 +11,7 @@ from hypothesis import strategies as st
 from kafka_actors.schemas import kernels
 from kafka_actors.schemas.protobuf_plan import ProtobufCode, plan
 from kafka_actors.schemas.protobuf_runtime import RuntimeProtobufMachine
-from kafka_actors.schemas.protobuf_schema import MESSAGES, Files, compiled, is_map, is_repeated, kind_of_field
-
-PROTO3 = """
-syntax = "proto3";
-package t;
-import "google/protobuf/timestamp.proto";
-import "google/protobuf/duration.proto";
-import "google/protobuf/wrappers.proto";
-enum Kind { NONE = 0; ONE = 1; MINUS = -1; }
-message Inner { int32 a = 1; string s = 2; repeated sint64 z = 3; Deeper d = 4; }
-message Deeper { bytes b = 1; optional double x = 2; }
-message All {
-  int32 i32 = 1; int64 i64 = 2; uint32 u32 = 3; uint64 u64 = 4; sint32 s32 = 5; sint64 s64 = 6;
-  fixed32 f32 = 7; fixed64 f64 = 8; sfixed32 sf32 = 9; sfixed64 sf64 = 10; float f = 11; double d = 12; bool b = 13;
-  string s = 14; bytes by = 15; Kind kind = 16; Inner inner = 17;
-  repeated int32 ri = 18; repeated double rd = 19; repeated string rs = 20; repeated Inner rm = 21; repeated Kind rk = 22;
-  repeated fixed32 unpacked = 23 [packed = false];
-  map<string, int32> ms = 24; map<int32, Inner> mi = 25; map<bool, Kind> mb = 26;
-  oneof choice { int32 first = 27; string second = 28; Inner third = 29; }
-  optional int32 maybe = 30; optional string text = 200;
-  google.protobuf.Timestamp at = 31; google.protobuf.Duration lasts = 32;
-  google.protobuf.Int32Value wrapped = 33; google.protobuf.StringValue wtext = 34; repeated google.protobuf.BoolValue wmany = 35;
-}
-"""
-PROTO2 = """
-syntax = "proto2";
-package t;
-enum Closed { A = 1; B = 5; }
-enum Zero { Z = 0; Y = 4; }
-message All {
-  required int32 id = 1; optional Closed closed = 2; repeated Closed many = 3; map<string, Zero> mapped = 4;
-  optional group Part = 5 { optional int32 x = 1; optional string y = 2; }
-  repeated group Parts = 6 { optional int32 z = 1; }
-  optional int32 with_default = 7 [default = 41]; repeated int32 packed = 8 [packed = true];
-}
-"""
-EDITION = """
-edition = "2023";
-package t;
-message Sub { int32 a = 1; }
-message All {
-  int32 explicit = 1; int32 implicit = 2 [features.field_presence = IMPLICIT];
-  Sub delimited = 3 [features.message_encoding = DELIMITED]; repeated int32 expanded = 4 [features.repeated_field_encoding = EXPANDED];
-}
-"""
+from kafka_actors.schemas.protobuf_schema import Files, compiled
 
 
 class Place:
@@ -74,18 +31,6 @@ PLACES = {
     "numbers": Place(PROTO3, "number"),
     "proto2": Place(PROTO2),
     "edition": Place(EDITION),
-}
-
-_NUMBERS = {
-    "int32": st.integers(-(2**31), 2**31 - 1),
-    "int64": st.integers(-(2**63), 2**63 - 1),
-    "uint32": st.integers(0, 2**32 - 1),
-    "uint64": st.integers(0, 2**64 - 1),
-    "float": st.floats(width=32, allow_nan=False),
-    "double": st.floats(allow_nan=False),
-    "bool": st.booleans(),
-    "string": st.text(max_size=4),
-    "bytes": st.binary(max_size=4),
 }
 
 
@@ -120,59 +65,11 @@ def unknown(draw):
     )
 
 
-def fill(draw, made, message, depth=0):
-    for field in message.fields:
-        if draw(st.integers(0, 2)):
-            continue
-        if is_map(field):
-            key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-            for _ in range(draw(st.integers(0, 2))):
-                one = draw(_NUMBERS[kind_of_field(key)])
-                if value.type in MESSAGES:
-                    fill(draw, getattr(made, field.name)[one], value.message_type, depth + 1)
-                else:
-                    getattr(made, field.name)[one] = scalar(draw, value)
-        elif is_repeated(field):
-            for _ in range(draw(st.integers(0, 3))):
-                if field.type in MESSAGES:
-                    fill(draw, getattr(made, field.name).add(), field.message_type, depth + 1)
-                else:
-                    getattr(made, field.name).append(scalar(draw, field))
-        elif field.type in MESSAGES:
-            getattr(made, field.name).SetInParent()
-            fill(draw, getattr(made, field.name), field.message_type, depth + 1)
-        else:
-            setattr(made, field.name, scalar(draw, field))
-
-
-def scalar(draw, field):
-    if field.enum_type is not None:
-        known = [value.number for value in field.enum_type.values]
-        return draw(
-            st.sampled_from(known)
-            if field.enum_type.is_closed
-            else st.sampled_from(known) | st.integers(-3, 9)
-        )
-    return draw(_NUMBERS[kind_of_field(field)])
-
-
 def run(machine, values):
     rows = np.arange(len(values), dtype=np.int32)
     batch, failures = machine.run(pa.array(values, pa.binary()), rows, np.zeros(len(values), np.int32))
     batch.validate(full=True)
     return batch, failures
-
-
-def sorted_maps(value):
-    """Rows in which the entries of maps are in the order of their keys: the runtime keeps none."""
-    if isinstance(value, dict):
-        return {name: sorted_maps(one) for name, one in value.items()}
-    if isinstance(value, list):
-        made = [sorted_maps(one) for one in value]
-        return sorted(made, key=lambda pair: str(pair[0])) if made and isinstance(made[0], tuple) else made
-    if isinstance(value, tuple):
-        return value[0], sorted_maps(value[1])
-    return value
 
 
 def same(ours, theirs):

@@ -33,8 +33,8 @@ PUBLIC = {
     """,
     "kafka_actors.registry": "SchemaRegistry",
     "kafka_actors.schemas": """
-        AvroDecoder AvroEncoder DeserializationError ProtobufDecoder Reference Schema SchemaNotFoundError SchemaRegistryError
-        SchemaRegistryUnavailableError SerializationError
+        AvroDecoder AvroEncoder DeserializationError ProtobufDecoder ProtobufEncoder Reference Schema SchemaNotFoundError
+        SchemaRegistryError SchemaRegistryUnavailableError SerializationError
     """,
     "kafka_actors.backfill": "Backfill HandoverPlan PlannedPartition PlannedTopic",
     "kafka_actors.cluster": """

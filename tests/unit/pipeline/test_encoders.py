@@ -22,6 +22,8 @@ ORDER = {
     "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": ["null", "string"]}],
 }
 
+SHOP = 'syntax = "proto3"; package shop; message Refund { int64 id = 1; } message Order { int32 id = 1; optional string note = 2; }'
+
 
 @pytest.fixture
 def registry():
@@ -59,15 +61,20 @@ def test_nothing_is_registered_by_a_pipeline_that_is_wrong(registry):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"format": "xml"}, "format is 'xml': accepts 'json', 'columns', 'avro', 'json_schema'"),
+        ({"format": "xml"}, "format is 'xml': accepts 'json', 'columns', 'avro', 'json_schema', 'protobuf'"),
         ({"format": "avro"}, r"has format='avro': say registry=, a kafka_actors.SchemaRegistry"),
         ({"format": "avro", "registry": "http://registry"}, "registry is 'http://registry', a str|registry is a str"),
-        ({"subject": "x"}, "subject is for format='avro' or 'json_schema'"),
-        ({"register": True}, "register is for format='avro' or 'json_schema'"),
+        ({"subject": "x"}, "subject is for format='avro' or 'json_schema' or 'protobuf'"),
+        ({"register": True}, "register is for format='avro' or 'json_schema' or 'protobuf'"),
         ({"format": "avro", "registry": RegistryInMemory(), "subject": ""}, "subject is '': accepts a subject's name"),
         ({"format": "avro", "registry": RegistryInMemory(), "register": 1}, "register is 1: accepts True or False"),
         ({"format": "avro", "registry": RegistryInMemory(), "schema": 1}, "schema is .*: accepts a schema, a dict or text"),
         ({"format": "avro", "registry": RegistryInMemory(), "schema": {}}, "schema: has {}, which has no type"),
+        ({"message": "A"}, "message is for format='avro' or 'json_schema' or 'protobuf'"),
+        ({"format": "avro", "registry": RegistryInMemory(), "message": "A"}, "message is for format='protobuf'"),
+        ({"format": "protobuf", "registry": RegistryInMemory(), "message": 1}, "message is 1: accepts a message's full name"),
+        ({"format": "protobuf", "registry": RegistryInMemory(), "schema": {}}, r"write_kafka\(scored\): schema is a dict: accepts a .proto"),
+        ({"format": "protobuf", "registry": RegistryInMemory(), "schema": SHOP}, "message: is missing, and the schema has several"),
         ({"format": "avro", "registry": RegistryInMemory(), "subject_name_strategy": "x"}, "subject_name_strategy is 'x': accepts 'topic', 'record', 'topic_record'"),
     ],
 )  # fmt: skip
@@ -159,3 +166,33 @@ def test_json_schemas_are_written_with_their_frame(registry):
     _, values, failures = written(pipeline)
     assert failures == []
     assert values[2].as_py() == b'\0\0\0\0\2{"id":3}'
+
+
+def test_protobuf_is_written_with_the_indexes_of_its_message_and_rows_that_do_not_fit_are_errors_of_their_records(
+    registry, tmp_path
+):
+    path = tmp_path / "shop.proto"
+    path.write_text(SHOP)
+    pipeline = ORDERS.on_error("skip").write_kafka(
+        "new", format="protobuf", registry=registry, schema=str(path), message="shop.Order", register=True
+    )
+    assert len(registry.schemas) == 1, "nothing is registered before the pipeline is made ready"
+    _, values, failures = written(pipeline)
+    assert registry.schema_of("new-value").text == SHOP
+    assert values.to_pylist() == [b"\0\0\0\0\2\2\2\x08\1\x12\1a", b"\0\0\0\0\2\2\2\x08\3"]
+    assert [(one.record, one.reason) for one in failures] == [(1, "id: 3000000000 is no int32")]
+
+
+def test_columns_are_checked_against_the_message_and_a_text_with_imports_against_those_of_the_registry(
+    registry,
+):
+    part = 'syntax = "proto3"; message Part { string sku = 1; }'
+    text = 'syntax = "proto3"; import "part.proto"; message A { int64 id = 1; Part note = 2; }'
+    registry.add("new-value", text, "PROTOBUF")
+    registry.references["part.proto"] = part
+    pipeline = ORDERS.write_kafka("new", format="protobuf", registry=registry, schema=text)
+    with pytest.raises(
+        ConfigError,
+        match=r"write_kafka\(new\): schema 2 \(.*\): note: the column is string, the schema has Part",
+    ):
+        pipeline.ready().check()

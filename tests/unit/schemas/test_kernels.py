@@ -5,7 +5,13 @@ import warnings
 
 import pytest
 
-from kafka_actors.schemas import _reference_avro, _reference_avro_encoder, kernels, protobuf_runtime
+from kafka_actors.schemas import (
+    _reference_avro,
+    _reference_avro_encoder,
+    _reference_protobuf_encoder,
+    kernels,
+    protobuf_runtime,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,8 +24,13 @@ from kafka_actors.schemas import _reference_avro, _reference_avro_encoder, kerne
             _reference_avro_encoder.ReferenceAvroWriterMachine,
         ),
         (kernels.protobuf_kernel, "_protobuf_kernel", protobuf_runtime.RuntimeProtobufMachine),
+        (
+            kernels.protobuf_writer_kernel,
+            "_protobuf_encoder_kernel",
+            _reference_protobuf_encoder.ReferenceProtobufWriterMachine,
+        ),
     ],
-    ids=["avro", "avro-writing", "protobuf"],
+    ids=["avro", "avro-writing", "protobuf", "protobuf-writing"],
 )
 def test_without_the_compiled_kernel_the_twin_is_taken_with_a_warning(monkeypatch, choose, module, twin):
     assert choose()[0] == "cython", "these tests need the compiled kernels: make"

@@ -21,6 +21,8 @@ ORDER = {
 WIDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string", "default": "-"}]}
 TITLED = {"type": "object", "title": "Order", "properties": {"id": {"type": "integer"}}}
 
+PROTO = 'syntax = "proto3"; package shop; message Order { int64 id = 1; }'
+
 
 @pytest.fixture
 def registry():
@@ -53,6 +55,7 @@ def test_the_latest_version_of_the_topics_values_unless_a_subject_or_a_schema_is
         ("topic_record", "avro", ORDER, "scored-shop.Order"),
         ("record", "json_schema", TITLED, "Order"),
         ("topic_record", "avro", None, "scored-scored"),
+        ("record", "protobuf", PROTO, "shop.Order"),
     ],
 )
 def test_the_subject_is_that_of_the_strategy(strategy, form, text, subject):

@@ -1,0 +1,10 @@
+from collections.abc import Sequence
+from typing import Any
+
+from .protobuf_program import ProtobufWriterMachine, WriteProgram
+
+class Machine(ProtobufWriterMachine):
+    def __init__(self, program: WriteProgram) -> None: ...
+    def run(
+        self, columns: Sequence[Any], rows: int, frame: bytes
+    ) -> tuple[Any, list[tuple[int, int, int, int]]]: ...

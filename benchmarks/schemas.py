@@ -1,4 +1,4 @@
-"""Values with a registry's frame to columns: our decoders beside confluent-kafka's deserializers, in one thread, without a broker's part.
+"""Values with a registry's frame to columns, and back: our decoders and encoders beside confluent-kafka's (de)serializers, in one thread, without a broker's part.
 
 Orders have eight fields. `resolved`: the writer's schema lacks two of the reader's fields, has one that it drops, and an int that it promotes.
 Every value is decoded, and all rows are compared with what was written.
@@ -25,6 +25,7 @@ from benchmarks.peers import CONFLUENT
 from benchmarks.reading import Run
 from kafka_actors.testing.spark import CONNECTOR
 
+<<<<<<< HEAD
 AVRO, PROTOBUF = "AvroDecoder", "ProtobufDecoder"
 OPTION, PIPELINE, FROM_AVRO = (
     "kafka_actors, decode=avro",
@@ -32,6 +33,8 @@ OPTION, PIPELINE, FROM_AVRO = (
     f"{spark.THEIRS} + from_avro",
 )
 SPARK_AVRO = "org.apache.spark:spark-avro_2.13:4.2.0"
+=======
+AVRO, PROTOBUF, PROTOBUF_WRITTEN = "AvroDecoder", "ProtobufDecoder", "ProtobufEncoder"
 ROWS = 200_000
 PASSES = 5
 """Passes of our decoders; the deserializers take as long for one of a tenth."""
@@ -70,6 +73,7 @@ def sections() -> list[Section]:
         _section("resolved", "Avro, resolved: two fields added, one dropped, one promoted", AVRO, notes),
         _section("protobuf", "Protobuf", PROTOBUF, notes),
         _on_spark(),
+        _section("protobuf_written", "Protobuf, written", PROTOBUF_WRITTEN, notes),
     ]
 
 
@@ -220,6 +224,19 @@ def _ours(values: list[bytes], kind: str, reader: Any) -> Run:
     return _measured(len(values), lambda: decoder.decode(array).batch.column("customer").to_pylist, PASSES)
 
 
+def ours_protobuf_written(told: dict[str, Any]) -> Run:
+    """Columns to values, which are those of the runtime, with their frame."""
+    from kafka_actors.schemas import ProtobufEncoder
+
+    rows = told["options"]["rows"]
+    batch = pa.RecordBatch.from_pylist([order(n) for n in range(rows)])
+    batch = batch.set_column(4, "items", batch.column("items").cast(pa.int32()))
+    encoder = ProtobufEncoder(PROTO, schema_id=SCHEMA_ID)
+    if encoder(batch.slice(0, 1_000)).to_pylist() != proto_values(1_000):
+        raise AssertionError("the values aren't those of Protobuf's runtime")
+    return _measured(rows, lambda: encoder.encode(batch), PASSES)
+
+
 # ---------------------------------------------------------------- confluent-kafka
 
 
@@ -250,6 +267,36 @@ def confluent_protobuf(told: dict[str, Any]) -> Run:
 
     values = proto_values(max(1, told["options"]["rows"] // 10))
     return _each(values, ProtobufDeserializer(proto_class(), {"use.deprecated.format": False}))
+
+
+def confluent_protobuf_written(told: dict[str, Any]) -> Run:
+    """Messages, made of rows, to values: the rows are dicts beforehand, as a program has them."""
+    from confluent_kafka.schema_registry import SchemaRegistryClient, topic_subject_name_strategy
+    from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    client: Any = SchemaRegistryClient({"url": "http://127.0.0.1:1"})
+    client.register_schema_full_response = lambda *_, **__: _Registered()
+    settings = {
+        "use.deprecated.format": False, "auto.register.schemas": True, "subject.name.strategy": topic_subject_name_strategy,
+    }  # fmt: skip
+    made = proto_class()
+    serialize = ProtobufSerializer(made, client, settings)
+    context = SerializationContext("orders", MessageField.VALUE)
+    rows = [
+        {name: value for name, value in order(n).items() if value is not None}
+        for n in range(max(1, told["options"]["rows"] // 10))
+    ]
+    serialize(made(**rows[0]), context)
+    return _measured(len(rows), lambda: [serialize(made(**row), context) for row in rows][-1], 1)
+
+
+class _Registered:
+    """Answer of a registry that has the schema."""
+
+    schema_id = SCHEMA_ID
+    guid = None
+    version = 1
 
 
 def _each(values: Sequence[bytes], deserialize: Callable[..., Any]) -> Run:

@@ -91,6 +91,8 @@ class _MessageEncoding:
             inside = _joined(path, field.name)
             if field.name in names:
                 at = names.index(field.name)
+                if pa.types.is_null(arrow.field(at).type) and is_nullable(field):
+                    continue
                 made[field.name] = self._field(field, arrow.field(at).type, column, _field_of(at), inside)
             elif field.is_required:
                 raise ConfigError("schema", f"{inside}: there is no such column, and the field is required")

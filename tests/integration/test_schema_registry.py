@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from base64 import b64encode
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -10,10 +12,10 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError as ConfluentError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from fakes.schema_registry import FakeSchemaRegistry
-from google.protobuf import message_factory
+from google.protobuf import descriptor_pb2, message_factory
 
 import kafka_actors as ka
 from kafka_actors.pipeline.encoders import FORMATS
@@ -155,6 +157,40 @@ def test_what_is_registered_and_written_is_read_by_confluents_avro_deserializer(
     assert confluent.get_latest_version("orders-value").schema_id == schema.id
     read = AvroDeserializer(confluent)
     assert [read(value, VALUE) for value in encoder(ROWS).to_pylist()] == ROWS.to_pylist()
+
+
+PROTO = """syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto"; message Refund { int64 id = 1; }
+message Order { int64 id = 1; optional string note = 2; google.protobuf.Timestamp at = 3; repeated string tags = 4; Part part = 5;
+  message Part { string sku = 1; optional int32 size = 2; } }"""
+
+
+@pytest.mark.parametrize("name", ["shop.Order", "shop.Order.Part", "shop.Refund"])
+def test_what_is_written_as_protobuf_is_read_by_confluents_deserializer(fake, confluent, name):
+    file = descriptor_pb2.FileDescriptorSet.FromString(compiled(PROTO)).file[-1]
+    fake.add(
+        "orders-value", b64encode(file.SerializeToString()).decode(), "PROTOBUF"
+    )  # the form that their client reads
+    rows = {
+        "shop.Order": ROWS,
+        "shop.Order.Part": pa.record_batch({"sku": ["x", ""], "size": pa.array([0, None], pa.int32())}),
+        "shop.Refund": pa.record_batch({"id": [7, 0]}),
+    }[name]
+    form = FORMATS["protobuf"]._replace(encoder=partial(ka.schemas.ProtobufEncoder, message=name))
+    writer = WriterSchema(registry=ka.SchemaRegistry(fake.url), format=form)
+    encoder, _ = writer.chosen("write_kafka", "orders", rows.schema)
+    values = encoder(rows).to_pylist()
+    made = message_factory.GetMessageClass(Files(compiled(PROTO)).message(name))
+    read = ProtobufDeserializer(made, {"use.deprecated.format": False}, confluent)
+    found = [read(value, VALUE) for value in values]
+    assert all(value.endswith(one.SerializeToString()) for one, value in zip(found, values, strict=True))
+    if name == "shop.Order":
+        assert [
+            (one.id, one.note, one.at.ToMilliseconds(), list(one.tags), one.part.sku) for one in found
+        ] == [
+            (1, "é", 1, ["a"], "x"),
+            (2, "", 2, [], ""),
+        ]
+        assert [one.HasField("note") for one in found] == [True, False]
 
 
 def test_what_is_written_by_a_json_schema_is_valid_for_confluents_json_deserializer(fake, confluent):

@@ -93,3 +93,13 @@ def test_of_a_oneof_one_member_may_be_set():
     assert made.values.to_pylist() == [b"\x32\1a", b"\x38\1", b""]
     assert made.failures == [(2, "pay: card and cash are both set, of which one may be")]
     assert made.records.tolist() == [0, 1, 3]
+
+
+def test_a_column_of_nulls_leaves_out_a_field_with_presence_and_is_refused_for_others():
+    nulls = pa.nulls(2)
+    assert ProtobufEncoder(ORDER, message="shop.Order")(pa.record_batch({"note": nulls})).to_pylist() == [
+        b"",
+        b"",
+    ]
+    with pytest.raises(ConfigError, match="id: the column is null, the schema has int32"):
+        ProtobufEncoder(ORDER, message="shop.Order").check(pa.schema([("id", pa.null())]))

@@ -54,7 +54,8 @@ class WriterSchema(msgspec.Struct, frozen=True, kw_only=True):
         try:
             made = self.format.encoder(schema.text, references=references, schema_id=schema.id)
         except ConfigError as error:
-            raise ConfigError(stage, f"{schema}: {error.message}") from error
+            which = "" if error.option == "schema" else f"{error.option} "
+            raise ConfigError(stage, f"{schema}: {which}{error.message}") from error
         return WrittenBy(made, schema)
 
     def _schema(self, stage: str, subject: str, text: str | None) -> Schema:

@@ -106,3 +106,10 @@ def test_a_schema_that_gives_no_encoder_names_stage_and_schema(registry):
     registry.add("broken-value", '{"type": "record", "name": "R"}')
     with pytest.raises(ConfigError, match=r"write: schema 4 \(broken-value version 1\): .* has no 'fields'"):
         chosen(registry, subject="broken-value")
+
+
+def test_of_a_file_with_several_messages_one_has_to_be_named(registry):
+    registry.add("shop-value", PROTO + " message Refund { int64 id = 1; }", "PROTOBUF")
+    said = r"write: schema 4 \(shop-value version 1\): message is missing, and the schema has several: shop.Order, shop.Refund"
+    with pytest.raises(ConfigError, match=said):
+        chosen(registry, "protobuf", subject="shop-value")

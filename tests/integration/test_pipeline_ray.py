@@ -192,11 +192,17 @@ def test_values_by_several_schemas_of_a_registry_are_read_by_one(place):
     assert "Schema 99 not found" in reasons[1]
 
 
+PROTO_ORDER = 'syntax = "proto3"; package shop; message Refund { int64 id = 1; } message Order { int32 id = 1; optional double amount = 2; }'
+
+
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
 def test_rows_are_written_by_a_schema_that_is_registered_once_and_those_that_do_not_fit_are_dead_letters(
-    place,
+    place, form
 ):
     narrow = order_schema()
     narrow["fields"][0]["type"] = "int"
+    protobuf = form == "protobuf"
+    schema, message = (PROTO_ORDER, "shop.Order") if protobuf else (narrow, None)
     with FakeSchemaRegistry() as registry:
         place.fill(50, {7: order(2**31)})
         pipeline = (
@@ -206,9 +212,10 @@ def test_rows_are_written_by_a_schema_that_is_registered_once_and_those_that_do_
             .select("id", "amount")
             .write_kafka(
                 place.output,
-                format="avro",
+                format=form,
                 registry=ka.SchemaRegistry(registry.url),
-                schema=narrow,
+                schema=schema,
+                message=message,
                 register=True,
                 on_error="dead_letter",
             )
@@ -222,14 +229,20 @@ def test_rows_are_written_by_a_schema_that_is_registered_once_and_those_that_do_
             f"POST /subjects/{place.output}-value",
         ]
         sent = place.records(place.output)
-        decoder = ka.schemas.AvroDecoder(narrow, registry=ka.SchemaRegistry(registry.url))
-        rows = decoder(pa.array([message.value for message in sent], pa.binary())).to_pylist()
+        ours = ka.SchemaRegistry(registry.url)
+        decoder = (
+            ka.schemas.ProtobufDecoder(schema, message=message, registry=ours)
+            if protobuf
+            else ka.schemas.AvroDecoder(schema, registry=ours)
+        )
+        rows = decoder(pa.array([one.value for one in sent], pa.binary())).to_pylist()
     assert {row["id"]: row["amount"] for row in rows} == {n: n / 2 for n in range(50) if n != 7}
     assert {(message.key, row["id"]) for message, row in zip(sent, rows, strict=True)} == {
         (b"k%d" % n, n) for n in range(50) if n != 7
     }
     (dead,) = place.records(place.dead)
-    assert dict(dead.headers)["kafka_actors.error.reason"] == b"id: 2147483648 is no int of 32 bits"
+    kind = b"int32" if protobuf else b"int of 32 bits"
+    assert dict(dead.headers)["kafka_actors.error.reason"] == b"id: 2147483648 is no " + kind
 
 
 def order_schema(*more):

@@ -101,16 +101,26 @@ ORDER = {
 }
 
 
-def test_rows_are_written_by_a_registrys_schema_and_those_that_do_not_fit_are_dead_letters(place, tmp_path):
+PROTO_ORDER = 'syntax = "proto3"; package shop; message Refund { int64 id = 1; } message Order { int32 id = 1; optional double amount = 2; }'
+
+
+@pytest.mark.parametrize("form", ["avro", "protobuf"])
+def test_rows_are_written_by_a_registrys_schema_and_those_that_do_not_fit_are_dead_letters(
+    place, tmp_path, form
+):
+    protobuf = form == "protobuf"
+    schema, message = (PROTO_ORDER, "shop.Order") if protobuf else (ORDER, None)
     place.fill(range(30), {7: order(2**31)})
     with FakeSchemaRegistry() as fake:
-        number = fake.add(f"{place.output}-value", ORDER)
+        number = fake.add(f"{place.output}-value", schema, "PROTOBUF" if protobuf else "AVRO")
         registry = ka.SchemaRegistry(fake.url)
         pipeline = (
             place.read()
             .decode_json(SCHEMA)
             .select("id", "amount")
-            .write_kafka(place.output, format="avro", registry=registry, on_error="dead_letter")
+            .write_kafka(
+                place.output, format=form, registry=registry, message=message, on_error="dead_letter"
+            )
             .dead_letters(place.dead)
         )
         bound = pipeline.on_spark(
@@ -119,15 +129,21 @@ def test_rows_are_written_by_a_registrys_schema_and_those_that_do_not_fit_are_de
         assert f"by schema {number} ({place.output}-value version 1)" in bound.explain()
         bound.run()
         sent = place.records(place.output)
-        values = pa.array([message.value for message in sent], pa.binary())
-        rows = ka.schemas.AvroDecoder(ORDER, registry=registry)(values).to_pylist()
+        values = pa.array([one.value for one in sent], pa.binary())
+        decoder = (
+            ka.schemas.ProtobufDecoder(schema, message=message, registry=registry)
+            if protobuf
+            else ka.schemas.AvroDecoder(schema, registry=registry)
+        )
+        rows = decoder(values).to_pylist()
     good = [n for n in range(30) if n != 7]
     assert sorted((m.key, row["id"], row["amount"]) for m, row in zip(sent, rows, strict=True)) == sorted(
         (b"k%d" % n, n, n / 2) for n in good
     )
     (dead,) = place.records(place.dead)
     assert dead.value == order(2**31)
-    assert dict(dead.headers)["kafka_actors.error.reason"] == b"id: 2147483648 is no int of 32 bits"
+    kind = b"int32" if protobuf else b"int of 32 bits"
+    assert dict(dead.headers)["kafka_actors.error.reason"] == b"id: 2147483648 is no " + kind
 
 
 def test_columns_behind_a_dataframe_stage_are_checked_before_anything_is_written(place):

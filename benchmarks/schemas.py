@@ -25,16 +25,13 @@ from benchmarks.peers import CONFLUENT
 from benchmarks.reading import Run
 from kafka_actors.testing.spark import CONNECTOR
 
-<<<<<<< HEAD
-AVRO, PROTOBUF = "AvroDecoder", "ProtobufDecoder"
+AVRO, PROTOBUF, PROTOBUF_WRITTEN = "AvroDecoder", "ProtobufDecoder", "ProtobufEncoder"
 OPTION, PIPELINE, FROM_AVRO = (
     "kafka_actors, decode=avro",
     "pipeline, decode_avro",
     f"{spark.THEIRS} + from_avro",
 )
 SPARK_AVRO = "org.apache.spark:spark-avro_2.13:4.2.0"
-=======
-AVRO, PROTOBUF, PROTOBUF_WRITTEN = "AvroDecoder", "ProtobufDecoder", "ProtobufEncoder"
 ROWS = 200_000
 PASSES = 5
 """Passes of our decoders; the deserializers take as long for one of a tenth."""

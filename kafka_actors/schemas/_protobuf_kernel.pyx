@@ -518,7 +518,6 @@ cdef int put_items(Reading *r, const Field *f, const uint8_t *p, const uint8_t *
 cdef int put_entries(Reading *r, const Field *f, const Slot *slot) noexcept nogil:
     # Entries of a map; of several with one key the last one counts.
     cdef const Message *m = &r.messages[f.inner]
-    cdef const Field *of_value = &r.fields[m.first + 1]
     cdef int64_t count = slot.count, k = 0
     cdef const uint8_t *p = slot.first
     cdef const uint8_t *after = slot.after
@@ -538,9 +537,8 @@ cdef int put_entries(Reading *r, const Field *f, const Slot *slot) noexcept nogi
             entry.replaced = 0
             k += 1
             err = read_key(r, m, entry)
-            if not err and r.slots[m.first + 1].count == 0 and of_value.flags & CLOSED:
-                # Its number is none of the enum, unless there is none at all: such an entry is an unknown field.
-                entry.replaced = is_there(of_value.number, tag.p, tag.after)
+            if not err:
+                entry.replaced = has_unknown(r, m, tag.p, tag.after)
         p = tag.after
     if not err:
         err = mark_replaced(entries, k)
@@ -555,10 +553,13 @@ cdef int put_entries(Reading *r, const Field *f, const Slot *slot) noexcept nogi
     return err if err else close_list(r.nodes, r.kids, f.column)
 
 
-cdef int is_there(int number, const uint8_t *p, const uint8_t *end) noexcept nogil:
+cdef int has_unknown(Reading *r, const Message *m, const uint8_t *p, const uint8_t *end) noexcept nogil:
+    # Whether an entry has anything but its key and its value, such as a number that is none of its enum: then it is an unknown field.
     cdef Tag tag
+    cdef int k
     while p != end and not read_tag(p, end, &tag, 0):
-        if tag.number == number:
+        k = find(r, m, tag.number)
+        if k < 0 or not fits(&r.fields[m.first + k], tag.wire) or is_unknown(r, &r.fields[m.first + k], tag.p, tag.after):
             return 1
         p = tag.after
     return 0

@@ -6,7 +6,7 @@ import pytest
 from fakes.scaled_job import SimulatedJob
 
 from kafka_actors.job import Autoscale
-from kafka_actors.job.supervisor.machines.load import LoadMeter, Observation, PartitionLoad
+from kafka_actors.job.supervisor.machines.load import Observation, PartitionLoad
 from kafka_actors.job.supervisor.machines.scaling import WorkerCount
 from kafka_actors.types import TopicPartition
 
@@ -205,35 +205,6 @@ def test_a_policy_that_begins_on_a_running_job_knows_no_rate_yet():
     assert scaling.load.arriving == 0
     assert scaling.load.pace is None
     assert scaling.holding == "no call has ended yet: how fast workers are is not known"
-
-
-def test_a_partition_that_nobody_can_read_asks_for_no_worker():
-    meter = LoadMeter(window_s=10.0, utilization=0.7)
-    orders = TopicPartition("orders", 0), TopicPartition("orders", 1)
-
-    def load(now, ends, done, blocked):
-        loads = {
-            p: PartitionLoad(*of) for p, of in zip(orders, zip(ends, done, blocked, strict=True), strict=True)
-        }
-        return meter.observe(Observation(loads, {"worker-0": now}, 1, 1), now)
-
-    load(0.0, (0, 1_000_000), (0, 0), (False, True))
-    seen = load(10.0, (1_000, 1_000_000), (1_000, 0), (False, True))
-    assert (seen.pace, seen.lag, seen.blocked) == (100.0, 1_000_000, 1)
-    assert (seen.for_lag, seen.alone) == (0.0, ())
-    seen = load(11.0, (1_000, 1_000_000), (1_000, 0), (False, False))
-    assert (seen.for_lag, seen.alone) == (1.0, (orders[1],))
-
-
-@pytest.mark.parametrize(("lanes", "workers"), [(1, 1), (4, 4), (64, 20)])
-def test_a_partition_that_workers_may_share_asks_for_as_many_as_it_needs(lanes, workers):
-    """Of one partition 10 s have come in and wait, with which one worker is busy for 200 s."""
-    tp = TopicPartition("t", 0)
-    meter = LoadMeter(window_s=10.0, utilization=0.7, lanes=lanes)
-    meter.observe(Observation({tp: PartitionLoad(21_000, 0)}, {"w": 0.0}, 1, 1), 0.0)
-    load = meter.observe(Observation({tp: PartitionLoad(21_000, 1_000)}, {"w": 10.0}, 1, 1), 10.0)
-    assert (load.pace, round(load.workers), load.most) == (100.0, workers, lanes)
-    assert load.alone == ((tp,) if lanes < 20 else ())
 
 
 def test_a_policy_has_more_workers_than_partitions_only_where_they_share_them():

@@ -6,11 +6,14 @@ import time
 import pytest
 from jobs.by_key import InTasks, InThreads, repeated
 from jobs.ordered import KILLS, SEED, OrderedJob, by_value, hit
-from waiting import until
+from waiting import slow_s, until
 
 __all__ = ["by_value"]
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
+
+UNFORCED = {"start_timeout_s": 600, "drain_timeout_ms": 300_000, "rebalance_timeout_ms": 600_000}
+"""A drain that is forced repeats what is in hand."""
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def by_worker(calls):
 @pytest.mark.parametrize("kind", [InTasks, InThreads])
 def test_workers_share_a_partition_and_each_key_keeps_its_order(scene, kind):
     scene.fill(3_000, lambda n: None if n % 20 == 0 else b"hot" if n % 5 == 1 else b"%d" % (n % 600), 2)
-    with scene.job(kind, ordering="key", concurrency=4, workers=6).start() as running:
+    with scene.job(kind, ordering="key", concurrency=4, workers=6, config=UNFORCED).start() as running:
         running.wait()
     calls = scene.check()
     assert repeated(calls) == []
@@ -42,14 +45,21 @@ def test_workers_come_and_go_at_one_partition_and_nothing_comes_twice(
     kafka_cluster, kafka_topic, group_id, tmp_path, produce
 ):
     scene = OrderedJob(kafka_cluster, kafka_topic(1), group_id, tmp_path, produce)
-    scene.fill(4_000, lambda n: b"hot" if n % 10 == 1 else b"%d" % (n % 900), 1)
-    with scene.job(InTasks, 0.05, ordering="key", concurrency=6, workers=1).start() as running:
+    made = 0
+
+    def fill():
+        scene.fill(600, lambda n: b"hot" if n % 10 == 1 else b"%d" % (n % 300), 1)
+        return made + 600
+
+    job = scene.job(InTasks, 0.05, ordering="key", concurrency=6, workers=1, until=None, config=UNFORCED)
+    with job.start() as running:
         for workers in (6, 2, 4):
+            made = fill()
             running.scale(workers)
-            until(lambda wanted=workers: sharing(running) == wanted, 60, "workers that share the partition")
-            done = len(scene.calls())
-            until(lambda done=done: len(scene.calls()) > done + 200, 60, "calls by these workers")
-        running.wait()
+            until(lambda wanted=workers: sharing(running) == wanted, 120, "workers that share the partition")
+            made = fill()
+            until(lambda made=made: len(scene.calls()) >= made, 120, "calls by these workers")
+        assert running.stop(timeout=slow_s(30))
     calls = scene.check()
     assert len({call.pid for call in calls}) >= 6
     assert repeated(calls) == []

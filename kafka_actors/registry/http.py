@@ -54,6 +54,15 @@ class Access(Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
     @property
+    def detour(self) -> str:
+        """The proxy in between, for errors, without its credentials; empty without one."""
+        return (
+            ""
+            if self.proxy is None
+            else f" by the proxy {urllib.parse.urlsplit(self.proxy).netloc.rpartition('@')[2]}"
+        )
+
+    @property
     def user(self) -> str:
         """The user or client that asks, for errors."""
         if self.basic_auth is not None:
@@ -112,7 +121,7 @@ class HttpClient:
                 raise SchemaRegistryError(
                     f"{what}: {url}: its certificate isn't trusted: {reason.verify_message}: give its CA as ssl_cafile"
                 ) from None
-            raise _Passing(f"{url}: {_one_line(str(reason))}") from None
+            raise _Passing(f"{url}{self._access.detour}: {_one_line(str(reason))}") from None
 
     def _opener(self) -> urllib.request.OpenerDirector:
         access = self._access

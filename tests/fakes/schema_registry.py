@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -18,9 +19,12 @@ from typing import Any
 
 class FakeSchemaRegistry:
     """A context manager. `requests` are the methods and paths that arrived; `faults` are answered to the next requests, one each: a
-    status, or "cut" for a connection that is closed, or a number of seconds to wait. `user`, `token`: what has to be shown."""
+    status, or "cut" for a connection that is closed, or a number of seconds to wait. `user`, `token`: what has to be shown. `tls`: of its
+    side, None for plain HTTP. It answers as an HTTP proxy too, in place of any registry."""
 
-    def __init__(self, *, user: str | None = None, token: str | None = None) -> None:
+    def __init__(
+        self, *, user: str | None = None, token: str | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.user, self.token = user, token
         self.requests: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -32,11 +36,14 @@ class FakeSchemaRegistry:
         self._subjects: dict[str, list[int]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> FakeSchemaRegistry:
         self._thread.start()

@@ -202,7 +202,7 @@ class Ownership:
         self._last_assigned = assigned
         self._owned_in = generation.id
         rejoin = None
-        if before is not None and assigned:
+        if before is not None:
             rejoin = self._outdated(before)
             self._handed_back = before if rejoin is None else None
         return AssignmentChange(added, revoked, rejoin)

@@ -189,6 +189,13 @@ def test_what_a_static_member_is_handed_back_is_compared_with_what_there_is_now(
     assert rebalanced(ownership, 4, "t-0", "t-1", tp=tp).rejoin is None, "it is compared once"
 
 
+def test_one_that_has_no_partitions_compares_too(tp):
+    """It may be the leader of a group of more members than partitions: nobody else looks."""
+    ownership = ownership_of("range", group_instance_id="i")
+    ownership.on_described(described(tp, assigned=("t-0", "t-1")))
+    assert rebalanced(ownership, 3, tp=tp).rejoin == GROWN
+
+
 def test_a_dynamic_member_compares_nothing(tp):
     """Other dynamic members have no instance id either."""
     ownership = ownership_of("range")

@@ -65,6 +65,8 @@ class GroupChecks:
         self._places: dict[bytes, Place] = {}
         self._indexed: dict[Log, int] = {}
         self._finished: dict[Log, int] = defaultdict(int)
+        self._sought: dict[Log, int] = defaultdict(int)
+        """Offsets that users moved their positions to: those may be committed, also in a topic that was made anew meanwhile."""
         self._most_committed: dict[Log, int] = defaultdict(int)
         self._next: dict[tuple[str, TopicPartition], Place] = {}
         self._generations: dict[tuple[str, int], int] = {}
@@ -205,6 +207,7 @@ class GroupChecks:
         """Notes that a member has moved its position."""
         if (log := self.log_of(tp)) is not None:
             self._next[client, tp] = Place(log, offset)
+            self._sought[log] = max(self._sought[log], offset)
 
     def delivered(self, client: str, tp: TopicPartition, records: list[tuple[int, bytes]]) -> Place:
         """Notes records that a member was given; returns the place behind them."""
@@ -328,7 +331,7 @@ class GroupChecks:
         elif now.offset >= self._undone.get(tp, 0):
             self._undone.pop(tp, None)
         start = self._cluster.state.partition(*tp).log.start_offset  # records before it were deleted
-        if now.offset > max(self._finished[log], start) and (
+        if now.offset > max(self._finished[log], self._sought[log], start) and (
             not self._committed_only or self.readable(tp, self._finished[log], now.offset)
         ):
             self.fail(f"{who} committed {tp} {now.offset}: only {self._finished[log]} was processed")

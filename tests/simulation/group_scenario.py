@@ -150,6 +150,7 @@ class Member(ConsumerRebalanceListener):
                 stall_s, self.stall_s, self.stalls = self.stall_s, 0.0, True
                 await asyncio.sleep(stall_s)
                 self.stalls = False
+                self._watch = ReadWatch(UNREAD_S)  # what was unread meanwhile is its user's doing
             if self._uncommitted and not plan.auto_commit:
                 if in_hand is not None:
                     run.checks.finished(in_hand)
@@ -306,7 +307,9 @@ class GroupRun:
         self.later(back_after_s, member.begin)
 
     def freeze(self, member: Member, seconds: float) -> None:
-        """Has a member stand still."""
+        """Has a member stand still. One that does already goes on when it was to."""
+        if member.client in self.world.loop.frozen:
+            return
         self._frozen_s[member.client] = self._frozen_s.get(member.client, 0.0) + seconds
         self._thawed_at[member.client] = self.world.loop.time() + seconds
         self.world.freeze(member.client, seconds)

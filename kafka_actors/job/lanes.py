@@ -7,22 +7,13 @@ by `parts` workers is dealt in that many slices: slice `part` has the lanes whos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from kafka_actors.base.batches import numbers
-from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
-from kafka_actors.records.kernel import ACTIVE as kernel
 from kafka_actors.types import TopicPartition
 
-__all__ = ["Slice", "SliceDone", "lanes", "records_of_slice", "slice_of", "source"]
-
-Numbers = npt.NDArray[np.int64]
+__all__ = ["Slice", "SliceDone", "slice_of", "source"]
 
 
 class Slice(TopicPartition):
@@ -64,43 +55,3 @@ class SliceDone(msgspec.Struct, frozen=True):
     offset: int
     leader_epoch: int
     done: str = ""
-
-    def has(self, offsets: Numbers, lanes: Numbers, leader_epoch: int) -> npt.NDArray[np.bool_]:
-        """Returns which of these records are done, by what is known of this slice."""
-        beyond = DoneOffsets.of_text(self.done, self.offset) if self.done else NOTHING_DONE
-        below = (offsets < self.offset) & (leader_epoch <= max(self.leader_epoch, beyond.leader_epoch))
-        found: npt.NDArray[np.bool_] = (lanes % self.parts == self.part) & (
-            below | beyond.has(offsets, leader_epoch)
-        )
-        return found
-
-
-def records_of_slice(
-    batch: pa.RecordBatch, dealt: tuple[int, int] | None, count: int, *, by_key: bool
-) -> tuple[pa.RecordBatch, Numbers]:
-    """Returns the records of a slice, part and number of parts, with their lanes; all records where it is None. `count`: how many lanes a
-    partition has; `by_key`: whether keys decide."""
-    keys = batch["key"].to_pylist() if by_key else [None] * batch.num_rows
-    found = lanes(
-        [None if key is None else kernel.murmur2(key) for key in keys], numbers(batch["offset"]), count
-    )
-    if dealt is None:
-        return batch, found
-    part, parts = dealt
-    own = found % parts == part
-    return batch.filter(pa.array(own)), found[own]
-
-
-def lanes(hashes: Sequence[int | None], offsets: Numbers, count: int) -> Numbers:
-    """Returns the lane of each record. `hashes`: of the keys (murmur2), None where the lane follows from the offset.
-
-    All keys of a partition have murmur2 hashes that agree in their remainder by the number of partitions, because Kafka's partitioner
-    takes it by that; so the bits are mixed once more.
-    """
-    mixed = np.array([0 if each is None else each & 0xFFFFFFFF for each in hashes], np.uint64)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        mixed ^= mixed >> np.uint64(shift)
-        mixed = mixed * np.uint64(factor) & np.uint64(0xFFFFFFFF)
-    mixed ^= mixed >> np.uint64(16)
-    without = np.fromiter((each is None for each in hashes), bool, len(hashes))
-    return np.where(without, offsets, mixed.astype(np.int64)) % count

@@ -24,11 +24,12 @@ from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator.machines.commit_gate import CommitGate
 from kafka_actors.job.coordinator.machines.placement import Placement, PlacementState
 from kafka_actors.job.coordinator.machines.slicing import Slicing
-from kafka_actors.job.lanes import Slice, records_of_slice, source
+from kafka_actors.job.lanes import Slice, source
 from kafka_actors.job.messages import CommitReply, CommitRequest, Drain, Grant, Orders, Report
 from kafka_actors.job.worker.machines.record_window import RecordWindow, WindowChunk
 from kafka_actors.job.worker.machines.records_in_flight import RecordsInFlight
 from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment, report_of
+from kafka_actors.job.worker.slice_records import records_of_slice
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 RECORDS, CHUNK, LANES = 24, 5, 8

@@ -64,13 +64,10 @@ class JobCommits:
 
     async def commit(self, request: CommitRequest) -> CommitReply:
         """Waits for the broker's acknowledgement of a worker's entries, or says which are refused or failed."""
-        if request.sequence < self._sequences.get(request.worker, 0):
-            late = [(entry.partition, "a later request has come before it") for entry in request.entries]
-            return CommitReply(
-                request.sequence, [], [], late
-            )  # it would take back what is done beyond an offset
-        self._sequences[request.worker] = request.sequence
         entries = [self._of_slice(request.worker, entry) for entry in request.entries]
+        if request.sequence < self._sequences.get(request.worker, 0):
+            return self._overtaken(request, entries)
+        self._sequences[request.worker] = request.sequence
         refused = set(self._gate.offer(request.worker, entries))
         if request.trace:
             self._traces.append(request.trace)
@@ -86,6 +83,12 @@ class JobCommits:
         failed = [(source(e.partition), problem or "not committed yet") for e in entries if e not in done]
         done = [replace(e, partition=source(e.partition)) for e in done]
         return CommitReply(request.sequence, done, sorted(map(source, refused)), failed)
+
+    def _overtaken(self, request: CommitRequest, entries: list[CommitEntry]) -> CommitReply:
+        """Answers a request that came behind a later one of its worker: it would take back what is done beyond an offset."""
+        held = {source(e.partition): self._gate.holds(request.worker, e) for e in entries}
+        late = [(partition, "a later request has come before it") for partition, own in held.items() if own]
+        return CommitReply(request.sequence, [], sorted(p for p, own in held.items() if not own), late)
 
     def _of_slice(self, worker: str, entry: CommitEntry) -> CommitEntry:
         """Returns the entry of the slice that a worker has of a partition. It names the partition."""

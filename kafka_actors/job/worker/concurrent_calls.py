@@ -24,7 +24,6 @@ from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import KafkaActorsError, UsageError, WorkerDiedError
 from kafka_actors.events import DoneOffsetsDropped, EventSink
 from kafka_actors.fetch import FetchedBytes
-from kafka_actors.job.lanes import records_of_slice
 from kafka_actors.job.machines.lease import Lease
 from kafka_actors.job.messages import DeathsInCall
 from kafka_actors.records import Chunk
@@ -41,6 +40,7 @@ from .machines.record_window import RecordWindow, WindowChunk
 from .machines.records_in_flight import ConcurrentCall, RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
 from .processing_thread import FetchedRecords
+from .slice_records import records_of_slice
 from .user_function import CallFailed, UserFunction
 
 __all__ = ["Callers", "ConcurrentCalls", "PausableRecords"]

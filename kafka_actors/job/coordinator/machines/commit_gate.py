@@ -23,12 +23,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from kafka_actors.group.commit_metadata import pack, unpack
-from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
 from kafka_actors.job.lanes import Slice, SliceDone, slice_of, source
 from kafka_actors.job.messages import CommitEntry
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
-
-from .slice_commits import of_all_slices
 
 __all__ = ["CommitGate"]
 
@@ -65,7 +62,7 @@ class CommitGate:
         """Takes a worker's entries; returns the partitions refused because they are not its own any more."""
         refused = []
         for entry in entries:
-            if self._holder(worker, entry.partition) != entry.epoch:
+            if not self.holds(worker, entry):
                 refused.append(entry.partition)
             elif entry.rewind or entry.offset >= self._latest(entry):
                 for other in [p for p in self._offered if _dealt_otherwise(p, entry.partition)]:
@@ -74,6 +71,10 @@ class CommitGate:
                 if entry.rewind:
                     self._rewinding.add(entry.partition)
         return refused
+
+    def holds(self, worker: str, entry: CommitEntry) -> bool:
+        """Whether an entry's partition is this worker's, under its epoch."""
+        return self._holder(worker, entry.partition) == entry.epoch
 
     def is_committed(self, entry: CommitEntry) -> bool:
         """Whether the broker has acknowledged this entry, or a later one of its partition."""
@@ -131,6 +132,8 @@ class CommitGate:
             base = CommitEntry(
                 partition, (0, 0), committed.offset, epoch, topic_id=own.topic_id, done=own.done
             )
+        from .slice_commits import of_all_slices  # imports numpy, which others wait for in vain
+
         parts = taken[0].partition.parts if isinstance(taken[0].partition, Slice) else 1
         found = []
         for part in range(parts):
@@ -221,12 +224,13 @@ class CommitGate:
 
     def _forget_old_slices(self, partition: TopicPartition, parts: int) -> None:
         """Forgets slices in which a partition was dealt before, once it is done beyond what is known of them."""
+        from .slice_commits import end_of  # as above
+
         committed = self.committed[partition].offset
         for each, entry in list(self._acknowledged.items()):
-            if isinstance(each, Slice) and source(each) == partition and each.parts != parts:
-                done = DoneOffsets.of_text(entry.done, entry.offset) if entry.done else NOTHING_DONE
-                if committed >= (done.ranges[-1, 1] if done else entry.offset):
-                    del self._acknowledged[each]
+            former = isinstance(each, Slice) and source(each) == partition and each.parts != parts
+            if former and committed >= end_of(entry):
+                del self._acknowledged[each]
 
     def __repr__(self) -> str:
         return f"<CommitGate offered={len(self._offered)} in_flight={len(self._in_flight)} committed={len(self.committed)}>"

@@ -17,7 +17,7 @@ from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
 from kafka_actors.job.lanes import source
 from kafka_actors.job.messages import CommitEntry
 
-__all__ = ["done_in_each", "of_all_slices"]
+__all__ = ["done_in_each", "end_of", "of_all_slices"]
 
 
 def of_all_slices(entries: Sequence[CommitEntry]) -> CommitEntry:
@@ -49,6 +49,12 @@ def done_in_each(slices: Sequence[tuple[int, DoneOffsets]], lowest: int) -> Done
     firsts, behinds = np.append(0, apart + 1), np.append(apart, len(ranges) - 1)
     epoch = min(done.leader_epoch for _, done in slices)
     return DoneOffsets(np.stack((ranges[firsts, 0], ranges[behinds, 1]), axis=1), epoch)
+
+
+def end_of(entry: CommitEntry) -> int:
+    """Returns the offset behind the last one that is known to be done."""
+    offset, done = _progress(entry)
+    return int(done.ranges[-1, 1]) if done else offset
 
 
 def _progress(entry: CommitEntry) -> tuple[int, DoneOffsets]:

@@ -28,6 +28,7 @@ from kafka_actors.base.batches import numbers
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets, ranges_of
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
+from kafka_actors.job.worker.slice_records import done_in_slice
 from kafka_actors.types import TopicPartition
 
 __all__ = ["Hand", "RecordWindow", "WindowChunk", "key_digest"]
@@ -152,7 +153,7 @@ class RecordWindow:
         elif (self.told or self.slices) and chunk.batch.num_rows:
             done = self.told.has(chunk.offsets, chunk.leader_epoch)
             for known in self.slices:
-                done |= known.has(chunk.offsets, chunk.lanes, chunk.leader_epoch)
+                done |= done_in_slice(known, chunk.offsets, chunk.lanes, chunk.leader_epoch)
             chunk.mark(np.flatnonzero(done).tolist())
         if self.told:
             self.told = self.told.behind(chunk.next_offset)

@@ -791,5 +791,7 @@ def test_a_commit_that_a_later_one_has_overtaken_counts_no_more():
         late = await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, epoch, 5)]))
         assert (late.committed, [p for p, _ in late.failed]) == ([], [P0])
         assert unpack(coordinator._gate.start_of(P0).metadata).done == text
+        zombie = await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, (0, 9), 5)]))
+        assert (zombie.refused, zombie.failed) == ([P0], []), "it is refused first"
 
     asyncio.run(scenario())

@@ -131,7 +131,19 @@ def test_rows_by_a_readers_schema_are_those_that_fastavro_resolves(data):
     assert failures == []
     read = [fastavro.schemaless_reader(io.BytesIO(value), writes, reads) for value in values]
     found = [plain(ours, row) for row in batch.to_pylist()]
-    assert found == [as_float32(ours, expected(ours, row)) for row in read]
+    assert alike(found, [as_float32(ours, expected(ours, row)) for row in read])
+
+
+def alike(ours, theirs):
+    """Whether values are the same. Of a union that has a double before a long fastavro takes the double for a long; here the exact type goes
+    before promotions, as in `Resolver.ReaderUnion` of Java's Avro."""
+    if isinstance(ours, dict):
+        return ours.keys() == theirs.keys() and all(alike(ours[name], theirs[name]) for name in ours)
+    if isinstance(ours, (list, tuple)):
+        return len(ours) == len(theirs) and all(map(alike, ours, theirs))
+    if (type(ours), type(theirs)) == (int, float):
+        return float(ours) == theirs
+    return ours == theirs
 
 
 def as_float32(kind, value):

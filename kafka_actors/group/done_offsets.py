@@ -69,6 +69,10 @@ class DoneOffsets:
             return NOTHING_DONE
         return DoneOffsets(np.maximum(kept, offset), self.leader_epoch)
 
+    def end(self, offset: int) -> int:
+        """Returns the offset behind the last one; `offset` where there is none."""
+        return int(self.ranges[-1, 1]) if self else offset
+
     def joined(self, behind: DoneOffsets) -> DoneOffsets:
         """Returns this and offsets that all lie behind it."""
         if not self or not behind:

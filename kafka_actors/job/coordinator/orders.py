@@ -80,9 +80,8 @@ class WorkerOrders:
         job.reports[worker] = report
         if self._transactions is not None:
             self._transactions.reported(report)
-        self._forget_held(
-            [each for each in job.held if isinstance(each, Slice) and each not in self._placement.partitions]
-        )
+        if self._placement.slices.slicing.lanes > 1:
+            self._forget_held([each for each in job.held if each not in self._placement.partitions])
         for holding in report.holdings:
             placed = self._placement.slices.held(worker, holding.partition)
             if placed is not None and placed.epoch == holding.epoch:

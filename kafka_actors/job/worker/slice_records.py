@@ -13,7 +13,7 @@ from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.records.kernel import ACTIVE as kernel
 
-__all__ = ["done_in_slice", "lanes", "records_of_slice"]
+__all__ = ["KnownSlice", "lanes", "records_of_slice"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -49,13 +49,24 @@ def lanes(hashes: Sequence[int | None], offsets: Numbers, count: int) -> Numbers
     return np.where(without, offsets, mixed.astype(np.int64)) % count
 
 
-def done_in_slice(
-    known: SliceDone, offsets: Numbers, lanes: Numbers, leader_epoch: int
-) -> npt.NDArray[np.bool_]:
-    """Returns which of these records are done, by what is known of one slice."""
-    beyond = DoneOffsets.of_text(known.done, known.offset) if known.done else NOTHING_DONE
-    below = (offsets < known.offset) & (leader_epoch <= max(known.leader_epoch, beyond.leader_epoch))
-    found: npt.NDArray[np.bool_] = (lanes % known.parts == known.part) & (
-        below | beyond.has(offsets, leader_epoch)
-    )
-    return found
+class KnownSlice:
+    """Records of one slice that are known to be done, ready to be compared with records."""
+
+    __slots__ = ("beyond", "done")
+
+    def __init__(self, done: SliceDone) -> None:
+        self.done = done
+        self.beyond = DoneOffsets.of_text(done.done, done.offset) if done.done else NOTHING_DONE
+
+    @property
+    def end(self) -> int:
+        """The offset from which on nothing is known."""
+        return self.beyond.end(self.done.offset)
+
+    def has(self, offsets: Numbers, lanes: Numbers, leader_epoch: int) -> npt.NDArray[np.bool_]:
+        """Returns which of these records are done."""
+        known, epoch = self.done, max(self.done.leader_epoch, self.beyond.leader_epoch)
+        below = (offsets < known.offset) & (leader_epoch <= epoch)
+        own = lanes % known.parts == known.part
+        found: npt.NDArray[np.bool_] = own & (below | self.beyond.has(offsets, leader_epoch))
+        return found

@@ -42,8 +42,8 @@ class CommitGate:
         self._in_flight: dict[TopicPartition, CommitEntry] = {}
         self._dealt: dict[TopicPartition, CommitEntry] = {}
         """Entries in flight of partitions that are dealt in slices."""
-        self._acknowledged: dict[TopicPartition, CommitEntry] = {}
-        """The last entry of each slice that went into an acknowledged commit of its partition."""
+        self._slices: dict[TopicPartition, dict[TopicPartition, CommitEntry]] = {}
+        """By partition: the last entry of each slice that went into an acknowledged commit, also of those in which it was dealt before."""
         self._rewinding: set[TopicPartition] = set()
         """Partitions with a declared reset that the broker has not acknowledged."""
         self.busy = False
@@ -51,8 +51,8 @@ class CommitGate:
 
     def baseline(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Takes the offsets that the group had committed when the partitions were assigned, as they are committed."""
-        self._forget_slices(committed)
         for partition, offset in committed.items():
+            self._slices.pop(partition, None)
             if offset is None:
                 self.committed.pop(partition, None)
             else:
@@ -65,12 +65,18 @@ class CommitGate:
             if not self.holds(worker, entry):
                 refused.append(entry.partition)
             elif entry.rewind or entry.offset >= self._latest(entry):
-                for other in [p for p in self._offered if _dealt_otherwise(p, entry.partition)]:
-                    del self._offered[other]
+                if isinstance(entry.partition, Slice):
+                    self._withdraw_former(entry.partition)
                 self._offered[entry.partition] = entry
                 if entry.rewind:
                     self._rewinding.add(entry.partition)
         return refused
+
+    def _withdraw_former(self, of: Slice) -> None:
+        """Drops what is offered of the partition as it was dealt before."""
+        former = [p for p in self._offered if source(p) == source(of) and _parts(p) != of.parts]
+        for each in former:
+            del self._offered[each]
 
     def holds(self, worker: str, entry: CommitEntry) -> bool:
         """Whether an entry's partition is this worker's, under its epoch."""
@@ -81,7 +87,7 @@ class CommitGate:
         if entry.partition in self._rewinding:
             return False
         if isinstance(entry.partition, Slice):
-            known = self._acknowledged.get(entry.partition)
+            known = self._known(entry.partition)
             return known is not None and (known.offset > entry.offset or _alike(known, entry))
         committed = self.committed.get(entry.partition)
         if committed is None:
@@ -110,21 +116,24 @@ class CommitGate:
         if self.busy:
             return {}
         self._in_flight, self._offered = self._offered, {}
-        dealt = {source(p) for p in self._in_flight if isinstance(p, Slice)}
-        self._dealt = {partition: self._of_all_slices(partition) for partition in dealt}
+        dealt: dict[TopicPartition, list[Slice]] = {}
+        for each in self._in_flight:
+            if isinstance(each, Slice):
+                dealt.setdefault(source(each), []).append(each)
+        self._dealt = {partition: self._of_all_slices(partition, taken) for partition, taken in dealt.items()}
         self.busy = bool(self._in_flight)
         whole = {p: e for p, e in self._in_flight.items() if not isinstance(p, Slice)}
         return {p: _to_commit(e) for p, e in (whole | self._dealt).items()}
 
-    def _of_all_slices(self, partition: TopicPartition) -> CommitEntry:
-        """Merges what is known of the slices of a partition. One that has nothing new, or only what was of another topic or from before
-        a reset, stands at what the group has committed, or was reset to."""
-        taken = [e for p, e in self._in_flight.items() if isinstance(p, Slice) and source(p) == partition]
-        rewound = [entry for entry in taken if entry.rewind]
+    def _of_all_slices(self, partition: TopicPartition, taken: list[Slice]) -> CommitEntry:
+        """Merges what is known of the slices of a partition, of which these are in flight. One that has nothing new, or only what was of
+        another topic or from before a reset, stands at what the group has committed, or was reset to."""
+        from .slice_commits import of_all_slices  # imports numpy, and most jobs have no slices
+
+        rewound = [self._in_flight[each] for each in taken if self._in_flight[each].rewind]
         if rewound:
             base = replace(min(rewound, key=lambda entry: entry.offset), done="")
-            for each in [p for p in self._acknowledged if source(p) == partition]:
-                del self._acknowledged[each]
+            self._slices.pop(partition, None)
         else:
             committed = self.committed[partition]  # which it has before it is dealt
             own = unpack(committed.metadata)
@@ -132,16 +141,17 @@ class CommitGate:
             base = CommitEntry(
                 partition, (0, 0), committed.offset, epoch, topic_id=own.topic_id, done=own.done
             )
-        from .slice_commits import of_all_slices  # imports numpy, which others wait for in vain
-
-        parts = taken[0].partition.parts if isinstance(taken[0].partition, Slice) else 1
         found = []
-        for part in range(parts):
+        for part in range(parts := taken[0].parts):
             each = slice_of(partition, part, parts)
-            entry = self._in_flight.get(each) or self._acknowledged.get(each) or base
+            entry = self._in_flight.get(each) or self._known(each) or base
             counts = _same(entry.topic_id, base.topic_id) and entry.offset >= base.offset
             found.append(entry if counts else base)
         return of_all_slices(found)
+
+    def _known(self, partition: TopicPartition) -> CommitEntry | None:
+        """Returns the last acknowledged entry of a slice."""
+        return self._slices.get(source(partition), {}).get(partition)
 
     def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> None:
         """The broker's answer per partition. What failed is offered again unless something newer is there."""
@@ -150,7 +160,7 @@ class CommitGate:
                 self._offered.setdefault(partition, entry)
                 continue
             if isinstance(partition, Slice):
-                self._acknowledged[partition] = entry
+                self._slices.setdefault(source(partition), {})[partition] = entry
             else:
                 self.committed[partition] = _to_commit(entry)
             if partition not in self._offered:
@@ -158,8 +168,7 @@ class CommitGate:
         for partition, entry in self._dealt.items():
             if outcome.get(partition, KeyError()) is None:
                 self.committed[partition] = _to_commit(entry)
-                taken = next(p for p in self._in_flight if source(p) == partition)
-                self._forget_old_slices(partition, taken.parts if isinstance(taken, Slice) else 1)
+                self._forget_passed(partition, entry.offset)
         self._in_flight, self._dealt, self.busy = {}, {}, False
 
     def committed_elsewhere(self, entries: Iterable[CommitEntry]) -> None:
@@ -177,11 +186,8 @@ class CommitGate:
             self._offered.pop(each, None)
             self._in_flight.pop(each, None)
             self._rewinding.discard(each)
-        self._forget_slices(gone)
-
-    def _forget_slices(self, partitions: Collection[TopicPartition]) -> None:
-        for each in [p for p in self._acknowledged if source(p) in partitions]:
-            del self._acknowledged[each]
+        for partition in gone:
+            self._slices.pop(partition, None)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """The member lost these: nothing about them is committed any more."""
@@ -207,7 +213,7 @@ class CommitGate:
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Returns the offset where a new holder starts: the last one that the broker acknowledged, or None."""
         committed = self.committed.get(source(partition))
-        known = self._acknowledged.get(partition)
+        known = self._known(partition)
         if known is None or (committed is not None and committed.offset > known.offset):
             return committed
         return _to_commit(known)
@@ -215,22 +221,22 @@ class CommitGate:
     def slices_done(self, partition: TopicPartition) -> list[SliceDone]:
         """Returns what is known to be done of a partition's slices, also of those in which it was dealt before: a new holder needn't do
         that again, though the commit of the whole partition may not say so."""
-        found = [(p, entry) for p, entry in self._acknowledged.items() if source(p) == partition]
         return [
             SliceDone(p.part, p.parts, entry.offset, entry.leader_epoch, entry.done)
-            for p, entry in found
+            for p, entry in self._slices.get(partition, {}).items()
             if isinstance(p, Slice)
         ]
 
-    def _forget_old_slices(self, partition: TopicPartition, parts: int) -> None:
-        """Forgets slices in which a partition was dealt before, once it is done beyond what is known of them."""
+    def _forget_passed(self, partition: TopicPartition, committed: int) -> None:
+        """Forgets slices in which a partition was dealt before, once it is committed beyond what is known of them."""
         from .slice_commits import end_of  # as above
 
-        committed = self.committed[partition].offset
-        for each, entry in list(self._acknowledged.items()):
-            former = isinstance(each, Slice) and source(each) == partition and each.parts != parts
-            if former and committed >= end_of(entry):
-                del self._acknowledged[each]
+        parts = {_parts(p) for p in self._in_flight if source(p) == partition}
+        known = self._slices[partition]
+        for each in [
+            p for p, entry in known.items() if _parts(p) not in parts and committed >= end_of(entry)
+        ]:
+            del known[each]
 
     def __repr__(self) -> str:
         return f"<CommitGate offered={len(self._offered)} in_flight={len(self._in_flight)} committed={len(self.committed)}>"
@@ -240,11 +246,8 @@ def _to_commit(entry: CommitEntry) -> OffsetAndMetadata:
     return OffsetAndMetadata(entry.offset, pack("", entry.topic_id, done=entry.done), entry.leader_epoch)
 
 
-def _dealt_otherwise(one: TopicPartition, other: TopicPartition) -> bool:
-    """Whether these are parts of one partition at different times."""
-    if not isinstance(other, Slice):
-        return False
-    return source(one) == source(other) and (not isinstance(one, Slice) or one.parts != other.parts)
+def _parts(partition: TopicPartition) -> int:
+    return partition.parts if isinstance(partition, Slice) else 1
 
 
 def _alike(one: CommitEntry, other: CommitEntry) -> bool:

@@ -50,7 +50,8 @@ class PlacedSlices:
                 else:
                     drained.append(placed)
             if not self.of(partition):
-                changed = bool(self._dealt(partition))
+                self._dealt(partition)
+                changed = True
         return changed, drained
 
     def _dealt(self, partition: TopicPartition) -> list[TopicPartition]:
@@ -91,7 +92,8 @@ class PlacedSlices:
 
     def sources(self) -> set[TopicPartition]:
         """Returns the partitions of which there is anything, and those that are about to be dealt anew."""
-        return {source(each) for each in self._placed} | self.assigned
+        placed = self._placed.keys() if not self._slices else {source(each) for each in self._placed}
+        return placed | self.assigned
 
     def claimed(self, claim: TopicPartition, *, assigned: bool) -> PlacedPartition | None:
         """Returns the place of what a worker reports to have. What nobody has makes room for how its partition is dealt by that, if the

@@ -54,7 +54,7 @@ def done_in_each(slices: Sequence[tuple[int, DoneOffsets]], lowest: int) -> Done
 def end_of(entry: CommitEntry) -> int:
     """Returns the offset behind the last one that is known to be done."""
     offset, done = _progress(entry)
-    return int(done.ranges[-1, 1]) if done else offset
+    return done.end(offset)
 
 
 def _progress(entry: CommitEntry) -> tuple[int, DoneOffsets]:

@@ -28,7 +28,7 @@ from kafka_actors.base.batches import numbers
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets, ranges_of
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
-from kafka_actors.job.worker.slice_records import done_in_slice
+from kafka_actors.job.worker.slice_records import KnownSlice
 from kafka_actors.types import TopicPartition
 
 __all__ = ["Hand", "RecordWindow", "WindowChunk", "key_digest"]
@@ -81,7 +81,7 @@ class WindowChunk:
         self.offsets = numbers(batch["offset"])
         self.keys: list[Hashable] | None = batch["key"].to_pylist() if keyed else None
         self.messages = messages
-        self.lanes = np.zeros(batch.num_rows, np.int64) if lanes is None else lanes
+        self.lanes = lanes
         self.done = bytearray(batch.num_rows)
         self.left = batch.num_rows
         self.cursor = 0
@@ -123,7 +123,7 @@ class RecordWindow:
         self.told = told
         self.suspect = suspect
         self.dealt = dealt
-        self.slices = slices
+        self.slices = [KnownSlice(each) for each in slices]
         self.watermark = start
         self.leader_epoch = -1
         self.chunks: deque[WindowChunk] = deque()
@@ -153,10 +153,13 @@ class RecordWindow:
         elif (self.told or self.slices) and chunk.batch.num_rows:
             done = self.told.has(chunk.offsets, chunk.leader_epoch)
             for known in self.slices:
-                done |= done_in_slice(known, chunk.offsets, chunk.lanes, chunk.leader_epoch)
+                assert chunk.lanes is not None  # a window with slices gets chunks with lanes
+                done |= known.has(chunk.offsets, chunk.lanes, chunk.leader_epoch)
             chunk.mark(np.flatnonzero(done).tolist())
         if self.told:
             self.told = self.told.behind(chunk.next_offset)
+        if self.slices:
+            self.slices = [known for known in self.slices if known.end > chunk.next_offset]
         self.chunks.append(chunk)
         self.rows += chunk.batch.num_rows
         self.size += chunk.size

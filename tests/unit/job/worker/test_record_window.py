@@ -141,7 +141,9 @@ def test_a_slice_waits_for_its_own_records_only_and_says_so_up_to_where_it_has_r
 
 
 def test_what_is_known_of_former_slices_is_not_done_again():
-    of = RecordWindow(P0, (1, 1), 0, Hand(), 0, slices=[SliceDone(1, 2, 6, 3)])
+    of = RecordWindow(
+        P0, (1, 1), 0, Hand(), 0, slices=[SliceDone(1, 2, 6, 3, DoneOffsets([(19, 20)], 3).text(6))]
+    )
     chunk = WindowChunk(of, batch([0, 3, 5, 7]), 8, 3, keyed=False, lanes=np.array([0, 1, 3, 1]))
     of.add(chunk)
     assert chunk.undone() == [0, 3]
@@ -156,3 +158,11 @@ def test_what_an_earlier_reader_had_done_is_over_where_reading_has_passed_it():
     add(of, [], 5)
     of.advance()
     assert of.beyond().ranges.tolist() == [[6, 7]]
+
+
+def test_what_is_known_of_former_slices_is_over_where_reading_has_passed_it():
+    of = RecordWindow(P0, (1, 1), 0, Hand(), 0, slices=[SliceDone(0, 2, 4, 3), SliceDone(1, 2, 9, 3)])
+    of.add(WindowChunk(of, batch([1, 3]), 6, 3, keyed=False, lanes=np.array([1, 0])))
+    assert [known.done.part for known in of.slices] == [1]
+    of.add(WindowChunk(of, batch([7]), 9, 3, keyed=False, lanes=np.array([1])))
+    assert of.slices == []

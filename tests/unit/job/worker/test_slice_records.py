@@ -8,7 +8,7 @@ import pytest
 
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.lanes import SliceDone
-from kafka_actors.job.worker.slice_records import done_in_slice, lanes, records_of_slice
+from kafka_actors.job.worker.slice_records import KnownSlice, lanes, records_of_slice
 from kafka_actors.records.kernel import ACTIVE as kernel
 
 
@@ -65,4 +65,4 @@ def test_what_is_done_of_a_slice_says_nothing_of_others(epoch, known):
     """Lanes 1 and 3 are in slice 1 of 2: of these, below offset 12, and 14."""
     done = SliceDone(1, 2, 12, 3, DoneOffsets([(14, 15)], 3).text(12))
     offsets, of = np.array([9, 10, 11, 12, 14, 16]), np.array([0, 2, 1, 3, 3, 1])
-    assert done_in_slice(done, offsets, of, epoch).astype(int).tolist() == known
+    assert KnownSlice(done).has(offsets, of, epoch).astype(int).tolist() == known

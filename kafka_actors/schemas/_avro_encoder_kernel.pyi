@@ -1,10 +1,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .avro_encoding import AvroWriterMachine
 from .avro_program import Program
+from .written_columns import WriterMachine
 
-class Machine(AvroWriterMachine):
+class Machine(WriterMachine):
     def __init__(self, program: Program) -> None: ...
     def run(
         self, columns: Sequence[Any], rows: int, frame: bytes

@@ -11,19 +11,7 @@ include "_columns_read.pxi"
 cdef int64_t LOW_BITS = (<int64_t> 1 << 32) - 1
 
 cdef inline int append_long(Column *out, int64_t number) noexcept nogil:
-    cdef uint64_t left = (<uint64_t> number << 1) ^ <uint64_t> (number >> 63)
-    cdef int err
-    if out.used + 10 > out.room:
-        err = more_bytes(out, 10)
-        if err:
-            return err
-    while left > 0x7F:
-        out.data[out.used] = <uint8_t> (left & 0x7F | 0x80)
-        out.used += 1
-        left >>= 7
-    out.data[out.used] = <uint8_t> left
-    out.used += 1
-    return 0
+    return append_varint(out, (<uint64_t> number << 1) ^ <uint64_t> (number >> 63))
 
 
 cdef inline int64_t number_at(const Input *c, int store, int64_t row) noexcept nogil:

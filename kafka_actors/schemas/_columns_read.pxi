@@ -45,6 +45,21 @@ cdef inline int append(Column *out, const uint8_t *p, int64_t n) noexcept nogil:
     return 0
 
 
+cdef inline int append_varint(Column *out, uint64_t left) noexcept nogil:
+    cdef int err
+    if out.used + 10 > out.room:
+        err = more_bytes(out, 10)
+        if err:
+            return err
+    while left > 0x7F:
+        out.data[out.used] = <uint8_t> (left & 0x7F | 0x80)
+        out.used += 1
+        left >>= 7
+    out.data[out.used] = <uint8_t> left
+    out.used += 1
+    return 0
+
+
 cdef const uint8_t *address(buffer) except? NULL:
     return <const uint8_t *> <uintptr_t> (0 if buffer is None else buffer.address)
 

@@ -1,9 +1,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .protobuf_program import ProtobufWriterMachine, WriteProgram
+from .protobuf_program import WriteProgram
+from .written_columns import WriterMachine
 
-class Machine(ProtobufWriterMachine):
+class Machine(WriterMachine):
     def __init__(self, program: WriteProgram) -> None: ...
     def run(
         self, columns: Sequence[Any], rows: int, frame: bytes

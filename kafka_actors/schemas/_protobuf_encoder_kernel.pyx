@@ -75,21 +75,6 @@ cdef struct Text:
 include "_columns_read.pxi"
 
 
-cdef inline int append_varint(Column *out, uint64_t left) noexcept nogil:
-    cdef int err
-    if out.used + 10 > out.room:
-        err = more_bytes(out, 10)
-        if err:
-            return err
-    while left > 0x7F:
-        out.data[out.used] = <uint8_t> (left & 0x7F | 0x80)
-        out.used += 1
-        left >>= 7
-    out.data[out.used] = <uint8_t> left
-    out.used += 1
-    return 0
-
-
 cdef inline int append_tag(Writing *w, int at) noexcept nogil:
     cdef const Text *tag = &w.texts[at]
     cdef int err

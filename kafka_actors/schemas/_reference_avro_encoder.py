@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from .avro_default import varint
-from .avro_encoding import AvroWriterMachine
+from .avro_default import long
 from .avro_program import WIDTH, Code, Op, Program
+from .written_columns import WriterMachine
 
 _MANY_DIGITS = Context(prec=100)
 _UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -26,7 +26,7 @@ class _WriteFailed(Exception):
         self.number = number
 
 
-class ReferenceAvroWriterMachine(AvroWriterMachine):
+class ReferenceAvroWriterMachine(WriterMachine):
     """Program in plain Python."""
 
     def __init__(self, program: Program) -> None:
@@ -95,12 +95,12 @@ class _Writing:
             raise _WriteFailed(Code.MEMBERS, len(found))
         if found:
             _, _, _, branch, first, _ = found[0]
-            self.out += varint(branch)
+            self.out += long(branch)
             self.write(self._program.children[first], row)
         elif null < 0:
             raise _WriteFailed(Code.NO_MEMBER if there else Code.NO_VALUE)
         else:
-            self.out += varint(null)
+            self.out += long(null)
 
     def _value(self, op: Op, size: int, value: Any, children: Sequence[int], row: int) -> None:
         match op:
@@ -110,7 +110,7 @@ class _Writing:
             case Op.ARRAY | Op.MAP:
                 self._items(value[0], value[1], children)
             case Op.INT | Op.LONG:
-                self.out += varint(_in_unit(op, size, value))
+                self.out += long(_in_unit(op, size, value))
             case Op.DOUBLE:
                 self.out += struct.pack("<d", value)
             case Op.FLOAT:
@@ -120,7 +120,7 @@ class _Writing:
             case Op.ENUM:
                 if value < 0:
                     raise _WriteFailed(Code.NO_SYMBOL)
-                self.out += varint(value)
+                self.out += long(value)
             case Op.DECIMAL | Op.FIXED_DECIMAL:
                 self.out += _decimal(op, size, value)
             case Op.DURATION:
@@ -132,16 +132,16 @@ class _Writing:
 
     def _items(self, begin: int, end: int, children: Sequence[int]) -> None:
         if end > begin:
-            self.out += varint(end - begin)
+            self.out += long(end - begin)
         for item in range(begin, end):
             for child in children:
                 self.write(child, item)
-        self.out += varint(0)
+        self.out += long(0)
 
     def _bytes(self, op: Op, size: int, data: bytes) -> None:
         if op is Op.FIXED and len(data) != size:
             raise _WriteFailed(Code.SIZE, len(data))
-        self.out += data if op is Op.FIXED else varint(len(data)) + data
+        self.out += data if op is Op.FIXED else long(len(data)) + data
 
 
 def _in_unit(op: Op, factor: int, number: int) -> int:
@@ -174,7 +174,7 @@ def _decimal(op: Op, size: int, value: Decimal) -> bytes:
         raise _WriteFailed(Code.DECIMAL)
     needed = (number if number >= 0 else ~number).bit_length() // 8 + 1
     if op is Op.DECIMAL:
-        return varint(needed) + number.to_bytes(needed, "big", signed=True)
+        return long(needed) + number.to_bytes(needed, "big", signed=True)
     if needed > size & 0xFFFFFFFF:
         raise _WriteFailed(Code.DECIMAL)
     return number.to_bytes(size & 0xFFFFFFFF, "big", signed=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ._reference_avro_encoder import values_of
+from .framing import varint
 from .protobuf_program import (
     ALWAYS,
     BARE,
@@ -17,13 +18,12 @@ from .protobuf_program import (
     NULLABLE,
     WIDTH,
     NumberRange,
-    ProtobufWriterMachine,
     Stored,
     WriteCode,
     WriteOp,
     WriteProgram,
-    varint,
 )
+from .written_columns import WriterMachine
 
 _LIMITS = {
     NumberRange.INT32: (-(2**31), 2**31 - 1),
@@ -40,7 +40,7 @@ class _RowFailed(Exception):
         self.number = number
 
 
-class ReferenceProtobufWriterMachine(ProtobufWriterMachine):
+class ReferenceProtobufWriterMachine(WriterMachine):
     """Program in plain Python."""
 
     def __init__(self, program: WriteProgram) -> None:

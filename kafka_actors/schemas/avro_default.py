@@ -13,6 +13,7 @@ from msgspec import UNSET
 from kafka_actors.errors import ConfigError
 
 from .avro_schema import Array, AvroRecord, AvroType, Enum, Fixed, Map, Union
+from .framing import varint
 
 
 class _Unfit(Exception):
@@ -29,22 +30,16 @@ def encoded_default(kind: AvroType, value: Any, path: str) -> tuple[AvroType, by
     raise ConfigError("schema", f"{path}: the default {value!r} is none of its type")
 
 
-def varint(number: int) -> bytes:
+def long(number: int) -> bytes:
     """A long in zigzag form."""
-    left = (number << 1) ^ (number >> 63)
-    made = bytearray()
-    while left > 0x7F:
-        made.append(left & 0x7F | 0x80)
-        left >>= 7
-    made.append(left)
-    return bytes(made)
+    return varint((number << 1) ^ (number >> 63))
 
 
 def _encoded(kind: AvroType, value: Any) -> bytes:
     if isinstance(kind, Union):
         for number, branch in enumerate(kind.branches):
             try:
-                return varint(number) + _encoded(branch, value)
+                return long(number) + _encoded(branch, value)
             except _Unfit:
                 continue
         raise _Unfit
@@ -52,14 +47,14 @@ def _encoded(kind: AvroType, value: Any) -> bytes:
         return _record(kind, value)
     if isinstance(kind, Array):
         items = [_encoded(kind.items, item) for item in _checked(value, list)]
-        return (varint(len(items)) + b"".join(items) if items else b"") + varint(0)
+        return (long(len(items)) + b"".join(items) if items else b"") + long(0)
     if isinstance(kind, Map):
         pairs = [_text(key) + _encoded(kind.values, item) for key, item in _checked(value, dict).items()]
-        return (varint(len(pairs)) + b"".join(pairs) if pairs else b"") + varint(0)
+        return (long(len(pairs)) + b"".join(pairs) if pairs else b"") + long(0)
     if isinstance(kind, Enum):
         if value not in kind.symbols:
             raise _Unfit
-        return varint(kind.symbols.index(value))
+        return long(kind.symbols.index(value))
     if isinstance(kind, Fixed):
         data = _bytes(value)
         if len(data) != kind.size:
@@ -92,7 +87,7 @@ def _primitive(name: str, value: Any) -> bytes:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not -(2**bits) <= value < 2**bits:
             raise _Unfit
-        return varint(value)
+        return long(value)
     if name in ("float", "double"):
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise _Unfit
@@ -103,12 +98,12 @@ def _primitive(name: str, value: Any) -> bytes:
     if name == "string":
         return _text(value)
     data = _bytes(value)
-    return varint(len(data)) + data
+    return long(len(data)) + data
 
 
 def _text(value: Any) -> bytes:
     data: bytes = _checked(value, str).encode()
-    return varint(len(data)) + data
+    return long(len(data)) + data
 
 
 def _bytes(value: Any) -> bytes:

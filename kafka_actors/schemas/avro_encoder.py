@@ -7,14 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from .avro_encoding import AvroWriterMachine, ColumnsProgram, writer_program
+from .avro_encoding import writer_program
 from .avro_schema import AvroType, parse
 from .decoded import Array
-from .encoded import NULL, EncodedValues, encoded_column, numbers_without, struct_of
+from .encoded import EncodedValues, encoded_column
 from .framing import frame
 from .kernels import avro_writer_kernel
-from .protobuf_encoding import MessageProgram
-from .protobuf_program import ProtobufWriterMachine
+from .written_columns import ColumnsProgram, CompiledPrograms
 
 
 class AvroEncoder:
@@ -41,10 +40,13 @@ class AvroEncoder:
 
     def _prepare(self) -> None:
         self._kind: AvroType = parse(self._text, self._references)
-        self._compiled: dict[Any, CompiledProgram] = {}
+        self._programs = CompiledPrograms(self._program, lambda program: avro_writer_kernel()[1](program))
+
+    def _program(self, columns: pa.Schema) -> ColumnsProgram:
+        return writer_program(self._kind, columns)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_kind", "_compiled")}
+        return {name: value for name, value in vars(self).items() if name not in ("_kind", "_programs")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -60,37 +62,8 @@ class AvroEncoder:
 
     def check(self, columns: pa.Schema) -> None:
         """Raises `ConfigError`, naming the path, for columns that can't be written by the schema."""
-        writer_program(self._kind, columns)
+        self._program(columns)
 
     def encode(self, rows: Any) -> EncodedValues:
         """Encodes a RecordBatch or a StructArray. Raises `ConfigError` for columns that can't be written by the schema."""
-        made = struct_of(rows)
-        compiled = self._compiled.get(made.type)
-        if compiled is None:
-            program = writer_program(self._kind, pa.schema(list(made.type)))
-            machine = avro_writer_kernel()[1](program.program)
-            compiled = self._compiled[made.type] = CompiledProgram(program, machine)
-        return compiled.encode(made, self._frame)
-
-
-class CompiledProgram:
-    """A program for columns of certain types, ready to be carried out. It may be used by several threads."""
-
-    def __init__(
-        self, program: ColumnsProgram | MessageProgram, machine: AvroWriterMachine | ProtobufWriterMachine
-    ) -> None:
-        self._writer = program
-        self._machine = machine
-
-    def encode(self, rows: Array, frame: bytes) -> EncodedValues:
-        values, failed = self._machine.run(self._writer.arrays(rows), len(rows), frame)
-        nulls = (
-            set()
-            if not rows.null_count
-            else {at for at, there in enumerate(rows.is_valid().to_pylist()) if not there}
-        )
-        failures = [
-            (row, NULL if row in nulls else self._writer.program.reason(code, step, number))
-            for row, code, step, number in failed
-        ]
-        return EncodedValues(values, numbers_without(len(rows), failures), failures)
+        return self._programs.encode(rows, self._frame)

@@ -7,60 +7,20 @@ a field that has none, fails for the records that have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from kafka_actors.errors import ConfigError
 
 from .avro_column import ROOT, ColumnForm, form_of
-from .avro_default import encoded_default, varint
-from .avro_program import Op, Program, Step, flat
+from .avro_default import encoded_default, long
+from .avro_program import Op, Step, flat
 from .avro_resolution import described
 from .avro_schema import Array, AvroRecord, AvroType, Field, Map, Primitive, Union, is_null, members_of
-
-Part = Callable[[Any], Any]
-"""A function from a column's array to that of a column inside it."""
-
-
-class AvroWriterMachine(Protocol):
-    """A program, ready to be carried out on any number of batches: in the kernel, or in its twin."""
-
-    def run(
-        self, columns: Sequence[Any], rows: int, frame: bytes
-    ) -> tuple[Any, list[tuple[int, int, int, int]]]:
-        """Writes so many rows, each behind `frame`. Returns a binary array of those that could be written, and
-        (row, code, step, number) of the others. Raises `OverflowError` where the values have more than 2 GiB."""
-        ...
-
-
-class WrittenColumn(Struct, eq=False):
-    """Column that is read: where it is in the column `parent`, whose number is lower, and how it gets the form that machines take."""
-
-    parent: int
-    part: Part
-    convert: Part | None = None
-
-    def array(self, found: Sequence[Any]) -> Any:
-        made = self.part(found[self.parent])
-        return made if self.convert is None else self.convert(made)
-
-
-class ColumnsProgram(Struct, eq=False):
-    """Steps, and the columns by whose numbers they name them; column 0 is the row itself."""
-
-    program: Program
-    columns: list[WrittenColumn]
-
-    def arrays(self, rows: Any) -> list[Any]:
-        """The arrays of all columns, from the StructArray of the rows."""
-        found = [rows]
-        for column in self.columns[1:]:
-            found.append(column.array(found))
-        return found
+from .written_columns import ColumnsProgram, Part, WrittenColumns, field_of, joined, plain_column
 
 
 def writer_program(kind: AvroType, columns: pa.Schema) -> ColumnsProgram:
@@ -84,26 +44,17 @@ class _Encoding:
     """Makes the steps, and numbers the columns that they read."""
 
     def __init__(self) -> None:
-        self.columns = [WrittenColumn(ROOT, lambda rows: rows)]
-
-    def _column(self, parent: int, part: Part, convert: Part | None = None) -> int:
-        self.columns.append(WrittenColumn(parent, part, convert))
-        return len(self.columns) - 1
+        self.columns = WrittenColumns()
 
     def step(self, kind: AvroType, arrow: Any, parent: int, part: Part, path: str) -> Step:
         """The step that writes a value of this type from a column of the type `arrow`, which is `part` of another column."""
-        if isinstance(arrow, pa.BaseExtensionType):
-            return self.step(kind, arrow.storage_type, parent, lambda array: part(array).storage, path)
-        if pa.types.is_dictionary(arrow):
-            return self.step(
-                kind, arrow.value_type, parent, lambda array: part(array).dictionary_decode(), path
-            )
+        arrow, part = plain_column(arrow, part)
         if isinstance(kind, Union):
             return self._union(kind, arrow, parent, part, path)
         if isinstance(kind, AvroRecord):
             if not pa.types.is_struct(arrow):
                 raise _unfit(path, kind, arrow)
-            return self.record(kind, arrow, self._column(parent, part), path)
+            return self.record(kind, arrow, self.columns.add(parent, part), path)
         if isinstance(kind, Array):
             return self._array(kind, arrow, parent, part, path)
         if isinstance(kind, Map):
@@ -114,15 +65,12 @@ class _Encoding:
         return self._leaf(form, parent, part, path)
 
     def _leaf(self, form: ColumnForm, parent: int, part: Part, path: str) -> Step:
-        return Step(form.op, self._column(parent, part, form.convert), form.store, form.size, path=path)
+        return Step(form.op, self.columns.add(parent, part, form.convert), form.store, form.size, path=path)
 
     def _array(self, kind: Array, arrow: Any, parent: int, part: Part, path: str) -> Step:
-        types = pa.types
-        others = (types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
-        if not types.is_list(arrow) and not any(is_other(arrow) for is_other in others):
+        column = self.columns.add_list(arrow, parent, part)
+        if column is None:
             raise _unfit(path, kind, arrow)
-        wanted = pa.list_(arrow.value_field)
-        column = self._column(parent, part, None if arrow == wanted else lambda array: array.cast(wanted))
         item = self.step(kind.items, arrow.value_type, column, attrgetter("values"), f"{path}[]")
         return Step(Op.ARRAY, column, children=[item], path=path)
 
@@ -130,7 +78,7 @@ class _Encoding:
         form = form_of(_TEXT, arrow.key_type) if pa.types.is_map(arrow) else None
         if form is None:
             raise _unfit(path, kind, arrow)
-        column = self._column(parent, part)
+        column = self.columns.add(parent, part)
         key = self._leaf(form, column, attrgetter("keys"), path)
         value = self.step(kind.values, arrow.item_type, column, attrgetter("items"), f"{path}{{}}")
         return Step(Op.MAP, column, children=[key, value], path=path)
@@ -144,17 +92,17 @@ class _Encoding:
             if name not in known:
                 raise _UnfitColumn(
                     "schema",
-                    f"{_joined(path, name)}: the schema has no such field, so the column would be lost",
+                    f"{joined(path, name)}: the schema has no such field, so the column would be lost",
                 )
             if names.count(name) > 1:
-                raise _UnfitColumn("schema", f"{_joined(path, name)}: there is more than one such column")
+                raise _UnfitColumn("schema", f"{joined(path, name)}: there is more than one such column")
         children = [
             self.step(
                 field.type, arrow.field(names.index(field.name)).type, column,
-                _field_of(names.index(field.name)), _joined(path, field.name),
+                field_of(names.index(field.name)), joined(path, field.name),
             )
             if field.name in names
-            else _default(field, _joined(path, field.name))
+            else _default(field, joined(path, field.name))
             for field in kind.fields
         ]  # fmt: skip
         return Step(Op.RECORD, column, children=children, path=path)
@@ -165,7 +113,7 @@ class _Encoding:
         """A struct of `member0` … where the union has several types; otherwise the first branch that the column fits."""
         null = next((number for number, one in enumerate(kind.branches) if is_null(one)), -1)
         if pa.types.is_null(arrow) and null >= 0:
-            return Step(Op.UNION, self._column(parent, part), size=null, path=path)
+            return Step(Op.UNION, self.columns.add(parent, part), size=null, path=path)
         if len(members_of(kind)) > 1 and _has_members(arrow):
             return self._members(kind, arrow, null, parent, part, path)
         for branch in sorted(kind.branches, key=lambda one: _precision(one, arrow)):
@@ -173,7 +121,7 @@ class _Encoding:
             try:
                 child = self.step(branch, arrow, parent, part, path)
             except _UnfitColumn as unfit:
-                del self.columns[before:]
+                self.columns.cut(before)
                 if len(kind.branches) == 1 + (null >= 0) and not is_null(branch):
                     raise
                 problem = unfit
@@ -184,17 +132,17 @@ class _Encoding:
         raise _unfit(path, kind, arrow) from problem
 
     def _members(self, kind: Union, arrow: Any, null: int, parent: int, part: Part, path: str) -> Step:
-        column = self._column(parent, part)
+        column = self.columns.add(parent, part)
         branches = [(number, one) for number, one in enumerate(kind.branches) if not is_null(one)]
         children = []
         for at, field in enumerate(arrow):
             which = int(field.name.removeprefix("member"))
             if which >= len(branches):
                 raise _UnfitColumn(
-                    "schema", f"{_joined(path, field.name)}: the union has {len(branches)} types"
+                    "schema", f"{joined(path, field.name)}: the union has {len(branches)} types"
                 )
             number, branch = branches[which]
-            child = self.step(branch, field.type, column, _field_of(at), _joined(path, field.name))
+            child = self.step(branch, field.type, column, field_of(at), joined(path, field.name))
             children.append(Step(Op.MEMBER, child.column, size=number, children=[child], path=path))
         return Step(Op.UNION, column, size=null, children=children, path=path)
 
@@ -202,16 +150,12 @@ class _Encoding:
 _TEXT = Primitive("string")
 
 
-def _field_of(at: int) -> Part:
-    return lambda array: array.field(at)
-
-
 def _default(field: Field, path: str) -> Step:
     if field.default is UNSET:
         raise _UnfitColumn("schema", f"{path}: there is no such column, and the schema has no default for it")
     kind, data = encoded_default(field.type, field.default, path)
     if isinstance(field.type, Union):
-        data = varint(next(at for at, one in enumerate(field.type.branches) if one is kind)) + data
+        data = long(next(at for at, one in enumerate(field.type.branches) if one is kind)) + data
     return Step(Op.CONSTANT, texts=[data], path=path)
 
 
@@ -227,7 +171,3 @@ def _precision(branch: AvroType, arrow: Any) -> int:
     """Order in which branches are tried: those that hold every value of the column come first."""
     form = None if isinstance(branch, (Union, AvroRecord, Array, Map)) else form_of(branch, arrow)
     return 1 if form is not None and form.narrows else 0
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

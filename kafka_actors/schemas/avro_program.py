@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -166,12 +166,21 @@ _TEXTS = {
 }
 
 
-def flat(schema: pa.Schema, root: Step) -> Program:
-    """The flat form of a graph of steps, in which a step that is reached twice stands once."""
-    order: list[Step] = []
+class Branching(Protocol):
+    """A step that leads to others."""
+
+    children: list[Any]
+
+
+S = TypeVar("S", bound=Branching)
+
+
+def ordered(root: S) -> tuple[list[S], dict[int, int]]:
+    """The steps of a graph, each before its children and once, and their numbers by `id`."""
+    order: list[S] = []
     numbers: dict[int, int] = {}
 
-    def visit(step: Step) -> None:
+    def visit(step: S) -> None:
         if id(step) in numbers:
             return
         numbers[id(step)] = len(order)
@@ -180,6 +189,12 @@ def flat(schema: pa.Schema, root: Step) -> Program:
             visit(child)
 
     visit(root)
+    return order, numbers
+
+
+def flat(schema: pa.Schema, root: Step) -> Program:
+    """The flat form of a graph of steps, in which a step that is reached twice stands once."""
+    order, numbers = ordered(root)
     steps, children, texts = array("q"), array("q"), list[bytes | None]()
     for step in order:
         if step.op is Op.ENUM:

@@ -34,6 +34,16 @@ def frame(schema_id: int) -> bytes:
     return bytes([MAGIC]) + schema_id.to_bytes(4, "big")
 
 
+def varint(number: int) -> bytes:
+    """A number's lowest 64 bits, seven in a byte, as Protobuf and, of numbers in zigzag form, Avro write."""
+    left, made = number & (1 << 64) - 1, bytearray()
+    while left > 0x7F:
+        made.append(left & 0x7F | 0x80)
+        left >>= 7
+    made.append(left)
+    return bytes(made)
+
+
 def unframed(values: Any) -> tuple[Rows, list[Failure]]:
     """The numbers of the values that are not null, and a failure for each other one."""
     if not values.null_count:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Literal
 
-from .avro_encoding import AvroWriterMachine
 from .avro_program import AvroMachine, Program
 from .protobuf_plan import Plan, ProtobufMachine
-from .protobuf_program import ProtobufWriterMachine, WriteProgram
+from .protobuf_program import WriteProgram
+from .written_columns import WriterMachine
 
 KernelName = Literal["cython", "python"]
 
@@ -29,7 +29,7 @@ def avro_kernel() -> tuple[KernelName, Callable[[Program], AvroMachine]]:
 
 
 @cache
-def avro_writer_kernel() -> tuple[KernelName, Callable[[Program], AvroWriterMachine]]:
+def avro_writer_kernel() -> tuple[KernelName, Callable[[Program], WriterMachine]]:
     """The name of the kernel that writes and the class of its machines: compiled, or in plain Python."""
     try:
         from . import _avro_encoder_kernel
@@ -55,7 +55,7 @@ def protobuf_kernel() -> tuple[KernelName, Callable[[Plan], ProtobufMachine]]:
 
 
 @cache
-def protobuf_writer_kernel() -> tuple[KernelName, Callable[[WriteProgram], ProtobufWriterMachine]]:
+def protobuf_writer_kernel() -> tuple[KernelName, Callable[[WriteProgram], WriterMachine]]:
     """The name of the kernel that writes and the class of its machines: compiled, or in plain Python."""
     try:
         from . import _protobuf_encoder_kernel

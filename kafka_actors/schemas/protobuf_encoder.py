@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from .avro_encoder import CompiledProgram
 from .decoded import Array
-from .encoded import EncodedValues, encoded_column, struct_of
+from .encoded import EncodedValues, encoded_column
 from .framing import frame
 from .kernels import protobuf_writer_kernel
 from .protobuf_encoding import message_program
 from .protobuf_schema import Files, compiled, schema_text
+from .written_columns import ColumnsProgram, CompiledPrograms
 
 
 class ProtobufEncoder:
@@ -49,10 +49,13 @@ class ProtobufEncoder:
 
     def _prepare(self) -> None:
         self._message = Files(self._descriptors).message(self._name)
-        self._compiled: dict[Any, CompiledProgram] = {}
+        self._programs = CompiledPrograms(self._program, lambda program: protobuf_writer_kernel()[1](program))
+
+    def _program(self, columns: pa.Schema) -> ColumnsProgram:
+        return message_program(self._message, columns)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_message", "_compiled")}
+        return {name: value for name, value in vars(self).items() if name not in ("_message", "_programs")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -68,14 +71,8 @@ class ProtobufEncoder:
 
     def check(self, columns: pa.Schema) -> None:
         """Raises `ConfigError`, naming the path, for columns that can't be written by the schema."""
-        message_program(self._message, columns)
+        self._program(columns)
 
     def encode(self, rows: Any) -> EncodedValues:
         """Encodes a RecordBatch or a StructArray. Raises `ConfigError` for columns that can't be written by the schema."""
-        made = struct_of(rows)
-        compiled = self._compiled.get(made.type)
-        if compiled is None:
-            program = message_program(self._message, pa.schema(list(made.type)))
-            machine = protobuf_writer_kernel()[1](program.program)
-            compiled = self._compiled[made.type] = CompiledProgram(program, machine)
-        return compiled.encode(made, self._frame)
+        return self._programs.encode(rows, self._frame)

@@ -10,14 +10,13 @@ from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
 
 from kafka_actors.errors import ConfigError
 
 from .avro_column import ROOT
-from .avro_encoding import Part, WrittenColumn
+from .framing import varint
 from .protobuf_column import scalar_form, time_form
-from .protobuf_program import ALWAYS, BARE, NULLABLE, WriteOp, WriteProgram, WriteStep, flat, varint
+from .protobuf_program import ALWAYS, BARE, NULLABLE, WriteOp, WriteStep, flat
 from .protobuf_schema import (
     DURATION,
     MESSAGES,
@@ -28,6 +27,7 @@ from .protobuf_schema import (
     is_repeated,
     kind_of_field,
 )
+from .written_columns import ColumnsProgram, Part, WrittenColumns, field_of, joined, plain_column
 
 _TIMES = {TIMESTAMP: WriteOp.TIMESTAMP, DURATION: WriteOp.DURATION}
 _NO_COLUMN = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue", "Any")}
@@ -38,37 +38,19 @@ _WIRE = {
 """Wire types of tags; 0 of the other steps."""
 
 
-class MessageProgram(Struct, eq=False):
-    """Steps, and the columns by whose numbers they name them; column 0 is the row itself."""
-
-    program: WriteProgram
-    columns: list[WrittenColumn]
-
-    def arrays(self, rows: Any) -> list[Any]:
-        """The arrays of all columns, from the StructArray of the rows."""
-        found = [rows]
-        for column in self.columns[1:]:
-            found.append(column.array(found))
-        return found
-
-
-def message_program(message: Any, columns: pa.Schema) -> MessageProgram:
+def message_program(message: Any, columns: pa.Schema) -> ColumnsProgram:
     """The program that writes rows with these columns as a message of this descriptor. Raises `ConfigError`, naming the path."""
     encoding = _MessageEncoding()
     children = encoding.fields(message, pa.struct(list(columns)), ROOT, "")
     root = WriteStep(WriteOp.MESSAGE, ROOT, flags=ALWAYS | BARE, children=children)
-    return MessageProgram(flat(root), encoding.columns)
+    return ColumnsProgram(flat(root), encoding.columns)
 
 
 class _MessageEncoding:
     """Makes the steps, and numbers the columns that they read."""
 
     def __init__(self) -> None:
-        self.columns = [WrittenColumn(ROOT, lambda rows: rows)]
-
-    def _column(self, parent: int, part: Part, convert: Any = None) -> int:
-        self.columns.append(WrittenColumn(parent, part, convert))
-        return len(self.columns) - 1
+        self.columns = WrittenColumns()
 
     def fields(self, message: Any, arrow: Any, column: int, path: str) -> list[WriteStep]:
         """The steps of a message's fields, from the columns of a struct."""
@@ -82,24 +64,24 @@ class _MessageEncoding:
             if name not in known:
                 raise ConfigError(
                     "schema",
-                    f"{_joined(path, name)}: {message.full_name} has no such field, so the column would be lost",
+                    f"{joined(path, name)}: {message.full_name} has no such field, so the column would be lost",
                 )
             if names.count(name) > 1:
-                raise ConfigError("schema", f"{_joined(path, name)}: there is more than one such column")
+                raise ConfigError("schema", f"{joined(path, name)}: there is more than one such column")
         made: dict[str, WriteStep] = {}
         for field in sorted(message.fields, key=attrgetter("number")):
-            inside = _joined(path, field.name)
+            inside = joined(path, field.name)
             if field.name in names:
                 at = names.index(field.name)
                 if pa.types.is_null(arrow.field(at).type) and is_nullable(field):
                     continue
-                made[field.name] = self._field(field, arrow.field(at).type, column, _field_of(at), inside)
+                made[field.name] = self._field(field, arrow.field(at).type, column, field_of(at), inside)
             elif field.is_required:
                 raise ConfigError("schema", f"{inside}: there is no such column, and the field is required")
         return [*_oneofs(message, made, column, path), *made.values()]
 
     def _field(self, field: Any, arrow: Any, parent: int, part: Part, path: str) -> WriteStep:
-        arrow, part = _plain(arrow, part)
+        arrow, part = plain_column(arrow, part)
         if is_map(field):
             return self._map(field, arrow, parent, part, path)
         if is_repeated(field):
@@ -108,13 +90,10 @@ class _MessageEncoding:
         return self._one(field, arrow, parent, part, path, presence | ALWAYS * bool(field.has_presence))
 
     def _list(self, field: Any, arrow: Any, parent: int, part: Part, path: str) -> WriteStep:
-        types = pa.types
-        others = (types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
-        if not types.is_list(arrow) and not any(is_other(arrow) for is_other in others):
+        column = self.columns.add_list(arrow, parent, part)
+        if column is None:
             raise _unfit(path, field, arrow)
-        wanted = pa.list_(arrow.value_field)
-        column = self._column(parent, part, None if arrow == wanted else lambda array: array.cast(wanted))
-        inner, items = _plain(arrow.value_type, attrgetter("values"))
+        inner, items = plain_column(arrow.value_type, attrgetter("values"))
         item = self._one(field, inner, column, items, f"{path}[]", ALWAYS)
         if not field.is_packed:
             return WriteStep(WriteOp.LIST, column, children=[item], path=path)
@@ -124,10 +103,10 @@ class _MessageEncoding:
     def _map(self, field: Any, arrow: Any, parent: int, part: Part, path: str) -> WriteStep:
         if not pa.types.is_map(arrow):
             raise _unfit(path, field, arrow)
-        column = self._column(parent, part)
+        column = self.columns.add(parent, part)
         children = []
         for name, of, where in (("key", arrow.key_type, "keys"), ("value", arrow.item_type, "items")):
-            inner, entries = _plain(of, attrgetter(where))
+            inner, entries = plain_column(of, attrgetter(where))
             one = field.message_type.fields_by_name[name]
             children.append(self._one(one, inner, column, entries, f"{path}{{}}", ALWAYS))
         return WriteStep(WriteOp.MAP, column, tag=_tag(field, 2), children=children, path=path)
@@ -142,7 +121,7 @@ class _MessageEncoding:
             form = time_form(time, arrow)
             if form is None:
                 raise _unfit(path, field, arrow)
-            column = self._column(parent, part, form.convert)
+            column = self.columns.add(parent, part, form.convert)
             return WriteStep(
                 time, column, form.stored, form.size, flags, _tag(field, 2), path=path, kind=message.full_name
             )
@@ -153,7 +132,7 @@ class _MessageEncoding:
             return WriteStep(op, value.column, flags=flags, tag=tag, children=[value], path=path)
         if not pa.types.is_struct(arrow):
             raise _unfit(path, field, arrow)
-        column = self._column(parent, part)
+        column = self.columns.add(parent, part)
         children = self.fields(message, arrow, column, path)
         return WriteStep(op, column, flags=flags, tag=tag, children=children, path=path)
 
@@ -164,7 +143,7 @@ class _MessageEncoding:
         form = scalar_form(field, kind, arrow)
         if form is None:
             raise _unfit(path, named, arrow)
-        column = self._column(parent, part, form.convert)
+        column = self.columns.add(parent, part, form.convert)
         kind = kind if field.enum_type is None else field.enum_type.full_name
         tag = _tag(field, _WIRE.get(form.op, 0))
         return WriteStep(form.op, column, form.stored, form.size, flags, tag, path=path, kind=kind)
@@ -177,18 +156,9 @@ def _oneofs(message: Any, made: dict[str, WriteStep], column: int, path: str) ->
         members = [made[field.name] for field in oneof.fields if field.name in made]
         if len(members) > 1:
             names = tuple(field.name for field in oneof.fields if field.name in made)
-            where = _joined(path, oneof.name)
+            where = joined(path, oneof.name)
             found.append(WriteStep(WriteOp.ONEOF, column, children=members, path=where, members=names))
     return found
-
-
-def _plain(arrow: Any, part: Part) -> tuple[Any, Part]:
-    """A type without extensions and dictionaries, and the function that gives such an array."""
-    if isinstance(arrow, pa.BaseExtensionType):
-        return _plain(arrow.storage_type, lambda array: part(array).storage)
-    if pa.types.is_dictionary(arrow):
-        return _plain(arrow.value_type, lambda array: part(array).dictionary_decode())
-    return arrow, part
 
 
 def _tag(field: Any, wire: int) -> bytes:
@@ -203,11 +173,3 @@ def _unfit(path: str, field: Any, arrow: Any) -> ConfigError:
         what = what if field.enum_type is None else f"enum {field.enum_type.full_name}"
         what = f"repeated {what}" if is_repeated(field) and not path.endswith("[]") else what
     return ConfigError("schema", f"{path}: the column is {arrow}, the schema has {what}")
-
-
-def _field_of(at: int) -> Part:
-    return lambda array: array.field(at)
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

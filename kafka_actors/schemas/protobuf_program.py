@@ -7,11 +7,11 @@ message that has a length in front is written before its length is known, and mo
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, Protocol
 
 from msgspec import Struct, field
+
+from .avro_program import ordered
 
 
 class WriteOp(IntEnum):
@@ -95,17 +95,6 @@ _TEXTS = {
 }
 
 
-class ProtobufWriterMachine(Protocol):
-    """A program, ready to be carried out on any number of batches: in the kernel, or in its twin."""
-
-    def run(
-        self, columns: Sequence[Any], rows: int, frame: bytes
-    ) -> tuple[Any, list[tuple[int, int, int, int]]]:
-        """Writes so many rows, each behind `frame`. Returns a binary array of those that could be written, and
-        (row, code, step, number) of the others. Raises `OverflowError` where the values have more than 2 GiB."""
-        ...
-
-
 class WriteStep(Struct, eq=False):
     """One step. `size`: the `NumberRange` of a number, or the units of a time in a second; `kind`: the type's name, for failures; of ONEOF the
     names of its members."""
@@ -153,18 +142,7 @@ class WriteProgram(Struct, eq=False):
 
 def flat(root: WriteStep) -> WriteProgram:
     """The flat form of a tree of steps, in which a step that is reached twice stands once."""
-    order: list[WriteStep] = []
-    numbers: dict[int, int] = {}
-
-    def visit(step: WriteStep) -> None:
-        if id(step) in numbers:
-            return
-        numbers[id(step)] = len(order)
-        order.append(step)
-        for child in step.children:
-            visit(child)
-
-    visit(root)
+    order, numbers = ordered(root)
     steps, children = array("q"), array("q")
     for step in order:
         steps.extend(
@@ -172,13 +150,3 @@ def flat(root: WriteStep) -> WriteProgram:
         )
         children.extend(numbers[id(child)] for child in step.children)
     return WriteProgram(steps, children, [step.tag for step in order], order)
-
-
-def varint(number: int) -> bytes:
-    """A number's lowest 64 bits, seven in a byte."""
-    left, made = number & (1 << 64) - 1, bytearray()
-    while left > 0x7F:
-        made.append(left & 0x7F | 0x80)
-        left >>= 7
-    made.append(left)
-    return bytes(made)

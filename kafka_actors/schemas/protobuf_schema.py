@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from kafka_actors.errors import ConfigError, kind_of
 
-from .protobuf_program import varint
+from .framing import varint
 
 MAIN = "kafka_actors_schema.proto"
 """Name of the file that a text without a name is compiled as."""

@@ -24,7 +24,10 @@ def both(schema, batch, frame=b""):
     """Returns what both machines give, which is the same: values, and failures with their reasons."""
     made = writer_program(parse(schema), batch.schema)
     rows = struct_of(batch)
-    found = [MACHINES[one](made.program).run(made.arrays(rows), len(rows), frame) for one in sorted(MACHINES)]
+    found = [
+        MACHINES[one](made.program).run(made.columns.arrays(rows), len(rows), frame)
+        for one in sorted(MACHINES)
+    ]
     for values, _ in found:
         values.validate(full=True)
     (values, failures), (others, their_failures) = found

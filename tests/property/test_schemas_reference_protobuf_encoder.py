@@ -49,7 +49,8 @@ class Kind:
         made = message_program(self.message, batch.schema)
         rows = batch.to_struct_array()
         found = [
-            MACHINES[one](made.program).run(made.arrays(rows), len(rows), frame) for one in sorted(MACHINES)
+            MACHINES[one](made.program).run(made.columns.arrays(rows), len(rows), frame)
+            for one in sorted(MACHINES)
         ]
         for values, _ in found:
             values.validate(full=True)

@@ -6,7 +6,7 @@ import fastavro
 import pytest
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas.avro_default import encoded_default, varint
+from kafka_actors.schemas.avro_default import encoded_default, long
 from kafka_actors.schemas.avro_schema import Primitive, parse
 
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
@@ -73,4 +73,4 @@ def test_numbers_of_all_lengths():
     for number in (0, -1, 63, 64, -(2**63), 2**63 - 1):
         stream = io.BytesIO()
         fastavro.schemaless_writer(stream, "long", number)
-        assert varint(number) == stream.getvalue()
+        assert long(number) == stream.getvalue()

@@ -18,7 +18,7 @@ from .results import form_option, show
 
 if TYPE_CHECKING:
     from kafka_actors.registry import SchemaRegistry
-    from kafka_actors.schemas.registry import Schema, SchemaType, Version
+    from kafka_actors.schemas.registry import Schema, SchemaKey, SchemaType, Version
 
 __all__ = ["schemas"]
 
@@ -210,8 +210,8 @@ class _WithNewVersion:
         found: Schema = self.present.schema_of(subject, version)
         return found
 
-    def known_schemas(self, subject: str) -> Mapping[int, Schema]:
-        known: Mapping[int, Schema] = self.present.known_schemas(subject)
+    def known_schemas(self, subject: str) -> Mapping[SchemaKey, Schema]:
+        known: Mapping[SchemaKey, Schema] = self.present.known_schemas(subject)
         return known
 
     def references_of(self, schema: Schema) -> Mapping[str, str]:

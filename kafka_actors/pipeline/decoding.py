@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from kafka_actors.errors import ConfigError
+
 from . import stages as s
 from .decoders import avro_decoder, protobuf_decoder, reader_schema
 from .definition import Definition, named
+from .schema_stages import Decode, DecodeKey
 from .schemas import as_schema, is_struct
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
             on_new_schema=on_new_schema,
         )
         columns = None if schema is None else as_schema(stage, schema)
-        return self._with(s.Decode, stage, on_error, reader=reader, schema=columns)
+        return self._with(Decode, stage, on_error, reader=reader, schema=columns)
 
     def decode_avro(
         self,
@@ -88,7 +91,7 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
         stage = named(name, "decode_avro")
         if schema is not None:
             decoder = avro_decoder(stage, schema, schema_id, registry, on_new_schema)
-            return self._with(s.Decode, stage, on_error, decoder=decoder)
+            return self._with(Decode, stage, on_error, decoder=decoder)
         reader = reader_schema(
             stage,
             registry,
@@ -98,7 +101,7 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
             schema_type="AVRO",
             on_new_schema=on_new_schema,
         )
-        return self._with(s.Decode, stage, on_error, reader=reader)
+        return self._with(Decode, stage, on_error, reader=reader)
 
     def decode_protobuf(
         self,
@@ -119,7 +122,7 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
         stage = named(name, "decode_protobuf")
         if source is not None:
             decoder = protobuf_decoder(stage, source, message, enums, registry, on_new_schema)
-            return self._with(s.Decode, stage, on_error, decoder=decoder)
+            return self._with(Decode, stage, on_error, decoder=decoder)
         reader = reader_schema(
             stage,
             registry,
@@ -130,7 +133,41 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
             enums=enums,
             on_new_schema=on_new_schema,
         )
-        return self._with(s.Decode, stage, on_error, reader=reader)
+        return self._with(Decode, stage, on_error, reader=reader)
+
+    def decode_key(
+        self,
+        registry: Registry,
+        *,
+        column: str = "key",
+        subject: str | None = None,
+        version: int | Literal["latest"] = "latest",
+        message: str | None = None,
+        enums: Literal["name", "number"] = "name",
+        on_new_schema: OnNewSchema = "keep",
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Self:
+        """Decodes each record's key by its schema in a registry into one more column, `column`: a struct, or the key itself where the schema is
+        none of a record. A null key is null. Other arguments are those of `decode`; `subject` is by default `{topic}-key`.
+
+        It comes behind the decoder of values. On Spark `version` has to be a number, because a query that is started again keeps the schema
+        of values only.
+        """
+        stage = named(name, "decode_key")
+        if not isinstance(column, str) or not column:
+            raise ConfigError(stage, f"column is {column!r}: accepts a column's name")
+        reader = reader_schema(
+            stage,
+            registry,
+            subject=subject,
+            version=version,
+            message=message,
+            enums=enums,
+            on_new_schema=on_new_schema,
+            of="key",
+        )
+        return self._with(DecodeKey, stage, on_error, reader=reader, column=column)
 
     def raw(self, *, text: bool = False, name: str | None = None, on_error: OnError | None = None) -> Self:
         """Takes the columns `key` and `value` undecoded, as bytes, or with `text` as strings of UTF-8."""

@@ -18,8 +18,9 @@ from kafka_actors.errors import ConfigError, kind_of
 from .engines import check
 from .expressions import readable
 from .rows import KAFKA
+from .schema_stages import SchemaStage
 from .source import ReadKafka, changed_source, producer_options
-from .stages import Decode, Function, OnError, Stage, WriteKafka
+from .stages import Function, OnError, Stage, WriteKafka
 
 
 def checked_function(
@@ -234,7 +235,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
         """A copy in which each decoder and each sink by a registry's schema has that schema, for which registries are asked now; an engine
         makes it when the pipeline is bound to it. Raises `ConfigError`, and `SchemaRegistryError` where a registry can't be asked."""
         topics = None if self.source is None else self.source.topics
-        stages = [stage.ready(topics) if isinstance(stage, Decode) else stage for stage in self.stages]
+        stages = [stage.ready(topics) if isinstance(stage, SchemaStage) else stage for stage in self.stages]
         made = msgspec.structs.replace(self, stages=tuple(stages))
         if not any(isinstance(stage, WriteKafka) and stage.writer is not None for stage in stages):
             return made

@@ -12,13 +12,13 @@ from kafka_actors.base.paths import directory_of
 from kafka_actors.base.topics import check_dlq_topic, check_results
 from kafka_actors.errors import ConfigError, UsageError
 
+from .schema_stages import DecodeKey, SchemaStage
 from .source import producer_config
 from .stages import (
     RAY,
     SPARK,
     Columns,
     DataFrames,
-    Decode,
     DecodeJson,
     Function,
     OnError,
@@ -182,9 +182,15 @@ def _check_ray(pipeline: Definition, checked: CheckedPipeline) -> None:
 
 
 def _check_spark(checked: CheckedPipeline) -> None:
-    """Raises `ConfigError` for dead letters behind a DataFrame stage, whose rows belong to no record that could be sent."""
+    """Raises `ConfigError` for dead letters behind a DataFrame stage, whose rows belong to no record that could be sent, and for keys' schemas
+    that could be others when the query is started again."""
     before: Stage | None = None
     for step in checked.with_sinks:
+        if isinstance(step.stage, DecodeKey) and step.stage.is_open:
+            raise ConfigError(
+                step.stage.name,
+                "needs version=, a number: a query that is started again keeps the schema of values only",
+            )
         if isinstance(step.stage, DataFrames):
             before = step.stage
         elif (
@@ -334,7 +340,7 @@ def _step(number: int, step: CheckedStage) -> list[str]:
     more += _chosen(step.stage)
     columns = (
         "→ columns from the registry"
-        if step.behind is None and isinstance(step.stage, Decode)
+        if step.behind is None and isinstance(step.stage, SchemaStage)
         else _columns(step.behind)
     )
     return [f"  {number:>3} {step.stage.name}{_policy(step)}{more}", f"      {columns}"]

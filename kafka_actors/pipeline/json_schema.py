@@ -11,14 +11,12 @@ import pyarrow as pa
 from kafka_actors.base import decoders
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas.decoded import Array, DecodedRows, decoded_struct
-from kafka_actors.schemas.framing import FRAME_BYTES, Frames, Part, Rows, frames, joined, unframed
+from kafka_actors.schemas.framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from kafka_actors.schemas.json_schema import arrow_schema, loaded
-from kafka_actors.schemas.registry import Registry, Schema
+from kafka_actors.schemas.registry import Registry, Schema, SchemaKey
 
 from .casts import one_line
 from .decode import json_rows, row_type
-
-NO_FRAME = -1
 
 
 class JsonSchemaDecoder:
@@ -26,9 +24,11 @@ class JsonSchemaDecoder:
 
     With a `registry` values are framed. Whatever schema a value was written by, it is read by this one: properties by name; those that are
     missing have to be nullable. `references` are texts by the addresses by which the schema refers to them. With `validate` each value is
-    checked against the whole schema by the package jsonschema, which costs much more than decoding it. `known` are schemas by id;
+    checked against the whole schema by the package jsonschema, which costs much more than decoding it. `known` are schemas by id or GUID;
     `on_new_schema="fail"` makes values by any other one fail.
     """
+
+    of_records = True
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class JsonSchemaDecoder:
         registry: Registry | None = None,
         subject: str | None = None,
         validate: bool = False,
-        known: Mapping[int, Schema] | None = None,
+        known: Mapping[SchemaKey, Schema] | None = None,
         on_new_schema: Literal["keep", "fail"] = "keep",
     ) -> None:
         self._document = loaded(schema)
         self._references = dict(references or {})
-        self._framed = registry is not None
+        self.framed = registry is not None
         self._subject = subject
         self._validate = validate
         self._known = frozenset(known or ())
@@ -72,18 +72,16 @@ class JsonSchemaDecoder:
 
     def decode(self, values: Array) -> DecodedRows:
         """Decodes a binary array."""
-        if self._framed:
-            found = frames(values)
-        else:
-            rows, failures = unframed(values)
-            found = Frames({NO_FRAME: rows} if len(rows) else {}, failures)
-        return joined(self.schema, found, lambda schema_id, rows: self._decoded(values, schema_id, rows))
+        found = frames(values, self.framed)
+        return joined(self.schema, found, lambda key, rows: self._decoded(values, key, rows))
 
-    def _decoded(self, values: Array, schema_id: int, rows: Rows) -> Part:
-        if self._on_new_schema == "fail" and schema_id not in (NO_FRAME, *self._known):
-            reason = f"schema {schema_id} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
+    def _decoded(self, values: Array, key: SchemaKey, rows: Rows) -> Part:
+        if self._on_new_schema == "fail" and key not in (NO_FRAME, *self._known):
+            reason = (
+                f"schema {key} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
+            )
             return None, [(int(row), reason) for row in rows]
-        skipped = 0 if schema_id == NO_FRAME else FRAME_BYTES
+        skipped = frame_bytes(key)
         bodies = [value[skipped:] for value in values.take(pa.array(rows)).to_pylist()]
         made = json_rows(self.schema, self._checked if self._problem is not None else self._decode, bodies)
         return made.batch, [(int(rows[at]), reason) for at, reason in made.failures]

@@ -79,6 +79,13 @@ class StageRows(NamedTuple):
         """The batch with the hidden column appended."""
         return self.batch.append_column(KAFKA_FIELD, kafka_struct(source, self.origin))
 
+    def column_of(self, name: str, source: pa.RecordBatch) -> Array:
+        """A column of the records that were read, for these rows; null for a row that belongs to no single record."""
+        column = source.column(name)
+        if _is_all(self.origin, source.num_rows):
+            return column
+        return column.take(pa.array(self.origin, mask=self.origin == NO_RECORD))
+
     def records(self, count: int) -> Numbers:
         """The numbers of the records of these rows, ascending; all of the `count` records where a row belongs to no single one."""
         if (self.origin == NO_RECORD).any():

@@ -13,13 +13,16 @@ import pyarrow.compute as pc
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed
 from kafka_actors.errors import kind_of
+from kafka_actors.schemas.decoded import ValueDecoder
+from kafka_actors.schemas.framing import with_header_frames
 
 from .casts import CastError, Failure, batch_of, cast_to
 from .decode import Decode, getters_of, json_decoder, row_getters, row_type
 from .engines import CheckedStage
 from .expressions import evaluate, uses_kafka
 from .rows import KAFKA, NO_RECORD, Numbers, StageRows, with_kafka
-from .stages import Decode as DecodeBySchema
+from .schema_stages import Decode as DecodeBySchema
+from .schema_stages import DecodeKey
 from .stages import DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
 
 
@@ -51,14 +54,48 @@ class RecordwiseStep(Unclosed, ABC):
 
 
 class DecodeStep(RecordwiseStep):
-    """Decodes the column `value`."""
+    """Decodes the column `value`; with `framed` a value may have its frame in a header of its record."""
 
-    def __init__(self, decode: Decode) -> None:
+    def __init__(self, decode: Decode, framed: bool = False) -> None:
         self._decode = decode
+        self._framed = framed
 
     def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
-        batch, numbers, failures = self._decode(rows.batch.column("value"))
+        values = rows.batch.column("value")
+        if self._framed:
+            values = with_header_frames(values, rows.column_of("headers", source))
+        batch, numbers, failures = self._decode(values)
         return StageRows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
+
+
+class DecodeKeyStep(RecordwiseStep):
+    """Decodes the keys of the rows' records into one more column, which takes the place of one of its name. Null keys are null."""
+
+    def __init__(self, decoder: ValueDecoder, behind: pa.Schema, column: str) -> None:
+        self._decoder = decoder
+        self._behind = behind
+        self._at = behind.get_field_index(column)
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
+        keys = rows.column_of("key", source)
+        framed = (
+            with_header_frames(keys, rows.column_of("headers", source), "key")
+            if self._decoder.framed
+            else keys
+        )
+        made = self._decoder.decode(framed)
+        null = keys.is_null().to_numpy(zero_copy_only=False)
+        failures = [(row, f"key: {reason}") for row, reason in made.failures if not null[row]]
+        column = made.batch.to_struct_array() if self._decoder.of_records else made.batch.column(0)
+        at = np.full(len(keys), -1, dtype=np.int32)
+        at[made.records] = np.arange(len(made.records), dtype=np.int32)
+        good = np.ones(len(keys), dtype=bool)
+        good[[row for row, _ in failures]] = False
+        kept = rows if good.all() else rows.take(good)
+        columns = list(kept.batch.columns)
+        columns[self._at : self._at + 1] = [column.take(pa.array(at[good], mask=at[good] < 0))]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._behind)
+        return StageRows(batch, kept.origin), [(int(rows.origin[row]), why) for row, why in failures]
 
 
 class RawTextStep(RecordwiseStep):
@@ -250,9 +287,12 @@ def make(step: CheckedStage) -> StageStep | RecordwiseStep:
         if stage.row is None:
             return DecodeStep(json_decoder(behind, row_type(stage.name, behind), row_getters(behind)))
         return DecodeStep(json_decoder(behind, stage.row, getters_of(stage.row)))
+    if isinstance(stage, DecodeKey):
+        assert stage.decoder is not None
+        return DecodeKeyStep(stage.decoder, behind, stage.column)
     if isinstance(stage, DecodeBySchema):
         assert stage.decoder is not None  # the engine has made the pipeline ready
-        return DecodeStep(stage.decoder.decode)
+        return DecodeStep(stage.decoder.decode, stage.decoder.framed)
     if isinstance(stage, Raw):
         return RawTextStep(behind) if stage.text else SelectColumnsStep(behind.names, behind)
     if isinstance(stage, Filter):

@@ -7,7 +7,7 @@ registry will know them, and returns the output columns; it raises `ConfigError`
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -15,13 +15,11 @@ import pyarrow as pa
 
 from kafka_actors.base.callables import is_async
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas.reader_schema import ChosenSchema, ReaderSchema
-from kafka_actors.schemas.registry import Schema
 from kafka_actors.schemas.writer_schema import WriterSchema
 
 from .decode import row_type
 from .expressions import readable, reference, types_of
-from .rows import KAFKA, check_names
+from .rows import KAFKA
 from .schemas import as_schema
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
@@ -47,12 +45,13 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return f"<{self.name}>"
 
 
-def _value_column(stage: Stage, columns: Columns) -> None:
+LATE = "comes after a stage whose columns are known only at the start: decode before it"
+
+
+def value_column(stage: Stage, columns: Columns) -> None:
     """Raises `ConfigError` where the record's own value, which decoders read, is not among the columns."""
     if columns is None:
-        raise ConfigError(
-            stage.name, "comes after a stage whose columns are known only at the start: decode before it"
-        )
+        raise ConfigError(stage.name, LATE)
     at = columns.get_field_index("value")
     if at < 0 or not pa.types.is_binary(columns.field(at).type):
         raise ConfigError(
@@ -68,59 +67,10 @@ class DecodeJson(Stage, frozen=True, kw_only=True, eq=False):
     row: Any = None
 
     def output(self, columns: Columns) -> Columns:
-        _value_column(self, columns)
+        value_column(self, columns)
         if self.row is None:
             row_type(self.name, self.schema)
         return self.schema
-
-
-class Decode(Stage, frozen=True, kw_only=True, eq=False):
-    """Decodes values by a schema. `decoder` None: `reader` says which schema of a registry it will be, once the pipeline is made
-    ready; until then the columns are `schema`, or unknown. `chosen` is the schema that it was, and `chosen_schema` the whole of it."""
-
-    decoder: Any = None
-    reader: ReaderSchema | None = None
-    schema: pa.Schema | None = None
-    chosen: str = ""
-    chosen_schema: Schema | None = None
-
-    def output(self, columns: Columns) -> Columns:
-        _value_column(self, columns)
-        if self.decoder is None:
-            return self.schema
-        found: pa.Schema = self.decoder.schema
-        check_names(self.name, found)
-        if self.schema is not None and not self.schema.equals(found):
-            raise ConfigError(
-                self.name,
-                f"schema: says {_listed(self.schema)}, and {self.chosen or 'the schema'} gives {_listed(found)}",
-            )
-        return found
-
-    def ready(self, topics: Sequence[str] | None) -> Decode:
-        """The stage with its decoder, for which the registry is asked. Raises `ConfigError`, `SchemaRegistryError`."""
-        if self.decoder is not None or self.reader is None:
-            return self
-        return self._by(self.reader.chosen(self.name, topics))
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its schema is a registry's that isn't named, but the latest at the first start."""
-        return self.reader is not None and not self.reader.pinned
-
-    def again(self, schema_id: int, subject: str, version: int | None) -> Decode:
-        """The stage with the decoder by the schema that was chosen at an earlier start. Raises as `ready`."""
-        assert self.reader is not None
-        return self._by(self.reader.again(self.name, schema_id, subject, version))
-
-    def _by(self, found: ChosenSchema) -> Decode:
-        return msgspec.structs.replace(
-            self, decoder=found.decoder, chosen=str(found.schema), chosen_schema=found.schema
-        )
-
-
-def _listed(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 class Raw(Stage, frozen=True, kw_only=True, eq=False):
@@ -129,7 +79,7 @@ class Raw(Stage, frozen=True, kw_only=True, eq=False):
     text: bool = False
 
     def output(self, columns: Columns) -> Columns:
-        _value_column(self, columns)
+        value_column(self, columns)
         kind = pa.string() if self.text else pa.binary()
         return pa.schema([pa.field("key", kind), pa.field("value", kind)])
 

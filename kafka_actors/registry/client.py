@@ -11,7 +11,7 @@ from kafka_actors.config import ClientConfig, build
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.schemas.errors import SchemaRegistryError
-from kafka_actors.schemas.registry import Reference, Schema, SchemaType, Version
+from kafka_actors.schemas.registry import Reference, Schema, SchemaKey, SchemaType, Version
 
 from .http import Access, HttpClient
 
@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 MOST_VERSIONS = 200
 """Versions of a subject that are learned before a pipeline starts; others are asked for when a value has their id."""
+NO_ID = -1
+"""Id of a schema that was asked for by its GUID: the registry gives none."""
 _TYPES = ("AVRO", "PROTOBUF", "JSON")
 
 
@@ -77,6 +79,7 @@ class SchemaRegistry:
         )
         self._access = access
         self._by_id: dict[int, Schema] = {}
+        self._by_guid: dict[str, Schema] = {}
         self._by_version: dict[tuple[str, int], Schema] = {}
         self._prepare()
 
@@ -87,10 +90,16 @@ class SchemaRegistry:
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            return {"access": self._access, "by_id": dict(self._by_id), "by_version": dict(self._by_version)}
+            return {
+                "access": self._access,
+                "by_id": dict(self._by_id),
+                "by_guid": dict(self._by_guid),
+                "by_version": dict(self._by_version),
+            }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._access, self._by_id, self._by_version = state["access"], state["by_id"], state["by_version"]
+        self._access = state["access"]
+        self._by_id, self._by_guid, self._by_version = state["by_id"], state["by_guid"], state["by_version"]
         self._prepare()
 
     def __repr__(self) -> str:
@@ -107,6 +116,15 @@ class SchemaRegistry:
         answer = self._http.request("GET", ("schemas", "ids", str(schema_id)), what=what)
         return _schema(answer, what, schema_id=schema_id)
 
+    def schema_by_guid(self, guid: str) -> Schema:
+        """The schema with a GUID. It never changes, and is asked for once."""
+        return self._once(self._by_guid, guid, lambda: self._fetched_by_guid(guid))
+
+    def _fetched_by_guid(self, guid: str) -> Schema:
+        what = f"schema {guid}"
+        answer = self._http.request("GET", ("schemas", "guids", guid), what=what)
+        return _schema({"guid": guid, **answer}, what, schema_id=NO_ID)
+
     def schema_of(self, subject: str, version: Version = "latest") -> Schema:
         """The schema of a subject in a version; the latest one is asked for each time."""
         if version != "latest":
@@ -120,6 +138,8 @@ class SchemaRegistry:
         )
         with self._lock:
             self._by_id.setdefault(found.id, found)
+            if found.guid:
+                self._by_guid.setdefault(found.guid, found)
         return found
 
     def subjects(self) -> list[str]:
@@ -133,10 +153,10 @@ class SchemaRegistry:
             map(int, _listed(self._http.request("GET", ("subjects", subject, "versions"), what=what), what))
         )
 
-    def known_schemas(self, subject: str) -> Mapping[int, Schema]:
-        """The newest versions of a subject, by id: what a job's workers needn't ask for."""
+    def known_schemas(self, subject: str) -> Mapping[SchemaKey, Schema]:
+        """The newest versions of a subject, by id, and by GUID where the registry has those: what a job's workers needn't ask for."""
         found = [self.schema_of(subject, version) for version in self.versions(subject)[-MOST_VERSIONS:]]
-        return {schema.id: schema for schema in found}
+        return {key: schema for schema in found for key in (schema.id, schema.guid) if key != ""}
 
     def references_of(self, schema: Schema) -> dict[str, str]:
         """Texts of all schemas to which one refers, by the names that it uses; each after those to which it refers itself."""

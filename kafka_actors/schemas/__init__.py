@@ -18,6 +18,7 @@ from .errors import (
     SchemaRegistryUnavailableError,
     SerializationError,
 )
+from .framing import framed
 from .protobuf_decoder import ProtobufDecoder
 from .protobuf_encoder import ProtobufEncoder
 from .registry import Reference, Schema
@@ -34,4 +35,5 @@ __all__ = [
     "SchemaRegistryError",
     "SchemaRegistryUnavailableError",
     "SerializationError",
+    "framed",
 ]

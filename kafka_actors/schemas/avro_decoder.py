@@ -12,14 +12,12 @@ import pyarrow as pa
 from kafka_actors.errors import ConfigError
 
 from .avro_resolution import program
-from .avro_schema import AvroType, arrow_schema, parse
+from .avro_schema import AvroRecord, AvroType, arrow_schema, parse
 from .decoded import Array, DecodedRows, decoded_struct
 from .errors import SchemaNotFoundError
-from .framing import FRAME_BYTES, Frames, Part, Rows, frames, joined, unframed
+from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import avro_kernel
-from .registry import Registry, Schema
-
-NO_FRAME = -1
+from .registry import Registry, Schema, SchemaKey, schema_by_key
 
 
 class AvroDecoder:
@@ -28,7 +26,7 @@ class AvroDecoder:
     With a `registry` values are framed, and each is read by the schema with its id, resolved to this one as Avro's specification says.
     With `schema_id` they are framed by this one id. With neither they have no frame, and were written by `writer`, by default `schema`.
 
-    `references` are the texts of schemas to which it refers. `known` are schemas by id that needn't be asked for. `on_new_schema="fail"`
+    `references` are the texts of schemas to which it refers. `known` are schemas by id or GUID that needn't be asked for. `on_new_schema="fail"`
     makes values by any other one fail. `subject` is for errors.
 
     It can be called with a binary column, for a StructArray as long as it; `decode` returns rows and failures apart.
@@ -43,7 +41,7 @@ class AvroDecoder:
         subject: str | None = None,
         schema_id: int | None = None,
         writer: Any = None,
-        known: Mapping[int, Schema] | None = None,
+        known: Mapping[SchemaKey, Schema] | None = None,
         on_new_schema: Literal["keep", "fail"] = "keep",
     ) -> None:
         if registry is not None and (schema_id is not None or writer is not None):
@@ -66,7 +64,7 @@ class AvroDecoder:
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
-        self._machines: dict[int, WriterProgram] = {}
+        self._machines: dict[SchemaKey, WriterProgram] = {}
         self._reader: AvroType = parse(self._text, self._references)
         self.schema: pa.Schema = arrow_schema(self._reader)
 
@@ -81,54 +79,59 @@ class AvroDecoder:
     def __repr__(self) -> str:
         return f"<AvroDecoder {', '.join(self.schema.names)}>"
 
+    @property
+    def framed(self) -> bool:
+        """Whether values have the frame of a registry's serializer."""
+        return self._registry is not None or self._schema_id is not None
+
+    @property
+    def of_records(self) -> bool:
+        """Whether values are records; otherwise the only column, `value`, is the value itself."""
+        return isinstance(self._reader, AvroRecord)
+
     def __call__(self, values: Array) -> Array:
         """The values as a StructArray, null where the value is. Raises `DeserializationError` for the first one that can't be decoded."""
         return decoded_struct(self, values)
 
     def decode(self, values: Array) -> DecodedRows:
         """Decodes a binary array. Raises `SchemaRegistryError` where the registry can't be asked for a schema."""
-        if self._registry is None and self._schema_id is None:
-            rows, failures = unframed(values)
-            found = Frames({NO_FRAME: rows} if len(rows) else {}, failures)
-        else:
-            found = frames(values)
-        return joined(self.schema, found, lambda schema_id, rows: self._decoded(values, schema_id, rows))
+        found = frames(values, self.framed)
+        return joined(self.schema, found, lambda key, rows: self._decoded(values, key, rows))
 
-    def _decoded(self, values: Array, schema_id: int, rows: Rows) -> Part:
-        if self._registry is None and schema_id not in (NO_FRAME, self._schema_id):
-            reason = f"the value was written with schema id {schema_id}, not {self._schema_id}"
+    def _decoded(self, values: Array, key: SchemaKey, rows: Rows) -> Part:
+        if self._registry is None and key not in (NO_FRAME, self._schema_id):
+            reason = f"the value was written with schema id {key}, not {self._schema_id}"
             return None, [(int(row), reason) for row in rows]
-        machine = self._machine(NO_FRAME if self._registry is None else schema_id)
+        machine = self._machine(NO_FRAME if self._registry is None else key)
         if isinstance(machine, str):
             return None, [(int(row), machine) for row in rows]
-        batch, failed = machine.run(values, rows, 0 if schema_id == NO_FRAME else FRAME_BYTES)
+        batch, failed = machine.run(values, rows, frame_bytes(key))
         return batch, [
-            (int(rows[at]), machine.reason(schema_id, code, step, number))
-            for at, code, step, number in failed
+            (int(rows[at]), machine.reason(code, step, number)) for at, code, step, number in failed
         ]
 
-    def _machine(self, schema_id: int) -> WriterProgram | str:
+    def _machine(self, key: SchemaKey) -> WriterProgram | str:
         """The program for values by this schema; or why no value by it can be decoded."""
-        found = self._machines.get(schema_id)
+        found = self._machines.get(key)
         if found is None:
-            found = self._made(schema_id)
+            found = self._made(key)
             if not found.may_appear:
                 with self._lock:
-                    found = self._machines.setdefault(schema_id, found)
+                    found = self._machines.setdefault(key, found)
         return found.refused or found
 
-    def _made(self, schema_id: int) -> WriterProgram:
-        if schema_id == NO_FRAME:
+    def _made(self, key: SchemaKey) -> WriterProgram:
+        if key == NO_FRAME:
             writer = self._reader if self._writer is None else parse(self._writer)
             return WriterProgram(writer, self._reader, "")
         assert self._registry is not None
-        what = f"schema {schema_id}" + (f" (subject {self._subject})" if self._subject else "")
-        if schema_id not in self._known and self._on_new_schema == "fail":
+        what = f"schema {key}" + (f" (subject {self._subject})" if self._subject else "")
+        if key not in self._known and self._on_new_schema == "fail":
             return WriterProgram.refusing(
                 f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
             )
         try:
-            schema = self._known.get(schema_id) or self._registry.schema_by_id(schema_id)
+            schema = self._known.get(key) or schema_by_key(self._registry, key)
             if schema.type != "AVRO":
                 return WriterProgram.refusing(f"{what} is of type {schema.type}, not AVRO")
             writer = parse(schema.text, self._registry.references_of(schema))
@@ -180,5 +183,5 @@ class WriterProgram:
     ) -> tuple[pa.RecordBatch, list[tuple[int, int, int, int]]]:
         return self._machine.run(values, rows, skipped)
 
-    def reason(self, schema_id: int, code: int, step: int, number: int) -> str:
+    def reason(self, code: int, step: int, number: int) -> str:
         return self._what + self._program.reason(code, step, number)

@@ -34,6 +34,16 @@ class ValueDecoder(Protocol):
         """Columns of the rows, which don't depend on the values."""
         ...
 
+    @property
+    def framed(self) -> bool:
+        """Whether values have the frame of a registry's serializer, which may be in a header of the record."""
+        ...
+
+    @property
+    def of_records(self) -> bool:
+        """Whether values are records; otherwise the only column, `value`, is the value itself."""
+        ...
+
     def decode(self, values: Array) -> DecodedRows:
         """Decodes an Arrow array of type binary. A null, and a value that can't be decoded, is a failure. Raises
         `SchemaRegistryError` where the registry can't be asked for a schema: then nothing is known of the values."""

@@ -15,13 +15,12 @@ from kafka_actors.errors import ConfigError
 
 from .decoded import Array, DecodedRows, decoded_struct
 from .errors import SchemaNotFoundError
-from .framing import FRAME_BYTES, Frames, Part, Rows, frames, joined, unframed
+from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import protobuf_kernel
 from .protobuf_plan import Plan, ProtobufMachine, plan
 from .protobuf_schema import Files, compiled, schema_text
-from .registry import Registry, Schema
+from .registry import Registry, Schema, SchemaKey, schema_by_key
 
-NO_FRAME = -1
 FIRST = (0,)
 """Message indexes of a file's first message, which are written as one zero byte."""
 MOST_INDEXES = 100
@@ -35,9 +34,11 @@ class ProtobufDecoder:
     that number; "number" makes numbers.
 
     With a `registry` values are framed: an id, and the indexes of the message in that schema's file, which has to be one of the same name.
-    Without one they have no frame. `schema_id` is this schema's own id there; `known` are schemas by id that needn't be asked for.
+    Without one they have no frame. `schema_id` is this schema's own id there; `known` are schemas by id or GUID that needn't be asked for.
     `on_new_schema="fail"` makes values by any other one fail. `subject` is for errors.
     """
+
+    of_records = True
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class ProtobufDecoder:
         subject: str | None = None,
         enums: Literal["name", "number"] = "name",
         schema_id: int | None = None,
-        known: Mapping[int, Schema] | None = None,
+        known: Mapping[SchemaKey, Schema] | None = None,
         on_new_schema: Literal["keep", "fail"] = "keep",
     ) -> None:
         if enums not in ("name", "number"):
@@ -61,9 +62,9 @@ class ProtobufDecoder:
         self._registry = registry
         self._subject = subject
         self._on_new_schema = on_new_schema
-        self._names: dict[tuple[int, tuple[int, ...]], str] = {}
+        self._names: dict[tuple[SchemaKey, tuple[int, ...]], str] = {}
         self._known = dict(known or {})
-        self._writers: dict[int, bytes] = {} if schema_id is None else {schema_id: descriptors}
+        self._writers: dict[SchemaKey, bytes] = {} if schema_id is None else {schema_id: descriptors}
         self._prepare()
 
     def _prepare(self) -> None:
@@ -83,27 +84,28 @@ class ProtobufDecoder:
     def __repr__(self) -> str:
         return f"<ProtobufDecoder {self._name}>"
 
+    @property
+    def framed(self) -> bool:
+        """Whether values have the frame of a registry's serializer."""
+        return self._registry is not None
+
     def __call__(self, values: Array) -> Array:
         """The values as a StructArray, null where the value is. Raises `DeserializationError` for the first one that can't be decoded."""
         return decoded_struct(self, values)
 
     def decode(self, values: Array) -> DecodedRows:
         """Decodes a binary array. Raises `SchemaRegistryError` where the registry can't be asked for a schema."""
-        if self._registry is None:
-            rows, failures = unframed(values)
-            found = Frames({NO_FRAME: rows} if len(rows) else {}, failures)
-        else:
-            found = frames(values)
-        return joined(self.schema, found, lambda schema_id, rows: self._decoded(values, schema_id, rows))
+        found = frames(values, self.framed)
+        return joined(self.schema, found, lambda key, rows: self._decoded(values, key, rows))
 
-    def _decoded(self, values: Array, schema_id: int, rows: Rows) -> Part:
-        if schema_id == NO_FRAME:
+    def _decoded(self, values: Array, key: SchemaKey, rows: Rows) -> Part:
+        if key == NO_FRAME:
             return self._run(values, rows, np.zeros(len(rows), np.int32), "")
-        skipped, failures = self._after_indexes(values, schema_id, rows)
+        skipped, failures = self._after_indexes(values, key, rows)
         if failures:
             good = np.isin(rows, [row for row, _ in failures], invert=True)
             rows, skipped = rows[good], skipped[good]
-        batch, more = self._run(values, rows, skipped, f"schema {schema_id}: ")
+        batch, more = self._run(values, rows, skipped, f"schema {key}: ")
         return batch, sorted([*failures, *more])
 
     def _run(self, values: Array, rows: Rows, skipped: Rows, what: str) -> Part:
@@ -112,65 +114,65 @@ class ProtobufDecoder:
 
     # ------------------------------------------------------------ which message a value is
 
-    def _after_indexes(self, values: Array, schema_id: int, rows: Rows) -> tuple[Rows, list[tuple[int, str]]]:
+    def _after_indexes(self, values: Array, key: SchemaKey, rows: Rows) -> tuple[Rows, list[tuple[int, str]]]:
         """For each value the number of bytes before the message itself; and those that are another message."""
         _, offsets, data = values.buffers()
         starts = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset)[:-1][rows]
         ends = np.frombuffer(offsets, np.int32, len(values) + 1, 4 * values.offset)[1:][rows]
         octets = np.frombuffer(data, np.uint8)
-        plain = ends - starts > FRAME_BYTES
-        plain[plain] = octets[starts[plain] + FRAME_BYTES] == 0
-        skipped = np.full(len(rows), FRAME_BYTES + 1, dtype=np.int32)
+        frame = frame_bytes(key)
+        plain = ends - starts > frame
+        plain[plain] = octets[starts[plain] + frame] == 0
+        skipped = np.full(len(rows), frame + 1, dtype=np.int32)
         failures: list[tuple[int, str]] = []
-        if plain.any() and (reason := self._refusal(schema_id, FIRST)):
+        if plain.any() and (reason := self._refusal(key, FIRST)):
             failures += [(int(row), reason) for row in rows[plain]]
         for at in np.flatnonzero(~plain):
             value = bytes(octets[starts[at] : ends[at]])
-            indexes, size = _indexes(value)
+            indexes, size = _indexes(value, frame)
             reason = (
                 "the value ends within its message indexes"
                 if indexes is None
-                else self._refusal(schema_id, indexes)
+                else self._refusal(key, indexes)
             )
             skipped[at] = size
             if reason:
                 failures.append((int(rows[at]), reason))
         return skipped, failures
 
-    def _refusal(self, schema_id: int, indexes: tuple[int, ...]) -> str:
+    def _refusal(self, key: SchemaKey, indexes: tuple[int, ...]) -> str:
         """Why values of this message of this schema can't be decoded; empty where they can."""
-        key = schema_id, indexes
-        found = self._names.get(key)
+        found = self._names.get((key, indexes))
         if found is None:
-            found, keeps = self._name_of(schema_id, indexes)
+            found, keeps = self._name_of(key, indexes)
             if keeps:
                 with self._lock:
-                    self._names[key] = found
+                    self._names[key, indexes] = found
         if found == self._name:
             return ""
         return found if found.startswith("schema ") else f"the value is {found}, not {self._name}"
 
-    def _name_of(self, schema_id: int, indexes: tuple[int, ...]) -> tuple[str, bool]:
+    def _name_of(self, key: SchemaKey, indexes: tuple[int, ...]) -> tuple[str, bool]:
         """The name of a message in a writer's schema, or a reason that begins with "schema"; and whether that stays so: a schema that
         the registry doesn't have may be one that it doesn't have yet."""
         assert self._registry is not None
-        what = f"schema {schema_id}" + (f" (subject {self._subject})" if self._subject else "")
-        if schema_id not in self._writers:
-            if schema_id not in self._known and self._on_new_schema == "fail":
+        what = f"schema {key}" + (f" (subject {self._subject})" if self._subject else "")
+        if key not in self._writers:
+            if key not in self._known and self._on_new_schema == "fail":
                 return (
                     f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'",
                     True,
                 )
             try:
-                schema = self._known.get(schema_id) or self._registry.schema_by_id(schema_id)
+                schema = self._known.get(key) or schema_by_key(self._registry, key)
                 if schema.type != "PROTOBUF":
                     return f"{what} is of type {schema.type}, not PROTOBUF", True
-                self._writers[schema_id] = self._compiled(schema)
+                self._writers[key] = self._compiled(schema)
             except SchemaNotFoundError as error:
                 return f"{what}: {error}", False
             except ConfigError as error:
                 return f"{what} can't be read: {error.message}", True
-        message = Files(self._writers[schema_id]).message_at(indexes)
+        message = Files(self._writers[key]).message_at(indexes)
         if message is None:
             return f"{what} has no message {list(indexes)}", True
         return str(message.full_name), True
@@ -200,9 +202,9 @@ class ProtobufDecoder:
         return compiled(schema.text, self._registry.references_of(schema))
 
 
-def _indexes(value: bytes) -> tuple[tuple[int, ...] | None, int]:
-    """The message indexes behind a frame, zigzag numbers with their count before them, and the bytes up to their end."""
-    at, found = FRAME_BYTES, []
+def _indexes(value: bytes, at: int) -> tuple[tuple[int, ...] | None, int]:
+    """The message indexes behind a frame that ends at `at`, zigzag numbers with their count before them, and the bytes up to their end."""
+    found: list[int] = []
     count = None
     while count is None or len(found) < count:
         number, at = _zigzag(value, at)

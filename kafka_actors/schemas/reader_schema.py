@@ -20,7 +20,7 @@ OnNewSchema: TypeAlias = Literal["keep", "fail"]
 class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
     """Says which schema of a registry values are read by.
 
-    `subject` None is that of each topic's values, `{topic}-value`. `version` is a number or "latest"; `schema_id` names a schema
+    `subject` None is that of each topic's values, `{topic}-value`, or with `of="key"` of its keys, `{topic}-key`. `version` is a number or "latest"; `schema_id` names a schema
     by its id instead. `schema_type` None: whatever the registry says. `message` and `enums` are those of `ProtobufDecoder`,
     `validate` is that of the decoder that `json_decoder` makes of a JSON Schema.
     `on_new_schema`: what happens at a writer's schema that wasn't known when the pipeline was made ready.
@@ -35,6 +35,7 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
     enums: Literal["name", "number"] = "name"
     validate: bool = False
     on_new_schema: OnNewSchema = "keep"
+    of: Literal["key", "value"] = "value"
     json_decoder: Callable[..., ValueDecoder] | None = None
 
     @property
@@ -74,7 +75,7 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(
                 stage, "the topics are given by a pattern: say with subject= whose schema holds"
             )
-        return {topic: self.registry.schema_of(f"{topic}-value", self.version) for topic in topics}
+        return {topic: self.registry.schema_of(f"{topic}-{self.of}", self.version) for topic in topics}
 
     def _decoder(self, stage: str, schema: Schema) -> ValueDecoder:
         if self.schema_type is not None and schema.type != self.schema_type:

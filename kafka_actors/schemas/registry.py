@@ -9,6 +9,8 @@ from msgspec import Struct
 
 SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
 Version: TypeAlias = int | Literal["latest"]
+SchemaKey: TypeAlias = int | str
+"""Id of a schema, or its GUID as text: one of them stands in front of a value."""
 
 
 class Reference(Struct, frozen=True):
@@ -20,7 +22,8 @@ class Reference(Struct, frozen=True):
 
 
 class Schema(Struct, frozen=True):
-    """A schema of a registry. `subject` and `version` are empty and None where it was asked for by its id."""
+    """A schema of a registry. `subject` and `version` are empty and None where it was asked for by its id or GUID; `id` is -1 where the
+    registry gave none, as for a GUID."""
 
     id: int
     type: SchemaType
@@ -31,7 +34,9 @@ class Schema(Struct, frozen=True):
     guid: str = ""
 
     def __str__(self) -> str:
-        return f"schema {self.id}" + (f" ({self.subject} version {self.version})" if self.subject else "")
+        return f"schema {self.guid if self.id < 0 else self.id}" + (
+            f" ({self.subject} version {self.version})" if self.subject else ""
+        )
 
 
 @runtime_checkable
@@ -42,6 +47,10 @@ class Registry(Protocol):
         """The schema with an id; it is kept, because it never changes."""
         ...
 
+    def schema_by_guid(self, guid: str) -> Schema:
+        """The schema with a GUID, which is the same in all registries; it is kept."""
+        ...
+
     def schema_of(self, subject: str, version: Version = "latest") -> Schema:
         """The schema of a subject in a version."""
         ...
@@ -50,8 +59,8 @@ class Registry(Protocol):
         """Texts of all schemas to which one refers, by the names that it uses; each after those to which it refers itself."""
         ...
 
-    def known_schemas(self, subject: str) -> Mapping[int, Schema]:
-        """All versions of a subject, by id."""
+    def known_schemas(self, subject: str) -> Mapping[SchemaKey, Schema]:
+        """All versions of a subject, by id, and by GUID where the registry has those."""
         ...
 
     def register(self, subject: str, text: str, schema_type: SchemaType) -> int:
@@ -61,3 +70,8 @@ class Registry(Protocol):
     def look_up(self, subject: str, text: str, schema_type: SchemaType) -> Schema:
         """The version of a subject that has this schema."""
         ...
+
+
+def schema_by_key(registry: Registry, key: SchemaKey) -> Schema:
+    """The schema with an id or a GUID. Raises as the registry."""
+    return registry.schema_by_guid(key) if isinstance(key, str) else registry.schema_by_id(key)

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
+from msgspec.structs import replace
+
 from kafka_actors.schemas import Schema, SchemaNotFoundError, SchemaRegistryUnavailableError
+from kafka_actors.schemas.registry import SchemaKey
 
 
 class RegistryInMemory:
-    """Schemas by id; `asked` are the ids that were asked for, and while `away` is set nothing is answered."""
+    """Schemas by id; `asked` are the ids and GUIDs that were asked for, and while `away` is set nothing is answered."""
 
     def __init__(self) -> None:
         self.schemas: list[Schema] = []
         self.references: dict[str, str] = {}
-        self.asked: list[int] = []
+        self.asked: list[int | str] = []
         self.away = False
 
     def add(self, subject: str, schema: Any, kind: Any = "AVRO") -> int:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         version = 1 + sum(one.subject == subject for one in self.schemas)
-        self.schemas.append(Schema(len(self.schemas) + 1, kind, text, (), subject, version))
+        guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{kind} {text}"))
+        self.schemas.append(Schema(len(self.schemas) + 1, kind, text, (), subject, version, guid))
         return len(self.schemas)
 
     def schema_by_id(self, schema_id: int) -> Schema:
@@ -32,6 +37,15 @@ class RegistryInMemory:
                 return one
         raise SchemaNotFoundError(f"schema {schema_id}: the registry doesn't have it")
 
+    def schema_by_guid(self, guid: str) -> Schema:
+        self.asked.append(guid)
+        if self.away:
+            raise SchemaRegistryUnavailableError(f"schema {guid}: no answer of the registry")
+        for one in self.schemas:
+            if one.guid == guid:
+                return replace(one, id=-1, subject="", version=None)
+        raise SchemaNotFoundError(f"schema {guid}: the registry doesn't have it")
+
     def schema_of(self, subject: str, version: Any = "latest") -> Schema:
         found = [one for one in self.schemas if one.subject == subject]
         if not found:
@@ -41,8 +55,9 @@ class RegistryInMemory:
     def references_of(self, schema: Schema) -> dict[str, str]:
         return self.references
 
-    def known_schemas(self, subject: str) -> dict[int, Schema]:
-        return {one.id: one for one in self.schemas if one.subject == subject}
+    def known_schemas(self, subject: str) -> dict[SchemaKey, Schema]:
+        found = [one for one in self.schemas if one.subject == subject]
+        return {**{one.id: one for one in found}, **{one.guid: one for one in found}}
 
     def register(self, subject: str, text: str, schema_type: Any) -> int:
         try:

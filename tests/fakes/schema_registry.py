@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 import urllib.parse
+import uuid
 from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -75,6 +76,8 @@ class FakeSchemaRegistry:
                 return 200, sorted(self._subjects)
             case "GET", ["schemas", "ids", number]:
                 return self._by_id(int(number))
+            case "GET", ["schemas", "guids", guid]:
+                return self._by_guid(guid)
             case "GET", ["subjects", subject, "versions"]:
                 found = self._subjects.get(subject)
                 return _no_subject(subject) if found is None else (200, list(range(1, len(found) + 1)))
@@ -97,9 +100,19 @@ class FakeSchemaRegistry:
             return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
         return 200, self._shown(number)
 
+    def _by_guid(self, guid: str) -> tuple[int, Any]:
+        for number in range(1, len(self._schemas) + 1):
+            if self.guid(number) == guid:
+                return 200, self._shown(number)
+        return 404, {"error_code": 40403, "message": f"Schema {guid} not found"}
+
+    def guid(self, number: int) -> str:
+        """GUID of the schema with this id; it follows from the schema, so another registry has the same."""
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(self._schemas[number - 1])))
+
     def _shown(self, number: int) -> dict[str, Any]:
         kind, text, references = self._schemas[number - 1]
-        shown = {"schema": text}
+        shown = {"schema": text, "guid": self.guid(number)}
         if kind != "AVRO":
             shown["schemaType"] = kind
         return {**shown, "references": references} if references else shown
@@ -130,7 +143,7 @@ class FakeSchemaRegistry:
                 "message": "Schema being registered is incompatible with an earlier schema",
             }
         number = self.add(subject, body["schema"], body.get("schemaType", "AVRO"), body.get("references", ()))
-        return 200, {"id": number}
+        return 200, {"id": number, **self._shown(number)}
 
     def allows(self, authorization: str | None) -> bool:
         if self.user is not None:

@@ -32,7 +32,10 @@ def fake():
 def test_a_schema_is_found_by_id_and_by_subject_and_version(fake):
     first, second = fake.add("orders-value", ORDER), fake.add("orders-value", LATER)
     registry = SchemaRegistry(fake.url)
-    assert registry.schema_by_id(first) == Schema(first, "AVRO", json.dumps(ORDER))
+    guid = fake.guid(first)
+    assert registry.schema_by_id(first) == Schema(first, "AVRO", json.dumps(ORDER), guid=guid)
+    assert registry.schema_by_guid(guid) == Schema(-1, "AVRO", json.dumps(ORDER), guid=guid)
+    assert str(registry.schema_by_guid(guid)) == f"schema {guid}"
     latest = registry.schema_of("orders-value")
     assert (latest.id, latest.version, str(latest)) == (
         second,
@@ -42,7 +45,7 @@ def test_a_schema_is_found_by_id_and_by_subject_and_version(fake):
     assert registry.schema_of("orders-value", 1).id == first
     assert registry.subjects() == ["orders-value"]
     assert registry.versions("orders-value") == [1, 2]
-    assert set(registry.known_schemas("orders-value")) == {first, second}
+    assert set(registry.known_schemas("orders-value")) == {first, second, guid, fake.guid(second)}
 
 
 def test_an_id_is_asked_for_once_however_many_threads_need_it(fake):
@@ -70,6 +73,7 @@ def test_a_copy_in_another_process_knows_what_is_known_here(fake):
     copy = pickle.loads(pickle.dumps(registry))
     assert copy.schema_by_id(number).text == json.dumps(ORDER)
     assert copy.schema_of("orders-value", 1).id == number
+    assert copy.schema_by_guid(fake.guid(number)).text == json.dumps(ORDER)
     assert len(fake.requests) == asked
 
 

@@ -2,13 +2,18 @@
 
 import json
 import pickle
+import uuid
 from base64 import b64encode
 from functools import partial
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema as ConfluentSchema
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import (
+    SchemaRegistryClient,
+    dual_schema_id_deserializer,
+    header_schema_id_serializer,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError as ConfluentError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -138,6 +143,94 @@ def test_values_of_confluents_json_serializer_are_read(fake, confluent):
         {"id": 1, "note": "é"},
         {"id": 2, "note": None},
     ]
+
+
+def batch_of(values, headers, keys=None):
+    """Records with the headers that confluent's serializers have added to lists."""
+    kind = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+    pairs = [[{"key": key, "value": value} for key, value in one] for one in headers]
+    return pa.record_batch(
+        {
+            "key": pa.array(keys or [None] * len(values), pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array(pairs, kind),
+        }
+    )
+
+
+IN_HEADERS = {"schema.id.serializer": header_schema_id_serializer}
+
+
+def test_guids_that_confluents_avro_serializer_puts_into_headers_are_read_for_keys_and_values(
+    fake, confluent
+):
+    serialize = AvroSerializer(
+        confluent, json.dumps(FIRST), conf={"auto.register.schemas": True, **IN_HEADERS}
+    )
+    headers = [[("x", b"1")], []]
+    contexts = [
+        [SerializationContext("orders", field, one) for field in (MessageField.KEY, MessageField.VALUE)]
+        for one in headers
+    ]
+    keys = [serialize({"id": number, "note": None}, key) for number, (key, _) in enumerate(contexts)]
+    values = [
+        serialize({"id": 10 + number, "note": "for two"}, value) for number, (_, value) in enumerate(contexts)
+    ]
+    assert not values[0].startswith(b"\0")
+    registry = ka.SchemaRegistry(fake.url)
+    batch = batch_of(values, headers, keys)
+    decoder = ka.schemas.AvroDecoder(FIRST, registry=registry)
+    assert [row["id"] for row in decoder(ka.schemas.framed(batch)).to_pylist()] == [10, 11]
+    assert [row["id"] for row in decoder(ka.schemas.framed(batch, "key")).to_pylist()] == [0, 1]
+    read = AvroDeserializer(confluent, conf={"schema.id.deserializer": dual_schema_id_deserializer})
+    assert [read(value, of[1])["id"] for value, of in zip(values, contexts, strict=True)] == [10, 11]
+
+
+def test_a_guid_in_front_of_the_value_is_read_as_confluents_deserializer_reads_it(fake, confluent):
+    """No serializer of confluent's writes it there; their deserializers read it."""
+    number = fake.add("orders-value", FIRST)
+    value = b"\1" + uuid.UUID(fake.guid(number)).bytes + b"\x0a\0"
+    assert AvroDeserializer(confluent)(value, VALUE) == {"id": 5, "note": None}
+    decoder = ka.schemas.AvroDecoder(FIRST, registry=ka.SchemaRegistry(fake.url))
+    assert decoder(pa.array([value], pa.binary())).to_pylist() == [{"id": 5, "note": None}]
+
+
+def test_message_indexes_that_confluents_protobuf_serializer_puts_into_headers_are_read(fake, confluent):
+    def written(name, **fields):
+        made = message_factory.GetMessageClass(Files(compiled(SHOP)).message(name))(**fields)
+        conf = {"use.deprecated.format": False, "auto.register.schemas": True, **IN_HEADERS}
+        headers = []
+        value = ProtobufSerializer(type(made), confluent, conf)(
+            made, SerializationContext("orders", MessageField.VALUE, headers)
+        )
+        return value, headers
+
+    found = [
+        written("shop.Order", id=1, part={"sku": "a"}),
+        written("shop.Refund", id=2),
+        written("shop.Order"),
+    ]
+    batch = batch_of(*zip(*found, strict=True))
+    decoder = ka.schemas.ProtobufDecoder(SHOP, message="shop.Order", registry=ka.SchemaRegistry(fake.url))
+    rows = decoder.decode(ka.schemas.framed(batch))
+    assert rows.batch.to_pylist() == [{"id": 1, "part": {"sku": "a"}}, {"id": 0, "part": None}]
+    assert rows.failures == [(1, "the value is shop.Refund, not shop.Order")]
+
+
+def test_guids_that_confluents_json_serializer_puts_into_headers_are_read(fake, confluent):
+    schema = {
+        "type": "object",
+        "title": "Order",
+        "properties": {"id": {"type": "integer"}},
+        "required": ["id"],
+    }
+    headers = []
+    serialize = JSONSerializer(
+        json.dumps(schema), confluent, conf={"auto.register.schemas": True, **IN_HEADERS}
+    )
+    value = serialize({"id": 3}, SerializationContext("orders", MessageField.VALUE, headers))
+    decoder = JsonSchemaDecoder(schema, registry=ka.SchemaRegistry(fake.url))
+    assert decoder(ka.schemas.framed(batch_of([value], [headers]))).to_pylist() == [{"id": 3}]
 
 
 ROWS = pa.record_batch(

@@ -197,26 +197,29 @@ def copy(
 def test_each_row_is_there_once_when_the_driver_is_killed(
     copy: Copy, kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A zombie of a former driver ends with a named error, and what is run from an older copy of the checkpoint as well. The groups with the
-    markers are listed only when they are asked for. A driver takes long to start: the slow test below has it killed at all steps."""
-    copy.dies("commit begins", 0)
-    words = copy.dies("zombie", 1)
+    """The driver is killed once at each step. A zombie of a former driver ends with a named error, and what is run from an older copy of the checkpoint
+    as well. The groups with the markers are listed only when they are asked for."""
+    *steps, zombie = STEPS
+    for batch, step in enumerate(steps):
+        copy.dies(step, batch)
+    of_zombie = len(steps)
+    words = copy.dies(zombie, of_zombie)
     older = copy.checkpoint.with_name("older")
     shutil.copytree(copy.checkpoint, older)
-    copy.dies(LOGGED, 2)  # the zombie's micro-batch is written again, then one more
+    copy.dies(LOGGED, of_zombie + 1)  # the zombie's micro-batch is written again, then one more
     (words / "go on").touch()
     until((words / "error").exists, 60, "the end of the zombie")
     said = (words / "error").read_text()
     assert said.startswith("ProducerFencedError: "), said
-    assert "task 0 of micro-batch 1 of query" in said
+    assert f"task 0 of micro-batch {of_zombie} of query" in said
     assert "another try of it has begun and fenced this one" in said
     copy.check()
     copy.fill()
     copy.ends()
     copy.checkpoint = older
     copy.ends(code=1)
-    assert f"the checkpoint {older} is at micro-batch 1" in copy.log
-    assert "written up to micro-batch 3 already" in copy.log
+    assert f"the checkpoint {older} is at micro-batch {of_zombie}" in copy.log
+    assert f"written up to micro-batch {of_zombie + 2} already" in copy.log
     copy.check()
     assert not any(map(is_marker_group, listed(kafka_cluster, capsys)))
     groups = [name for name in listed(kafka_cluster, capsys, "--markers") if f"-{copy.target}-" in name]

@@ -34,7 +34,7 @@ PUBLIC = {
     "kafka_actors.registry": "SchemaRegistry",
     "kafka_actors.schemas": """
         AvroDecoder AvroEncoder DeserializationError ProtobufDecoder ProtobufEncoder Reference Schema SchemaNotFoundError
-        SchemaRegistryError SchemaRegistryUnavailableError SerializationError
+        SchemaRegistryError SchemaRegistryUnavailableError SerializationError framed
     """,
     "kafka_actors.backfill": "Backfill HandoverPlan PlannedPartition PlannedTopic",
     "kafka_actors.cluster": """

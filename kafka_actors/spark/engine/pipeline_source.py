@@ -30,7 +30,7 @@ from kafka_actors.pipeline.casts import CastError
 from kafka_actors.pipeline.engines import CheckedStage
 from kafka_actors.pipeline.fused import FusedSteps, StageOutput, events_of, of_policy, stage_error
 from kafka_actors.pipeline.rows import StageRows
-from kafka_actors.pipeline.stages import Decode
+from kafka_actors.pipeline.schema_stages import Decode
 from kafka_actors.spark.python_worker import OneLineErrors, WorkerCache, freeze_imports
 from kafka_actors.spark.source.arrow_types import spark_schema
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.pipeline.definition import Definition
-from kafka_actors.pipeline.stages import Decode
+from kafka_actors.pipeline.schema_stages import Decode
 
 from .machines.stream_offsets import KeptSchema, StreamOffsets, nested, restored
 from .offset_format import StateFiles, TextFiles, compact

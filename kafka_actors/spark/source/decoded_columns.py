@@ -27,6 +27,7 @@ from kafka_actors.pipeline.json_schema import JsonSchemaDecoder
 from kafka_actors.pipeline.rows import KAFKA, KAFKA_FIELD, check_names, kafka_struct
 from kafka_actors.schemas import Schema, SchemaNotFoundError, SchemaRegistryUnavailableError
 from kafka_actors.schemas.decoded import DecodedRows
+from kafka_actors.schemas.framing import framed
 from kafka_actors.schemas.reader_schema import ReaderSchema
 from kafka_actors.schemas.registry import SchemaType
 from kafka_actors.spark.python_worker import WorkerCache
@@ -267,8 +268,8 @@ class DecodedColumns(Struct, frozen=True, eq=False):
     def _decoded(
         self, batch: pa.RecordBatch, clock: Callable[[], float], sleep: Callable[[float], object]
     ) -> tuple[DecodedRows, list[FailedRecord]]:
-        values = batch.column("value")
         decoder = _cache.get(self.decoding.key, lambda: self.decoding.decoder)
+        values = framed(batch) if decoder.framed else batch.column("value")
         rows = self._answered(lambda: decoder.decode(values), batch, clock, sleep)
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         failed = [FailedRecord(number, DECODE, reason) for number, reason in rows.failures if valid[number]]

@@ -135,7 +135,7 @@ def test_behind_a_schema_id_only_values_with_that_id():
     outcome = run(READ.decode_avro(AVRO, schema_id=7, on_error="skip"), [framed, other, written(ROW), b"\0"])
     assert outcome.rows[0].origin.tolist() == [0]
     assert outcome.failures[0].reason == "the value was written with schema id 8, not 7"
-    assert "begins with byte 2, not with the 0 and the schema id" in outcome.failures[1].reason
+    assert "begins with byte 2, not with the frame of a registry" in outcome.failures[1].reason
     assert "shorter than the five bytes" in outcome.failures[2].reason
 
 

@@ -1,6 +1,7 @@
 """Decoders of a pipeline by schemas of a registry: what is known before it is bound to an engine, and what is checked then."""
 
 import pickle
+import uuid
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,7 @@ from kafka_actors.errors import ConfigError, StageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FusedSteps
 from kafka_actors.schemas import SchemaNotFoundError
-from kafka_actors.schemas.framing import frame
+from kafka_actors.schemas.framing import HEADERS, frame
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092", group_id="g")
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -110,3 +111,28 @@ def test_protobuf_by_a_text_and_by_a_registry(registry):
     pipeline = READ.decode_protobuf(registry=registry, subject="p", message="shop.Order").ready()
     outcome = FusedSteps(pipeline.check().steps).run(records([frame(number) + b"\0\x08\x06"]))
     assert outcome.rows[0].batch.to_pylist() == [{"id": 6}]
+
+
+def in_header(guid):
+    return [(HEADERS["value"], b"\1" + uuid.UUID(guid).bytes)]
+
+
+def test_a_frame_in_a_header_is_found_where_a_filter_has_taken_rows_away(registry):
+    guid = registry.schemas[0].guid
+    pipeline = READ.filter(pc.field("offset") > 100).decode(registry).ready()
+    source = records([b"no", b"\x08", frame(1) + b"\x02"], headers=[None, in_header(guid), []])
+    outcome = FusedSteps(pipeline.check().steps).run(source)
+    assert [rows.batch.to_pylist() for rows in outcome.rows] == [[{"id": 4}, {"id": 1}]]
+    assert registry.asked == [], "the GUID of a version travels with the pipeline"
+
+
+def test_values_by_a_guid_that_is_new_are_read_by_its_schema_or_fail(registry):
+    kept, strict = (READ.decode(registry, on_new_schema=what).ready() for what in ("keep", "fail"))
+    registry.add("orders-value", {**ORDER, "fields": [{"name": "x", "type": "int"}, *ORDER["fields"]]})
+    guid = registry.schemas[1].guid
+    source = records([b"\x02\x08"], headers=[in_header(guid)])
+    (rows,) = FusedSteps(kept.check().steps).run(source).rows
+    assert rows.batch.to_pylist() == [{"id": 4}]
+    assert registry.asked == [guid]
+    with pytest.raises(StageError, match=f"schema {guid} .*wasn't known"):
+        FusedSteps(strict.check().steps).run(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from kafka_actors.errors import ConfigError, StageError
 from kafka_actors.schemas import SchemaRegistryUnavailableError
+from kafka_actors.schemas.framing import HEADERS
 from kafka_actors.spark.source.data_source import KafkaDataSource
 from kafka_actors.spark.source.decode_options import RegistryOptions
 from kafka_actors.spark.source.decoded_columns import DecodedColumns, ValueDecoding, decoding_of, kept_in
@@ -127,6 +129,13 @@ def test_a_tombstone_is_a_row_of_nulls_in_its_place(registry: RegistryInMemory) 
     ]
 
 
+def test_a_frame_may_be_in_a_header(registry: RegistryInMemory) -> None:
+    guid = uuid.UUID(registry.schemas[0].guid)
+    headers = [None, [(HEADERS["value"], b"\1" + guid.bytes)]]
+    found = columns().of(records([GOOD, GOOD[5:]], headers=headers)).to_pylist()
+    assert [row["id"] for row in found] == [1, 1]
+
+
 def test_a_value_that_cannot_be_decoded_fails_with_its_record(registry: RegistryInMemory) -> None:
     with pytest.raises(StageError) as caught:
         columns().of(records([None, GOOD, CUT, CUT]))
@@ -164,6 +173,7 @@ class Away:
     def __init__(self, refusals: int, decoder: Any) -> None:
         self.left = refusals
         self._decoder = decoder
+        self.framed = True
 
     def decode(self, values: Any) -> Any:
         self.left -= 1

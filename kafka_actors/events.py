@@ -17,6 +17,7 @@ __all__ = [
     "DrainForced",
     "Event",
     "EventSink",
+    "NewSchemaSeen",
     "NoCommittedOffset",
     "NoRoomForWorkers",
     "NodeAnswers",
@@ -216,6 +217,15 @@ class TransactionAborted(Event, frozen=True):
     @property
     def level(self) -> int:
         return logging.WARNING
+
+
+class NewSchemaSeen(Event, frozen=True):
+    """The first values have come that were written by a schema which wasn't known when the job started; `schema` is its id or GUID in the
+    registry. The stage reads them by the schema `reader`, as all others."""
+
+    stage: str
+    schema: str
+    reader: str
 
 
 class PartitionStalled(Event, frozen=True):

@@ -183,7 +183,7 @@ def _reading(reader: Any, coming: _WithNewVersion, stage: str, topics: Any) -> s
     """Why values by the new schema can't be decoded by the present one; empty where they can."""
     from msgspec.structs import replace
 
-    decoder, schema = replace(reader, registry=coming.present).chosen(stage, topics)
+    decoder, schema, _ = replace(reader, registry=coming.present).chosen(stage, topics)
     if schema.subject != coming.subject:
         return ""
     reason: str = decoder.refusal(coming.new)

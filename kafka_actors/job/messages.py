@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from kafka_actors.base import decoders
 from kafka_actors.errors import KafkaActorsError
+from kafka_actors.events import NewSchemaSeen
 from kafka_actors.types import ConsumerGroupMetadata, TopicPartition
 
 from .lanes import SliceDone
@@ -162,10 +163,9 @@ class HeldReport(Struct, frozen=True, tag=True):
 class Report(Struct, frozen=True, tag=True):
     """Report of a worker to the coordinator, with all its partitions; answered with `Orders`, at once or within `wait_s`.
 
-    `seen`: the version of the newest orders that it has applied. `ready`: the user's class is made. `records` and
-    `value_bytes`: processed since its start. `failed`: packed, why it can't go on. `work_s`: seconds at work since its start.
-    `latency`: records by the bucket of their latency (`kafka_actors.telemetry.machines.latency`). `transactions`: None in a job
-    without.
+    `seen`: the version of the newest orders that it has applied. `ready`: the user's class is made. Since its start: `records` and
+    `value_bytes` processed, `work_s` seconds at work, `latency`, records by the bucket of theirs (`kafka_actors.telemetry.machines.latency`),
+    `new_schemas` of values. `failed`: packed, why it can't go on.
     """
 
     worker: str
@@ -179,6 +179,7 @@ class Report(Struct, frozen=True, tag=True):
     work_s: float = 0.0
     latency: dict[int, int] = {}
     transactions: TransactionReport | None = None
+    new_schemas: list[NewSchemaSeen] = []
 
 
 class Orders(Struct, frozen=True, tag=True):
@@ -188,8 +189,7 @@ class Orders(Struct, frozen=True, tag=True):
     worker *asked*, it may call the user's function and commit. `version` rises with each change, and over incarnations: orders of
     an older coordinator never replace those of a newer one. `hold`: the lists are empty, and the worker keeps what it has: it has
     seen these orders, or a new coordinator does not know yet who holds what. `producer`: in which session it may write, None for
-    none, also in a job without transactions. `watermarks`: of each partition of which the worker has a slice, the offset below which the
-    records of all slices are done.
+    none, also in a job without transactions. `watermarks`: of partitions dealt in slices, the offset below which all slices are done.
     """
 
     version: Version

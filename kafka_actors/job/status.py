@@ -154,6 +154,7 @@ class JobStatus(Struct, frozen=True):
     one text. `version`: of kafka-actors. `health`: whether the job is live and ready. `answered_s`: when the coordinator
     answered last, None if it never did; `group` and `partitions` are of then. `session_timeout_s`: the job leaves its
     group when no heartbeat was acknowledged for so long. `transactions`: of a job that delivers exactly once, else None.
+    `schemas`: stage of a pipeline → the schema of a registry by which it reads or writes.
     """
 
     state: str
@@ -185,6 +186,7 @@ class JobStatus(Struct, frozen=True):
     session_timeout_s: float = 0.0
     totals: JobTotals = JobTotals()
     transactions: TransactionStatus | None = None
+    schemas: dict[str, str] = {}
 
     def __repr__(self) -> str:
         totals = self.totals

@@ -20,8 +20,9 @@ import pyarrow as pa
 from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
 from kafka_actors.base.bisect import Bisection
 from kafka_actors.errors import StageError
-from kafka_actors.events import Event, RecordsDeadLettered, RecordsSkipped
+from kafka_actors.events import Event, NewSchemaSeen, RecordsDeadLettered, RecordsSkipped
 from kafka_actors.schemas.errors import SchemaRegistryUnavailableError
+from kafka_actors.types import TopicPartition
 
 from .casts import CastError, one_line
 from .engines import CheckedStage
@@ -124,6 +125,8 @@ class StageGuard:
         sleep: Callable[[float], object],
     ) -> None:
         self.name = name
+        self.waits: dict[TopicPartition, str] = {}
+        """Reasons why the batches of partitions wait at the moment."""
         self.made = made
         self._policy = policy
         self._retries = retries
@@ -156,10 +159,16 @@ class StageGuard:
                 break
             except SchemaRegistryUnavailableError as error:
                 attempt += 1
-                logger.warning(
-                    "stage %s waits for the registry, and processes nothing until then: %s", self.name, error
-                )
-                yield exponential_backoff(attempt, CALL_BACKOFF_S, REGISTRY_BACKOFF_MAX_S)
+                partition = _partition_of(source)
+                self.waits[partition] = f"waits for the registry: stage {self.name}: {error}"
+                logger.warning("%s-%d: %s", *partition, self.waits[partition])
+                try:
+                    yield exponential_backoff(attempt, CALL_BACKOFF_S, REGISTRY_BACKOFF_MAX_S)
+                except BaseException:  # the call is cancelled
+                    self.waits.pop(partition, None)
+                    raise
+        if attempt:
+            self.waits.pop(_partition_of(source), None)
         if failed and self._policy == "fail":
             record, reason = failed[0]
             raise stage_error(self.name, source, record, record, 1, reason)
@@ -218,6 +227,12 @@ class StageGuard:
         logger.warning(
             "stage %s failed (%s); retry %d of %d", self.name, _text_of(error), attempt, self._retries
         )
+
+
+def _partition_of(source: pa.RecordBatch) -> TopicPartition:
+    """The partition of a batch, which is of one."""
+    topic, partition = source.column("topic")[0].as_py(), source.column("partition")[0].as_py()
+    return TopicPartition(topic or "", -1 if partition is None else partition)
 
 
 def _call_of(made: StageStep, rows: StageRows, source: pa.RecordBatch) -> Callable[[], Any]:
@@ -281,6 +296,17 @@ class FusedSteps:
     def is_async(self) -> bool:
         """Whether a stage has an async function."""
         return any(isinstance(guard.made, CallStep) and guard.made.is_async for guard in self._guards)
+
+    def waits_for(self, partition: TopicPartition) -> str:
+        """Says what a batch of a partition waits for at the moment; empty for nothing. For any thread."""
+        found = (guard.waits.get(partition) for guard in self._guards)
+        return next(filter(None, found), "")
+
+    @property
+    def new_schemas(self) -> list[NewSchemaSeen]:
+        """Schemas of values so far that weren't known when the pipeline was made ready."""
+        found = [guard.made.new_schemas for guard in self._guards if isinstance(guard.made, RecordwiseStep)]
+        return [event for new in found if new is not None for event in new.events]
 
     def run(self, source: pa.RecordBatch, begun: StageRows | None = None) -> StageOutput:
         """Processes a batch of one partition, with the columns of `SCHEMA`; `begun` are the rows that earlier stages made of

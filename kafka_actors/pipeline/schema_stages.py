@@ -11,7 +11,7 @@ import pyarrow as pa
 from kafka_actors.base.batches import SCHEMA
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas.reader_schema import ChosenSchema, ReaderSchema
-from kafka_actors.schemas.registry import Schema
+from kafka_actors.schemas.registry import Schema, SchemaKey
 
 from .rows import check_names
 from .stages import LATE, Columns, Stage, value_column
@@ -19,12 +19,14 @@ from .stages import LATE, Columns, Stage, value_column
 
 class SchemaStage(Stage, frozen=True, kw_only=True, eq=False):
     """Base of stages that decode by a schema. `decoder` None: `reader` says which schema of a registry it will be, once the pipeline is made
-    ready. `chosen` is the schema that it was, and `chosen_schema` the whole of it."""
+    ready. `chosen` is the schema that it was, and `chosen_schema` the whole of it; `known` are the ids and GUIDs of writers' schemas that were
+    known then, None where no registry was asked."""
 
     decoder: Any = None
     reader: ReaderSchema | None = None
     chosen: str = ""
     chosen_schema: Schema | None = None
+    known: frozenset[SchemaKey] | None = None
 
     def ready(self, topics: Sequence[str] | None) -> Self:
         """The stage with its decoder, for which the registry is asked. Raises `ConfigError`, `SchemaRegistryError`."""
@@ -44,7 +46,11 @@ class SchemaStage(Stage, frozen=True, kw_only=True, eq=False):
 
     def _by(self, found: ChosenSchema) -> Self:
         return msgspec.structs.replace(
-            self, decoder=found.decoder, chosen=str(found.schema), chosen_schema=found.schema
+            self,
+            decoder=found.decoder,
+            chosen=str(found.schema),
+            chosen_schema=found.schema,
+            known=found.known,
         )
 
 

@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed
 from kafka_actors.errors import kind_of
+from kafka_actors.events import NewSchemaSeen
 from kafka_actors.schemas.decoded import ValueDecoder
 from kafka_actors.schemas.framing import with_header_frames
+from kafka_actors.schemas.registry import SchemaKey
 
 from .casts import CastError, Failure, batch_of, cast_to
 from .decode import Decode, getters_of, json_decoder, row_getters, row_type
@@ -22,8 +24,10 @@ from .engines import CheckedStage
 from .expressions import evaluate, uses_kafka
 from .rows import KAFKA, NO_RECORD, Numbers, StageRows, with_kafka
 from .schema_stages import Decode as DecodeBySchema
-from .schema_stages import DecodeKey
+from .schema_stages import DecodeKey, SchemaStage
 from .stages import DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
+
+MOST_NEW_SCHEMAS = 100
 
 
 class StageStep(Protocol):
@@ -48,31 +52,56 @@ class Unclosed:
 class RecordwiseStep(Unclosed, ABC):
     """Base of steps that return the records that fail, where other steps raise."""
 
+    new_schemas: NewSchemas | None = None
+    """Writers' schemas, of a step that decodes by a registry's."""
+
     @abstractmethod
     def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
         """The rows that the stage makes, and the failures by the numbers of their records in the batch that was read."""
 
 
+class NewSchemas:
+    """Schemas of values that weren't known when the pipeline was made ready; of many the first ones."""
+
+    def __init__(self, stage: SchemaStage) -> None:
+        self._stage = stage
+        self._seen: set[SchemaKey] = set(stage.known or ())
+        self.events: list[NewSchemaSeen] = []
+
+    def note(self, schemas: Iterable[SchemaKey]) -> None:
+        """Takes the schemas of values that were decoded."""
+        for key in schemas:
+            if key not in self._seen and len(self.events) < MOST_NEW_SCHEMAS:
+                self._seen.add(key)
+                self.events.append(NewSchemaSeen(self._stage.name, str(key), self._stage.chosen))
+
+
 class DecodeStep(RecordwiseStep):
     """Decodes the column `value`; with `framed` a value may have its frame in a header of its record."""
 
-    def __init__(self, decode: Decode, framed: bool = False) -> None:
+    def __init__(self, decode: Decode, framed: bool = False, new_schemas: NewSchemas | None = None) -> None:
         self._decode = decode
         self._framed = framed
+        self.new_schemas = new_schemas
 
     def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
         values = rows.batch.column("value")
         if self._framed:
             values = with_header_frames(values, rows.column_of("headers", source))
-        batch, numbers, failures = self._decode(values)
+        batch, numbers, failures, schemas = self._decode(values)
+        if self.new_schemas is not None:
+            self.new_schemas.note(schemas)
         return StageRows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
 
 
 class DecodeKeyStep(RecordwiseStep):
     """Decodes the keys of the rows' records into one more column, which takes the place of one of its name. Null keys are null."""
 
-    def __init__(self, decoder: ValueDecoder, behind: pa.Schema, column: str) -> None:
+    def __init__(
+        self, decoder: ValueDecoder, behind: pa.Schema, column: str, new_schemas: NewSchemas | None = None
+    ) -> None:
         self._decoder = decoder
+        self.new_schemas = new_schemas
         self._behind = behind
         self._at = behind.get_field_index(column)
 
@@ -84,6 +113,8 @@ class DecodeKeyStep(RecordwiseStep):
             else keys
         )
         made = self._decoder.decode(framed)
+        if self.new_schemas is not None:
+            self.new_schemas.note(made.schemas)
         null = keys.is_null().to_numpy(zero_copy_only=False)
         failures = [(row, f"key: {reason}") for row, reason in made.failures if not null[row]]
         column = made.batch.to_struct_array() if self._decoder.of_records else made.batch.column(0)
@@ -278,6 +309,10 @@ def _numbers(kafka: Any, source: pa.RecordBatch) -> Numbers:
     return pc.fill_null(at, NO_RECORD).to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]  # Arrow is untyped
 
 
+def _new_schemas(stage: SchemaStage) -> NewSchemas | None:
+    return None if stage.known is None else NewSchemas(stage)
+
+
 def make(step: CheckedStage) -> StageStep | RecordwiseStep:
     """Instantiates a stage. Raises what a user's constructor raises."""
     stage, before, behind = step.stage, step.before, step.behind
@@ -289,10 +324,10 @@ def make(step: CheckedStage) -> StageStep | RecordwiseStep:
         return DecodeStep(json_decoder(behind, stage.row, getters_of(stage.row)))
     if isinstance(stage, DecodeKey):
         assert stage.decoder is not None
-        return DecodeKeyStep(stage.decoder, behind, stage.column)
+        return DecodeKeyStep(stage.decoder, behind, stage.column, _new_schemas(stage))
     if isinstance(stage, DecodeBySchema):
         assert stage.decoder is not None  # the engine has made the pipeline ready
-        return DecodeStep(stage.decoder.decode, stage.decoder.framed)
+        return DecodeStep(stage.decoder.decode, stage.decoder.framed, _new_schemas(stage))
     if isinstance(stage, Raw):
         return RawTextStep(behind) if stage.text else SelectColumnsStep(behind.names, behind)
     if isinstance(stage, Filter):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .errors import DeserializationError
-from .registry import Schema
+from .registry import Schema, SchemaKey
 
 Numbers: TypeAlias = npt.NDArray[np.int32]
 Array: TypeAlias = Any  # pyarrow publishes no types of its own
@@ -19,11 +19,13 @@ Failure: TypeAlias = tuple[int, str]
 
 
 class DecodedRows(NamedTuple):
-    """Decoded rows, the number of each one's value (ascending), and the values that failed."""
+    """Decoded rows, the number of each one's value (ascending), and the values that failed. `schemas`: ids and GUIDs of those that values were
+    written by, where they have frames."""
 
     batch: pa.RecordBatch
     records: Numbers
     failures: list[Failure]
+    schemas: tuple[SchemaKey, ...] = ()
 
 
 class ValueDecoder(Protocol):

@@ -149,23 +149,25 @@ Part = tuple[pa.RecordBatch | None, list[Failure]]
 def joined(schema: pa.Schema, found: Frames, decode: Callable[[SchemaKey, Rows], Part]) -> DecodedRows:
     """Decodes the values of each schema by themselves, and puts the rows back in the order of the values."""
     failures = list(found.failures)
-    batches, numbers = [], []
+    batches, numbers, schemas = [], [], []
     for key, rows in found.by_schema.items():
         batch, failed = decode(key, rows)
         failures += failed
         if batch is not None:
             batches.append(batch)
             numbers.append(_without(rows, failed))
+            schemas.append(key)
     failures.sort()
     if not batches:
         return DecodedRows(_empty(schema), np.zeros(0, np.int32), failures)
     if len(batches) == 1:
-        return DecodedRows(batches[0], numbers[0], failures)
+        return DecodedRows(batches[0], numbers[0], failures, tuple(schemas))
     table = pa.Table.from_batches(batches, schema=schema)
     records = np.concatenate(numbers)
     order = np.argsort(records, kind="stable")
     taken = table.take(pa.array(order)).combine_chunks().to_batches()
-    return DecodedRows(taken[0] if taken else _empty(schema), records[order].astype(np.int32), failures)
+    batch = taken[0] if taken else _empty(schema)
+    return DecodedRows(batch, records[order].astype(np.int32), failures, tuple(schemas))
 
 
 def _without(rows: Rows, failed: list[Failure]) -> Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -12,7 +12,7 @@ from kafka_actors.errors import ConfigError
 from .avro_decoder import AvroDecoder
 from .decoded import ValueDecoder
 from .protobuf_decoder import ProtobufDecoder
-from .registry import Registry, Schema, SchemaType, Version
+from .registry import Registry, Schema, SchemaKey, SchemaType, Version
 
 OnNewSchema: TypeAlias = Literal["keep", "fail"]
 
@@ -56,14 +56,14 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
                     f"the schemas of {first} and {topic} give different columns ({_names(decoder)}; {_names(other)}): "
                     "name one subject for all, or read each topic by itself",
                 )
-        return ChosenSchema(decoder, found[first])
+        return ChosenSchema(decoder, found[first], self._known(found.values()))
 
     def again(self, stage: str, schema_id: int, subject: str, version: int | None) -> ChosenSchema:
         """The schema that was chosen once before, whatever is the latest now. Raises as `chosen`."""
         found = msgspec.structs.replace(
             self.registry.schema_by_id(schema_id), subject=subject, version=version
         )
-        return ChosenSchema(self._decoder(stage, found), found)
+        return ChosenSchema(self._decoder(stage, found), found, self._known([found]))
 
     def _schemas(self, stage: str, topics: Iterable[str] | None) -> dict[str, Schema]:
         """The schema of each topic; under one name where one is named."""
@@ -77,6 +77,14 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
             )
         return {topic: self.registry.schema_of(f"{topic}-{self.of}", self.version) for topic in topics}
 
+    def _known(self, schemas: Iterable[Schema]) -> frozenset[SchemaKey]:
+        """Ids and GUIDs of the subjects' versions."""
+        return frozenset(key for schema in schemas for key in self._versions(schema))
+
+    def _versions(self, schema: Schema) -> Mapping[SchemaKey, Schema]:
+        """The versions of a schema's subject; itself where it was asked for by its id."""
+        return self.registry.known_schemas(schema.subject) if schema.subject else {schema.id: schema}
+
     def _decoder(self, stage: str, schema: Schema) -> ValueDecoder:
         if self.schema_type is not None and schema.type != self.schema_type:
             raise ConfigError(
@@ -86,7 +94,7 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
             "registry": self.registry,
             "references": dict(self.registry.references_of(schema)),
             "subject": schema.subject,
-            "known": self.registry.known_schemas(schema.subject) if schema.subject else {schema.id: schema},
+            "known": self._versions(schema),
             "on_new_schema": self.on_new_schema,
         }
         try:
@@ -103,10 +111,11 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChosenSchema(NamedTuple):
-    """Decoder by the chosen schema, and the schema."""
+    """Decoder by the chosen schema, the schema, and the ids and GUIDs that are known beforehand."""
 
     decoder: ValueDecoder
     schema: Schema
+    known: frozenset[SchemaKey]
 
 
 def _names(decoder: ValueDecoder) -> str:

@@ -161,6 +161,11 @@ def test_orders_are_enriched_keyed_and_all_there_before_their_offsets_are_commit
     assert place.settled()
 
 
+def blocked_on(run, reason):
+    """The partitions that are blocked for a reason that begins so."""
+    return [one for one in run.status().partitions if one.reason and one.reason.startswith(reason)]
+
+
 def test_values_by_several_schemas_of_a_registry_are_read_by_one(place):
     """A new writer's schema appears while the job runs; a registry that fails holds a partition up, and skips nothing."""
     with FakeSchemaRegistry() as registry:
@@ -179,16 +184,26 @@ def test_values_by_several_schemas_of_a_registry_are_read_by_one(place):
             until(lambda: len(place.records(place.output)) == 50, slow_s(60), "the first orders")
             wider = order_schema({"name": "city", "type": "string", "default": "-"})
             second = registry.add(subject, wider)
-            registry.faults.extend([503] * 5)
+            registry.faults.extend([503] * 10_000)
             place.put([(b"k", avro_order(wider, second, n, city="x"), []) for n in range(50, 100)])
+            said = f"waits for the registry: stage decode: schema {second}: no answer of the registry: {registry.url}"
+            until(lambda: blocked_on(run, said), slow_s(60), "the reason why nothing is read")
+            registry.faults.clear()
             place.put([(b"k", b"no frame", []), (b"k", avro_order(wider, 99, 1, city="x"), [])])
             until(lambda: len(place.records(place.output)) == 100, slow_s(60), "the others")
             until(lambda: len(place.records(place.dead)) == 2, slow_s(60), "the dead letters")
+            until(lambda: not blocked_on(run, ""), slow_s(20), "that it goes on")
+            chosen = f"schema {first} ({subject} version 1)"
+            assert run.status().schemas == {"decode": chosen}
+            texts = [entry.text for entry in run.status().timeline if entry.kind == "schema"]
+            assert texts == [
+                f"decode: first values by schema {second}, which is new; they are read by {chosen}"
+            ]
             run.stop()
     rows = [msgspec.json.decode(m.value) for m in place.records(place.output)]
     assert rows == [{"id": n, "amount": n / 2} for n in range(100)]
     reasons = [dict(m.headers)["kafka_actors.error.reason"].decode() for m in place.records(place.dead)]
-    assert "begins with byte 110, not with the 0 and the schema id" in reasons[0]
+    assert "begins with byte 110, not with the frame of a registry's serializer" in reasons[0]
     assert "Schema 99 not found" in reasons[1]
 
 

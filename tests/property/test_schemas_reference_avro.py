@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas import _reference_avro, kernels
+from kafka_actors.schemas.avro_program import MOST_EMPTY
 from kafka_actors.schemas.avro_resolution import program
 from kafka_actors.schemas.avro_schema import (
     Array,
@@ -204,6 +205,19 @@ def test_damage_gives_one_row_or_one_error_and_leaves_other_rows_alone(data):
 
 
 @pytest.mark.parametrize("machine", sorted(MACHINES))
+@pytest.mark.parametrize(
+    "text", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"\xf5\x80\x80\x80"], ids=repr
+)
+def test_a_text_that_is_no_utf8_is_a_failure(machine, text):
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    made = program(parse(schema), parse(schema))
+    values = [fastavro_long(len(text)) + text, fastavro_long(2) + "é".encode()]
+    batch, failures = run(machine, made, values)
+    assert batch.to_pylist() == [{"a": "é"}]
+    assert [number for number, *_ in failures] == [0]
+
+
+@pytest.mark.parametrize("machine", sorted(MACHINES))
 def test_an_array_can_not_promise_more_empty_items_than_a_bound(machine):
     schema = {
         "type": "record",
@@ -211,9 +225,10 @@ def test_an_array_can_not_promise_more_empty_items_than_a_bound(machine):
         "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}],
     }
     made = program(parse(schema), parse(schema))
-    value = fastavro_long(2**62) + b"\0"
-    batch, failures = run(machine, made, [value, b"\0"])
-    assert batch.num_rows == 1
+    beyond, far_beyond, most = (fastavro_long(n) + b"\0" for n in (MOST_EMPTY + 1, 2**62, MOST_EMPTY))
+    batch, failures = run(machine, made, [beyond, far_beyond, b"\0", most])
+    assert [number for number, *_ in failures] == [0, 1]
+    assert [len(items) for items in batch.column("a")] == [0, MOST_EMPTY]
     assert made.reason(*failures[0][1:]) == "a: an array has more than 1,000,000 items that take no bytes"
 
 

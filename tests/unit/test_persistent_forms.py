@@ -391,7 +391,7 @@ def test_a_dead_letter_of_a_pipeline_on_spark(producer: Sends) -> None:
 # ---------------------------------------------------------------- the status page's JSON, `status()`, `--output json`
 
 STATUS_JSON = """
-/ state group_id group workers partitions records value_bytes connections restarts actors scaling others latency timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s session_timeout_s totals transactions
+/ state group_id group workers partitions records value_bytes connections restarts actors scaling others latency timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s session_timeout_s totals transactions schemas
 /group state generation member_id group_instance_id partitions rebalances heartbeat_age_s members
 /workers[] name pid node ready partitions records value_bytes restarts work_s retiring records_per_s value_bytes_per_s busy
 /partitions[] topic partition worker position committed end lag state reason lag_seconds leader start
@@ -406,6 +406,7 @@ STATUS_JSON = """
 /health live ready reason
 /totals records_per_s value_bytes_per_s lag lag_s latency_p50_ms latency_p99_ms blocked workers_ready restarts
 /transactions committed aborted repeated cause open_s committed_ago_s
+/schemas
 """
 HISTORY_JSON = """
 / run last every_s keeps_s points
@@ -441,7 +442,7 @@ FIELDS: list[tuple[Any, str]] = [
         JobStatus,
         "state group_id group workers partitions records value_bytes connections restarts actors scaling others latency "
         "timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s "
-        "session_timeout_s totals transactions",
+        "session_timeout_s totals transactions schemas",
     ),
     (
         WorkerStatus,
@@ -601,6 +602,7 @@ def test_names_and_attributes_of_spans() -> None:
 
 EVENTS = """
 info CoordinatorChanged group node_id
+info NewSchemaSeen stage schema reader
 info NoCommittedOffset topic partition chosen policy
 info NodeAnswers node workers
 info PartitionMoved topic partition worker cause

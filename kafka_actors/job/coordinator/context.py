@@ -11,7 +11,7 @@ import assignors
 from kafka_actors.base.machine_driver import MachineDriver, no_action
 from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
-from kafka_actors.events import DrainForced, Event, EventSink, PartitionMoved
+from kafka_actors.events import DrainForced, Event, EventSink, NewSchemaSeen, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
 from kafka_actors.job.lanes import source
 from kafka_actors.job.machines.timeline import Timeline, entry_of
@@ -37,7 +37,7 @@ class CoordinatorContext:
     supervisor's worker plan. `ends` bounds the run. `committed_starts`: each partition's committed offset when the group
     assigned it. `reports`: the last report of each worker; `held`: each partition as its worker last reported it. `fatal`:
     packed, why the job can't go on. `partitions_at_stop`: the partitions when a stop began, for the last status;
-    `unconfirmed`: those of them with commits that no broker has confirmed.
+    `unconfirmed`: those of them with commits that no broker has confirmed. `new_schemas`: of values that workers have told of.
     """
 
     member: ConsumerCoordinator
@@ -72,6 +72,7 @@ class CoordinatorContext:
         self.plan = WorkerPlan(0, {}, [], paused=False, complete=False)
         self.tasks = OwnedTasks(failed)
         self.timeline = Timeline()
+        self.new_schemas: set[NewSchemaSeen] = set()
         self.rebalances = 0
         self.assigned_once = False
         self.fatal: bytes | None = None

@@ -80,6 +80,10 @@ class WorkerOrders:
         job.reports[worker] = report
         if self._transactions is not None:
             self._transactions.reported(report)
+        for seen in report.new_schemas:  # by each worker; once for the job
+            if seen not in job.new_schemas:
+                job.new_schemas.add(seen)
+                job.happened(seen)
         if self._placement.slices.slicing.lanes > 1:
             self._forget_held([each for each in job.held if each not in self._placement.partitions])
         for holding in report.holdings:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from kafka_actors.events import (
     CoordinatorChanged,
     Event,
+    NewSchemaSeen,
     NodeAnswers,
     NodeSilent,
     NoRoomForWorkers,
@@ -49,7 +50,7 @@ class TimelineEntry(Struct, frozen=True, kw_only=True):
     `kind`: state (of the job; with the reason where it failed), rebalance (what the group gave and took),
     restart (an actor was replaced), workers (their number was changed), move (a worker is to give up
     partitions), drain (it has drained them), forced (it had not by the deadline), stall (a partition with
-    records did not move) or transaction (one was aborted).
+    records did not move), transaction (one was aborted) or schema (values by a new one have come).
     """
 
     number: int
@@ -100,6 +101,11 @@ def entry_of(event: Event) -> EntryText | None:
             return "stall", f"{topic}-{partition} has not been read for {seconds:.0f} s: {reason}"
         case TransactionAborted(worker=worker, cause=cause, records=records):
             return "transaction", f"{worker} lost its transaction, {records:,} records come again: {cause}"
+        case NewSchemaSeen(stage=stage, schema=schema, reader=reader):
+            return (
+                "schema",
+                f"{stage}: first values by schema {schema}, which is new; they are read by {reader}",
+            )
         case WorkersChanged(before=before, after=after, reason=reason):
             return "workers", f"{before} → {after}: {reason}"
         case NoRoomForWorkers(workers=workers, placed=placed, reason=reason):

@@ -229,6 +229,7 @@ class RunningActors(dict[ActorKey, RunningActor]):
             latency=group.latency if group else {},
             unconfirmed=[(p.topic, p.partition) for p in group.unconfirmed] if group else [],
             transactions=_transactions(group),
+            schemas=self._plan.spec.schemas,
         )
 
     def _pid(self, key: ActorKey) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +20,7 @@ from kafka_actors.base.fork_guard import end_child, forks
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import Message, messages_of
 from kafka_actors.errors import ConfigError
+from kafka_actors.events import NewSchemaSeen
 from kafka_actors.sinks.sink import DeferredWrites, check_made, origin_of
 from kafka_actors.types import TopicPartition
 
@@ -44,6 +45,12 @@ class FunctionSpec(msgspec.Struct, frozen=True):
     @property
     def is_class(self) -> bool:
         return inspect.isclass(self.target)
+
+    @property
+    def schemas(self) -> dict[str, str]:
+        """Schemas of registries by which a pipeline's stages read and write, by the stages' names; none of another function."""
+        chosen = getattr(self.target, "chosen_schemas", None)
+        return {} if chosen is None else chosen()
 
     @property
     def is_async(self) -> bool:
@@ -110,6 +117,19 @@ class CallFailed(Exception):
         return (type(self.cause), str(self.cause)) == (type(behind.cause), str(behind.cause))
 
 
+@runtime_checkable
+class TellsProgress(Protocol):
+    """An object of a class that tells more of its calls, as that of a pipeline does. Its methods are for any thread."""
+
+    def waits_for(self, partition: TopicPartition) -> str:
+        """Says what a call on a partition waits for at the moment; empty for nothing."""
+        ...
+
+    def new_schemas(self) -> list[NewSchemaSeen]:
+        """Schemas of values so far that weren't known at the start."""
+        ...
+
+
 class UserFunction:
     """The user's function, or the constructed object of its class, with its outputs. Lives in one worker."""
 
@@ -132,6 +152,14 @@ class UserFunction:
             arguments = {"slot": self.outputs.slot} if takes_slot else {}
             self._made = constructed(self.spec.target, arguments) if self.spec.is_class else self.spec.target
             self.outputs.open()
+
+    def waits_for(self, partition: TopicPartition) -> str:
+        """Says what a call on a partition waits for, where the function tells it. For any thread."""
+        return self._made.waits_for(partition) if isinstance(self._made, TellsProgress) else ""
+
+    def new_schemas(self) -> list[NewSchemaSeen]:
+        """New schemas, where the function tells them. For any thread."""
+        return self._made.new_schemas() if isinstance(self._made, TellsProgress) else []
 
     @property
     def flushes(self) -> bool:

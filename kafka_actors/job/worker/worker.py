@@ -229,12 +229,13 @@ class Worker:
             counters.work_s(self._clock()),
             self.latency,
             transactions,
+            self._function.new_schemas(),
         )
 
     def _blocked(self, held: HeldPartition) -> str:
         if held.state is HeldState.HALTED:
             return "failed: its function raised, and was not to be called again"
-        return self._processing.blocked(held.partition)
+        return self._processing.blocked(held.partition) or self._function.waits_for(held.partition)
 
     def _fetch_progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Returns the fetcher's progress. Its positions go into the assignment, so that also those of partitions without

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.base.tasks import carried_out_async
-from kafka_actors.events import EventSink, log_event
+from kafka_actors.events import EventSink, NewSchemaSeen, log_event
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, events_of, of_policy
 from kafka_actors.pipeline.rows import StageRows
@@ -20,6 +20,7 @@ from kafka_actors.sinks import DeadLetters, KafkaSink, close_all
 from kafka_actors.sinks.sink import DeferredWrites, flush_all
 from kafka_actors.sinks.stage import OpenSinks, opened
 from kafka_actors.sinks.transactional import ProducerSlot
+from kafka_actors.types import TopicPartition
 
 
 class PipelinePlan(msgspec.Struct, frozen=True):
@@ -121,6 +122,20 @@ class PipelineFunction:
         ):
             self._events(event)
 
+    @classmethod
+    def chosen_schemas(cls) -> dict[str, str]:
+        """Schemas of registries by which stages read and write, by the stages' names."""
+        chosen = {stage.name: getattr(stage, "chosen", "") for stage in cls.bound.pipeline.stages}
+        return {name: schema for name, schema in chosen.items() if schema}
+
+    def waits_for(self, partition: TopicPartition) -> str:
+        """Says what a batch of a partition waits for: a stage's registry. For any thread."""
+        return self._stages.waits_for(partition)
+
+    def new_schemas(self) -> list[NewSchemaSeen]:
+        """Schemas of values that weren't known when the pipeline was made ready. For any thread."""
+        return self._stages.new_schemas
+
     def flush(self) -> None:
         """Returns when all results and dead letters are stored. Raises `SinkError`."""
         with self._lock:
@@ -154,6 +169,16 @@ class AsyncPipelineFunction:
 
     async def __call__(self, batch: pa.RecordBatch) -> DeferredWrites | None:
         return await self._function.call_async(batch)
+
+    @classmethod
+    def chosen_schemas(cls) -> dict[str, str]:
+        return cls.bound.chosen_schemas()
+
+    def waits_for(self, partition: TopicPartition) -> str:
+        return self._function.waits_for(partition)
+
+    def new_schemas(self) -> list[NewSchemaSeen]:
+        return self._function.new_schemas()
 
     def flush(self) -> None:
         self._function.flush()

@@ -158,7 +158,7 @@ def decoding_of(
             json_decoder=JsonSchemaDecoder,
         )
         again = kept is not None and not options.pinned
-        decoder, schema = (
+        decoder, schema, _ = (
             reader.again(DECODE, kept.id, kept.subject, kept.version)
             if kept is not None and again
             else reader.chosen(DECODE, topics)

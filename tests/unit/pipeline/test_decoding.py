@@ -10,10 +10,12 @@ from fakes.records import records
 from fakes.registries import RegistryInMemory
 
 from kafka_actors.errors import ConfigError, StageError
+from kafka_actors.events import NewSchemaSeen
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FusedSteps
 from kafka_actors.schemas import SchemaNotFoundError
 from kafka_actors.schemas.framing import HEADERS, frame
+from kafka_actors.types import TopicPartition
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092", group_id="g")
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -81,18 +83,30 @@ def test_a_registry_that_is_away_holds_the_stage_up_and_fails_no_record(registry
     ready = READ.decode(registry).ready()
     registry.add("orders-value", {**ORDER, "fields": [*ORDER["fields"], {"name": "x", "type": "int"}]})
     registry.away = True
-    waits = []
+    waits, place = [], TopicPartition("orders", 3)
 
     def sleep(seconds):
         waits.append(seconds)
         registry.away = len(waits) < 3
+        said = "waits for the registry: stage decode: schema 2: no answer of the registry"
+        assert (steps.waits_for(place), steps.waits_for(TopicPartition("orders", 4))) == (said, "")
 
-    outcome = FusedSteps(ready.check().steps, sleep=sleep).run(
-        records([frame(2) + b"\x08\x02", frame(1) + b"\x0a"])
-    )
+    steps = FusedSteps(ready.check().steps, sleep=sleep)
+    outcome = steps.run(records([frame(2) + b"\x08\x02", frame(1) + b"\x0a"]))
+    assert steps.waits_for(place) == ""
     assert [rows.batch.to_pylist() for rows in outcome.rows] == [[{"id": 4}, {"id": 5}]]
     assert len(waits) == 3
     assert outcome.failures == []
+
+
+def test_a_schema_that_is_new_is_told_once_for_each_stage_and_only_when_a_value_was_read_by_it(registry):
+    steps = FusedSteps(READ.decode(registry, on_error="skip").ready().check().steps)
+    steps.run(records([frame(1) + b"\x0a", frame(9) + b"\x0a", b"none"]))
+    assert steps.new_schemas == []
+    registry.add("orders-value", {**ORDER, "fields": [*ORDER["fields"], {"name": "x", "type": "int"}]})
+    for _ in range(2):
+        steps.run(records([frame(1) + b"\x0a", frame(2) + b"\x0a\2"]))
+    assert steps.new_schemas == [NewSchemaSeen("decode", "2", "schema 1 (orders-value version 1)")]
 
 
 def test_a_value_that_can_not_be_decoded_names_the_schema(registry):

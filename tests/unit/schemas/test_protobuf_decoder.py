@@ -39,6 +39,16 @@ def test_values_without_a_frame_are_of_the_message():
     assert decoder(binary(b"\x0a\x01x", None, b"")).to_pylist() == [{"sku": "x"}, None, {"sku": ""}]
 
 
+@pytest.mark.parametrize(
+    "value", [b"\x0a\x05a", b"\x0a\xff\xff\xff\xff\x0f", b"\x12\x02", b"\x0a\x01"], ids=repr
+)
+def test_a_length_beyond_the_end_of_its_value_is_a_failure_and_reads_nothing_of_the_next_one(value):
+    decoder = ProtobufDecoder(ORDER, message="shop.Order.Part")
+    rows = decoder.decode(binary(value, b"\x0a\x03abc", value))
+    assert rows.batch.to_pylist() == [{"sku": "abc"}]
+    assert [number for number, _ in rows.failures] == [0, 2]
+
+
 def test_a_schema_may_be_a_file(tmp_path):
     path = tmp_path / "order.proto"
     path.write_text(ORDER)

@@ -25,8 +25,10 @@ def registry():
 
 
 def test_topics_that_agree_are_read_by_the_first_ones_schema(registry):
-    decoder, schema = ReaderSchema(registry=registry).chosen("decode", ["a", "b"])
+    decoder, schema, known = ReaderSchema(registry=registry).chosen("decode", ["a", "b"])
     assert isinstance(decoder, AvroDecoder)
+    assert {key for key in known if isinstance(key, int)} == {1, 2, 3}
+    assert {key for key in known if isinstance(key, str)} == {one.guid for one in registry.schemas[:3]}
     assert (schema.id, schema.subject, schema.version) == (2, "a-value", 2)
     assert decoder.schema.names == ["id", "x"]
 
@@ -49,12 +51,12 @@ def test_topics_that_do_not_agree_are_refused(registry):
     ids=["version", "subject", "id"],
 )
 def test_a_schema_may_be_named(registry, chosen, names):
-    decoder, _ = ReaderSchema(registry=registry, **chosen).chosen("decode", None)
+    decoder, *_ = ReaderSchema(registry=registry, **chosen).chosen("decode", None)
     assert decoder.schema.names == names
 
 
 def test_the_registry_says_which_format_it_is(registry):
-    decoder, _ = ReaderSchema(registry=registry).chosen("decode", ["p"])
+    decoder, *_ = ReaderSchema(registry=registry).chosen("decode", ["p"])
     assert isinstance(decoder, ProtobufDecoder)
     with pytest.raises(
         ConfigError, match=r"^decode_avro: schema 5 \(p-value version 1\) is of type PROTOBUF, not AVRO"

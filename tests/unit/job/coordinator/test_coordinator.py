@@ -9,7 +9,7 @@ from fakes.loop import turns, turns_until
 from kafka_actors.base.machine import Ready
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, TopicAuthorizationFailedError
-from kafka_actors.events import DrainForced, PartitionStalled, Rebalanced, TransactionAborted
+from kafka_actors.events import DrainForced, NewSchemaSeen, PartitionStalled, Rebalanced, TransactionAborted
 from kafka_actors.group import CommittedStart
 from kafka_actors.group.commit_metadata import unpack
 from kafka_actors.group.done_offsets import DoneOffsets
@@ -178,6 +178,22 @@ def test_a_worker_that_died_in_a_transaction_counts_as_one_aborted_and_one_that_
             None,
         )
         assert [type(event) for event in told].count(TransactionAborted) == aborted
+
+    asyncio.run(scenario())
+
+
+def test_a_schema_that_many_workers_have_seen_is_told_once():
+    async def scenario():
+        told = []
+        coordinator, _ = await made(None, events=told.append)
+        seen = [NewSchemaSeen("decode", "9", "schema 7"), NewSchemaSeen("decode", "10", "schema 7")]
+        for worker, what in (("w", seen[:1]), ("other", seen[:1]), ("w", seen), ("other", seen)):
+            await coordinator.poll(Report(worker, (1, 0), True, [], wait_s=0, new_schemas=what))
+        assert [event for event in told if isinstance(event, NewSchemaSeen)] == seen
+        texts = [entry.text for entry in coordinator.status().timeline if entry.kind == "schema"]
+        assert texts == [
+            f"decode: first values by schema {n}, which is new; they are read by schema 7" for n in (9, 10)
+        ]
 
     asyncio.run(scenario())
 

@@ -74,7 +74,7 @@ class GroupChecks:
         self._rewound: set[Log] = set()
         self._read_to: dict[Log | None, tuple[int, int]] = {}
         self._asked: list[ArrivedCommit] = []
-        self._undone: dict[TopicPartition, int] = {}
+        self._undone: dict[Log, int] = {}
         for api in (ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.OFFSET_COMMIT):
             kafka.on(api, _nothing(), times=None, when=self._arrived)
         network.on_turn.append(self._carried_out)
@@ -135,6 +135,8 @@ class GroupChecks:
         key = self.log_of(tp)
         assert key is not None
         self.lossy.add(key)
+        if key in self._undone:
+            self._undone[key] = min(offset, self._undone[key])
         self._indexed[key] = min(offset, self._indexed.get(key, 0))
 
     def acknowledged(self, value: bytes, tp: TopicPartition, offset: int) -> None:
@@ -272,7 +274,8 @@ class GroupChecks:
         later than its client looks for it (`LateCommits`) counts."""
         found = self._cluster.offsets.committed(self._group).get((tp.topic, tp.partition))
         committed = found.offset if found is not None and self._is_of(tp, found.metadata) else 0
-        return max(committed, self._undone.get(tp, 0))
+        log = self.log_of(tp)
+        return committed if log is None else max(committed, self._undone.get(log, 0))
 
     def _is_of(self, tp: TopicPartition, metadata: str) -> bool:
         log, topic_id = self.log_of(tp), unpack(metadata).topic_id
@@ -315,21 +318,16 @@ class GroupChecks:
         if not self._is_of(tp, now.metadata):
             self._of_another_topic(who or "", late, tp, log, now)
             return
+        falls = before is not None and self._is_of(tp, before.metadata) and now.offset < before.offset
+        if commit.overdue and falls:
+            self._undone[log] = before.offset
+        elif now.offset >= self._undone.get(log, 0):
+            self._undone.pop(log, None)
         if log in self.lossy:
             return
         self._most_committed[log] = max(self._most_committed[log], now.offset)
-        if (
-            before is not None
-            and self._is_of(tp, before.metadata)
-            and now.offset < before.offset
-            and not late
-            and log not in self._rewound
-        ):
+        if falls and not late and log not in self._rewound:
             self.fail(f"{who} committed {tp} {now.offset} after {before.offset}")
-        if commit.overdue and before is not None and now.offset < before.offset:
-            self._undone[tp] = before.offset
-        elif now.offset >= self._undone.get(tp, 0):
-            self._undone.pop(tp, None)
         start = self._cluster.state.partition(*tp).log.start_offset  # records before it were deleted
         if now.offset > max(self._finished[log], self._sought[log], start) and (
             not self._committed_only or self.readable(tp, self._finished[log], now.offset)

@@ -203,6 +203,12 @@ class Journal:
         progress.finished(set(offsets) - set(lost))
         progress.reached[f"{worker} {epoch}"] = offsets[-1] + 1
 
+    def lost(self, worker: str, partitions: Iterable[TopicPartition]) -> None:
+        """Takes that a plain consumer has lost partitions without a revocation: it may get one again, and then begins at the committed offset."""
+        for partition in partitions:
+            for progress in self.partitions[partition].lives:
+                progress.reached.pop(f"{worker} {None}", None)
+
     def note_skipped(self, partition: TopicPartition, offset: int) -> None:
         """Takes that a record may be skipped: the function fails for it each time."""
         self.now(partition).skipped.add(offset)

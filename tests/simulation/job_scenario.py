@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from kafka_actors.config import JobConfig, build
 from kafka_actors.consumer import AsyncConsumer
 from kafka_actors.errors import JobFailed
+from kafka_actors.events import Event, PartitionsLost
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.supervisor.runtime import COORDINATOR, Death
 from kafka_actors.job.supervisor.supervisor import Supervisor
@@ -415,6 +416,7 @@ class JobRun:
             auto_commit_interval_ms=1_000,
             max_poll_interval_ms=20_000,
             request_timeout_ms=8_000,
+            events=lambda event: self._consumer_tells(client, event),
         ) as consumer:
             while True:
                 batch = await consumer.poll_batch(timeout_ms=1_000)
@@ -425,6 +427,11 @@ class JobRun:
                 life, lost = life_of(values[0]), self.written.lost(partition, offsets, values)
                 self.journal.begins(client, client, None, partition, life, offsets)
                 self.journal.returned(client, None, partition, life, offsets, lost)
+
+    def _consumer_tells(self, client: str, event: Event) -> None:
+        if isinstance(event, PartitionsLost):
+            self.journal.note(f"{client}: {event}")
+            self.journal.lost(client, [TopicPartition(*each) for each in event.partitions])
 
     def produce(self) -> None:
         """Appends some records to each partition."""

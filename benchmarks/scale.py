@@ -1,4 +1,4 @@
-"""The same bytes in few and in many partitions."""
+"""Equal bytes in few and in many partitions."""
 
 from __future__ import annotations
 

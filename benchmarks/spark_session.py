@@ -165,7 +165,7 @@ def avro_decoded(spark: SparkSession, servers: str, topic: str, schema: str) -> 
 
 
 def avro_pipeline(spark: SparkSession, servers: str, topic: str, schema: str) -> list[int]:
-    """The same by a pipeline, whose rows Spark sums."""
+    """Decodes by a pipeline, whose rows Spark sums."""
     import kafka_actors as ka
 
     orders = ka.Pipeline.read_kafka(topic, bootstrap_servers=servers)
@@ -176,7 +176,7 @@ def avro_pipeline(spark: SparkSession, servers: str, topic: str, schema: str) ->
 
 
 def avro_from_avro(spark: SparkSession, servers: str, topic: str, schema: str) -> list[int]:
-    """The same by Spark's own source and decoder, in the JVM; it is given the schema, and leaves out the five bytes in front."""
+    """Decodes by Spark's own source and decoder, in the JVM; it is given the schema, and leaves out the five bytes in front."""
     from pyspark.sql.avro.functions import from_avro
     from pyspark.sql.functions import expr
 

@@ -1,4 +1,4 @@
-"""What is committed of a partition for all of its slices."""
+"""Offsets and metadata that are committed for all slices of a partition."""
 
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator.machines.slice_commits import done_in_each, of_all_slices

@@ -1,4 +1,4 @@
-"""What a supervisor tells its actors: plans, wirings and nodes under versions that rise, and how each actor begins."""
+"""Plans, wirings and nodes that a supervisor announces to its actors, under versions that rise, and how each actor begins."""
 
 import asyncio
 

@@ -107,7 +107,7 @@ def test_a_partition_that_nobody_can_read_asks_for_no_worker():
 
 @pytest.mark.parametrize(("lanes", "workers"), [(1, 1), (4, 4), (64, 20)])
 def test_a_partition_that_workers_may_share_asks_for_as_many_as_it_needs(lanes, workers):
-    """Of one partition 10 s have come in and wait, with which one worker is busy for 200 s."""
+    """Records of one partition have come in for 10 s and wait; one worker is busy with them for 200 s."""
     tp = TopicPartition("t", 0)
     meter = LoadMeter(window_s=10.0, utilization=0.7, lanes=lanes)
     meter.observe(Observation({tp: PartitionLoad(21_000, 0)}, {"w": 0.0}, 1, 1), 0.0)

@@ -17,6 +17,7 @@ import atheris
 with atheris.instrument_imports(include=["kafka_actors", "assignors", "fakes"]):
     from fakes import targets
     from fakes.arbitrary import filled
+    from fakes.schema_targets import SCHEMA_SEEDS
 
     from kafka_actors.protocol.decoder import decoder
 
@@ -39,6 +40,7 @@ def seeds(name: str) -> list[bytes]:
         "scram": [b"\0" + piece for piece in framed([b"r=abcdef,s=c2FsdA==,i=4096"])],
         "token-answers": [b'{"access_token": "tok", "expires_in": 60}'],
     }
+    found |= {target: [value] for target, value in SCHEMA_SEEDS.items()}
     return found.get(name, [])
 
 

@@ -41,6 +41,7 @@ from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
 from .arbitrary import RECEIVED, decode_hostile
 from .messages import RESPONSES
+from .schema_targets import SCHEMA_TARGETS
 
 VERSIONS = [(cls, v) for cls in RECEIVED for v in range(cls.min_version, cls.max_version + 1)]
 HEADERS = [(key, v) for key, cls in RESPONSES.items() for v in range(cls.min_version, cls.max_version + 1)]
@@ -244,4 +245,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "members": members,
     "blobs": blobs,
     "metadata": metadata,
+    **SCHEMA_TARGETS,
 }

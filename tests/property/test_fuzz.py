@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 from fakes.arbitrary import RECEIVED, decode_hostile, filled, messages
+from fakes.schema_targets import SCHEMA_SEEDS, SCHEMA_TARGETS
 from fakes.targets import NONCE, TARGETS, framed, scram_messages, token_answers
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,6 +30,14 @@ from kafka_actors.protocol.schema import Message
 @given(data=st.binary(max_size=600))
 def test_any_bytes_are_read_or_refused(name: str, data: bytes) -> None:
     TARGETS[name](data)
+
+
+@pytest.mark.parametrize("name", SCHEMA_TARGETS)
+def test_values_of_which_some_bytes_were_changed_are_one_row_or_one_error(name: str) -> None:
+    choice = random.Random(1)
+    SCHEMA_TARGETS[name](SCHEMA_SEEDS[name])
+    for _ in range(300):
+        SCHEMA_TARGETS[name](mutated(SCHEMA_SEEDS[name], choice))
 
 
 def mutated(good: bytes, choice: random.Random) -> bytes:

@@ -153,22 +153,20 @@ class StageGuard:
     ) -> StageCalls[StageRows]:
         """Runs a step that returns what fails. A registry that can't be asked is no record's error: it is asked again until it answers."""
         attempt = 0
-        while True:
-            try:
-                output, failed = made.run(rows, source)
-                break
-            except SchemaRegistryUnavailableError as error:
-                attempt += 1
-                partition = _partition_of(source)
-                self.waits[partition] = f"waits for the registry: stage {self.name}: {error}"
-                logger.warning("%s-%d: %s", *partition, self.waits[partition])
+        try:
+            while True:
                 try:
+                    output, failed = made.run(rows, source)
+                    break
+                except SchemaRegistryUnavailableError as error:
+                    attempt += 1
+                    partition = _partition_of(source)
+                    self.waits[partition] = f"waits for the registry: stage {self.name}: {error}"
+                    logger.warning("%s-%d: %s", *partition, self.waits[partition])
                     yield exponential_backoff(attempt, CALL_BACKOFF_S, REGISTRY_BACKOFF_MAX_S)
-                except BaseException:  # the call is cancelled
-                    self.waits.pop(partition, None)
-                    raise
-        if attempt:
-            self.waits.pop(_partition_of(source), None)
+        finally:  # also where the call is cancelled
+            if attempt:
+                self.waits.pop(_partition_of(source), None)
         if failed and self._policy == "fail":
             record, reason = failed[0]
             raise stage_error(self.name, source, record, record, 1, reason)

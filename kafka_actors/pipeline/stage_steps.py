@@ -14,7 +14,7 @@ from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed
 from kafka_actors.errors import kind_of
 from kafka_actors.events import NewSchemaSeen
-from kafka_actors.schemas.decoded import ValueDecoder
+from kafka_actors.schemas.decoded import ValueDecoder, row_of_each
 from kafka_actors.schemas.framing import with_header_frames
 from kafka_actors.schemas.registry import SchemaKey
 
@@ -118,13 +118,13 @@ class DecodeKeyStep(RecordwiseStep):
         null = keys.is_null().to_numpy(zero_copy_only=False)
         failures = [(row, f"key: {reason}") for row, reason in made.failures if not null[row]]
         column = made.batch.to_struct_array() if self._decoder.of_records else made.batch.column(0)
-        at = np.full(len(keys), -1, dtype=np.int32)
-        at[made.records] = np.arange(len(made.records), dtype=np.int32)
         good = np.ones(len(keys), dtype=bool)
         good[[row for row, _ in failures]] = False
         kept = rows if good.all() else rows.take(good)
         columns = list(kept.batch.columns)
-        columns[self._at : self._at + 1] = [column.take(pa.array(at[good], mask=at[good] < 0))]
+        columns[self._at : self._at + 1] = [
+            column.take(row_of_each(made.records, len(keys)).filter(pa.array(good)))
+        ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._behind)
         return StageRows(batch, kept.origin), [(int(rows.origin[row]), why) for row, why in failures]
 

@@ -61,6 +61,14 @@ class ValueDecoder(Protocol):
         ...
 
 
+def row_of_each(records: Any, count: int) -> Array:
+    """Indices for `take`, which make rows of some of `count` records as long as all of them: for each record the number of its row, null
+    where it has none. `records` are the records' numbers, one for each row."""
+    at = np.full(count, -1, dtype=np.int32)
+    at[records] = np.arange(len(records), dtype=np.int32)
+    return pa.array(at, mask=at < 0)
+
+
 def decoded_struct(decoder: ValueDecoder, values: Array) -> Array:
     """The rows as a StructArray as long as `values`, with nulls for nulls. Raises `DeserializationError` for the first other value that
     can't be decoded, and as `decode`."""
@@ -69,8 +77,4 @@ def decoded_struct(decoder: ValueDecoder, values: Array) -> Array:
         if values[number].is_valid:
             raise DeserializationError(number, reason)
     made = rows.batch.to_struct_array()
-    if len(made) == len(values):
-        return made
-    at = np.full(len(values), -1, dtype=np.int32)
-    at[rows.records] = np.arange(len(rows.records), dtype=np.int32)
-    return made.take(pa.array(at, mask=at < 0))
+    return made if len(made) == len(values) else made.take(row_of_each(rows.records, len(values)))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from .decoded import Array, Failure, Numbers
+from .decoded import Array, Failure, Numbers, row_of_each
 from .errors import SerializationError
 
 
@@ -43,9 +43,7 @@ def encoded_column(encoder: ValueEncoder, rows: Any) -> Array:
             raise SerializationError(number, reason)
     if len(made.values) == len(rows):
         return made.values
-    at = np.full(len(rows), -1, dtype=np.int32)
-    at[made.records] = np.arange(len(made.records), dtype=np.int32)
-    return made.values.take(pa.array(at, mask=at < 0))
+    return made.values.take(row_of_each(made.records, len(rows)))
 
 
 def struct_of(rows: Any) -> Array:

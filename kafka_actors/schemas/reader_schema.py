@@ -47,7 +47,8 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
         """Asks the registry. Raises `ConfigError`, naming the stage, where the topics' schemas give different columns or
         something can't be decoded, and `SchemaRegistryError`."""
         found = self._schemas(stage, topics)
-        decoders = {topic: self._decoder(stage, schema) for topic, schema in found.items()}
+        versions = {topic: self._versions(schema) for topic, schema in found.items()}
+        decoders = {topic: self._decoder(stage, schema, versions[topic]) for topic, schema in found.items()}
         (first, decoder), *others = decoders.items()
         for topic, other in others:
             if other.schema != decoder.schema:
@@ -56,14 +57,15 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
                     f"the schemas of {first} and {topic} give different columns ({_names(decoder)}; {_names(other)}): "
                     "name one subject for all, or read each topic by itself",
                 )
-        return ChosenSchema(decoder, found[first], self._known(found.values()))
+        return ChosenSchema(decoder, found[first], frozenset().union(*versions.values()))
 
     def again(self, stage: str, schema_id: int, subject: str, version: int | None) -> ChosenSchema:
         """The schema that was chosen once before, whatever is the latest now. Raises as `chosen`."""
         found = msgspec.structs.replace(
             self.registry.schema_by_id(schema_id), subject=subject, version=version
         )
-        return ChosenSchema(self._decoder(stage, found), found, self._known([found]))
+        versions = self._versions(found)
+        return ChosenSchema(self._decoder(stage, found, versions), found, frozenset(versions))
 
     def _schemas(self, stage: str, topics: Iterable[str] | None) -> dict[str, Schema]:
         """The schema of each topic; under one name where one is named."""
@@ -77,15 +79,11 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
             )
         return {topic: self.registry.schema_of(f"{topic}-{self.of}", self.version) for topic in topics}
 
-    def _known(self, schemas: Iterable[Schema]) -> frozenset[SchemaKey]:
-        """Ids and GUIDs of the subjects' versions."""
-        return frozenset(key for schema in schemas for key in self._versions(schema))
-
     def _versions(self, schema: Schema) -> Mapping[SchemaKey, Schema]:
         """The versions of a schema's subject; itself where it was asked for by its id."""
         return self.registry.known_schemas(schema.subject) if schema.subject else {schema.id: schema}
 
-    def _decoder(self, stage: str, schema: Schema) -> ValueDecoder:
+    def _decoder(self, stage: str, schema: Schema, versions: Mapping[SchemaKey, Schema]) -> ValueDecoder:
         if self.schema_type is not None and schema.type != self.schema_type:
             raise ConfigError(
                 stage, f"{schema} is of type {schema.type}, not {self.schema_type}: use .decode(registry)"
@@ -94,7 +92,7 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
             "registry": self.registry,
             "references": dict(self.registry.references_of(schema)),
             "subject": schema.subject,
-            "known": self._versions(schema),
+            "known": versions,
             "on_new_schema": self.on_new_schema,
         }
         try:

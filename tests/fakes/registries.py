@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,22 +30,19 @@ class RegistryInMemory:
         return len(self.schemas)
 
     def schema_by_id(self, schema_id: int) -> Schema:
-        self.asked.append(schema_id)
-        if self.away:
-            raise SchemaRegistryUnavailableError(f"schema {schema_id}: no answer of the registry")
-        for one in self.schemas:
-            if one.id == schema_id:
-                return one
-        raise SchemaNotFoundError(f"schema {schema_id}: the registry doesn't have it")
+        return self._found(schema_id, lambda one: one.id == schema_id)
 
     def schema_by_guid(self, guid: str) -> Schema:
-        self.asked.append(guid)
+        return replace(self._found(guid, lambda one: one.guid == guid), id=-1, subject="", version=None)
+
+    def _found(self, key: SchemaKey, names: Callable[[Schema], bool]) -> Schema:
+        self.asked.append(key)
         if self.away:
-            raise SchemaRegistryUnavailableError(f"schema {guid}: no answer of the registry")
-        for one in self.schemas:
-            if one.guid == guid:
-                return replace(one, id=-1, subject="", version=None)
-        raise SchemaNotFoundError(f"schema {guid}: the registry doesn't have it")
+            raise SchemaRegistryUnavailableError(f"schema {key}: no answer of the registry")
+        found = next(filter(names, self.schemas), None)
+        if found is None:
+            raise SchemaNotFoundError(f"schema {key}: the registry doesn't have it")
+        return found
 
     def schema_of(self, subject: str, version: Any = "latest") -> Schema:
         found = [one for one in self.schemas if one.subject == subject]

@@ -19,7 +19,7 @@ from kafka_actors.schemas.protobuf_plan import plan
 from kafka_actors.schemas.protobuf_runtime import RuntimeProtobufMachine
 from kafka_actors.schemas.protobuf_schema import Files, compiled
 
-from .protobuf_messages import PROTO3
+from .protobuf_messages import PROTO3, sorted_maps
 
 Rows = dict[int, Any]
 """Decoded rows, by the number of their value."""
@@ -123,16 +123,6 @@ def protobuf_values(data: bytes) -> None:
     ours, theirs = (run(machine, values, skipped) for machine in _protobuf())
     for number, row in theirs.items():
         assert repr(sorted_maps(ours[number])) == repr(sorted_maps(row))
-
-
-def sorted_maps(value: Any) -> Any:
-    """A value, in which lists of pairs are sorted: a map has no order."""
-    if isinstance(value, dict):
-        return {name: sorted_maps(one) for name, one in value.items()}
-    if isinstance(value, list):
-        found = [sorted_maps(one) for one in value]
-        return sorted(found, key=repr) if found and isinstance(found[0], tuple) else found
-    return tuple(map(sorted_maps, value)) if isinstance(value, tuple) else value
 
 
 @cache

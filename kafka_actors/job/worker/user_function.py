@@ -137,6 +137,7 @@ class UserFunction:
         self.spec = spec
         self.outputs = Outputs(spec.outputs, config)
         self._made: Callable[[Any], Any] | None = None
+        self._tells: TellsProgress | None = None
         self._flush_error: Exception | None = None
         self._what = "process" if spec.unit == "batch" else "process_message"
         self._made_after = forks()
@@ -151,15 +152,16 @@ class UserFunction:
             takes_slot = self._collects and hasattr(self.spec.target, "transactional_sinks")
             arguments = {"slot": self.outputs.slot} if takes_slot else {}
             self._made = constructed(self.spec.target, arguments) if self.spec.is_class else self.spec.target
+            self._tells = self._made if isinstance(self._made, TellsProgress) else None
             self.outputs.open()
 
     def waits_for(self, partition: TopicPartition) -> str:
         """Says what a call on a partition waits for, where the function tells it. For any thread."""
-        return self._made.waits_for(partition) if isinstance(self._made, TellsProgress) else ""
+        return "" if self._tells is None else self._tells.waits_for(partition)
 
     def new_schemas(self) -> list[NewSchemaSeen]:
         """New schemas, where the function tells them. For any thread."""
-        return self._made.new_schemas() if isinstance(self._made, TellsProgress) else []
+        return [] if self._tells is None else self._tells.new_schemas()
 
     @property
     def flushes(self) -> bool:

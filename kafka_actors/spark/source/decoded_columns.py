@@ -26,7 +26,7 @@ from kafka_actors.pipeline.fused import REGISTRY_BACKOFF_MAX_S, FailedRecord, st
 from kafka_actors.pipeline.json_schema import JsonSchemaDecoder
 from kafka_actors.pipeline.rows import KAFKA, KAFKA_FIELD, check_names, kafka_struct
 from kafka_actors.schemas import Schema, SchemaNotFoundError, SchemaRegistryUnavailableError
-from kafka_actors.schemas.decoded import DecodedRows
+from kafka_actors.schemas.decoded import DecodedRows, row_of_each
 from kafka_actors.schemas.framing import framed
 from kafka_actors.schemas.reader_schema import ReaderSchema
 from kafka_actors.schemas.registry import SchemaType
@@ -308,9 +308,7 @@ class DecodedColumns(Struct, frozen=True, eq=False):
         columns = rows.batch.select(names)
         wanted = pa.schema([spark_field(field) for field in columns.schema])
         if len(rows.records) < batch.num_rows:
-            at = np.full(batch.num_rows, -1, dtype=np.int32)
-            at[rows.records] = np.arange(len(rows.records), dtype=np.int32)
-            columns = columns.take(pa.array(at, mask=at < 0))
+            columns = columns.take(row_of_each(rows.records, batch.num_rows))
             columns = pa.RecordBatch.from_arrays(
                 columns.columns, schema=pa.schema([field.with_nullable(True) for field in columns.schema])
             )
@@ -327,6 +325,5 @@ def _errors(failed: list[FailedRecord], batch: pa.RecordBatch) -> Any:
     """The column `_error`, which is null but for values that failed."""
     if not failed:
         return pa.nulls(batch.num_rows, ERROR_FIELD.type)
-    at = np.full(batch.num_rows, -1, dtype=np.int32)
-    at[[one.record for one in failed]] = np.arange(len(failed), dtype=np.int32)
-    return errors_of(failed, batch).take(pa.array(at, mask=at < 0))
+    at = row_of_each([one.record for one in failed], batch.num_rows)
+    return errors_of(failed, batch).take(at)

@@ -3,6 +3,8 @@
 Orders have eight fields. `resolved`: the writer's schema lacks two of the reader's fields, has one that it drops, and an int that it promotes.
 Every value is decoded, and all rows are compared with what was written.
 
+`ray`: the same values in a topic, decoded and summed by a pipeline of two workers, beside two processes of confluent-kafka in a group.
+
 `spark`: the same values in a topic, decoded and summed in a session of Spark's, beside its own source and decoder in the JVM.
 """
 
@@ -10,19 +12,27 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks import spark
 from benchmarks.common import Client, Section, Stage
-from benchmarks.data import Data
-from benchmarks.peers import CONFLUENT
-from benchmarks.reading import Run
+from benchmarks.consumer import reads
+from benchmarks.data import AVRO_ROWS, Data, runs_of
+from benchmarks.job import TWO_PROCESSES
+from benchmarks.our_jobs import Reports, own_ray
+from benchmarks.peers import CONFLUENT, CONFLUENT_NOTE
+from benchmarks.reading import Run, Task
 from kafka_actors.testing.spark import CONNECTOR
 
 AVRO, PROTOBUF, PROTOBUF_WRITTEN = "AvroDecoder", "ProtobufDecoder", "ProtobufEncoder"
@@ -32,7 +42,9 @@ OPTION, PIPELINE, FROM_AVRO = (
     f"{spark.THEIRS} + from_avro",
 )
 SPARK_AVRO = "org.apache.spark:spark-avro_2.13:4.2.0"
+RAY_PIPELINE = "pipeline, 2 workers, decode_avro"
 ROWS = 200_000
+ON_RAY = 3_000_000
 PASSES = 5
 """Passes of our decoders; the deserializers take as long for one of a tenth."""
 SCHEMA_ID = 7
@@ -70,6 +82,7 @@ def sections() -> list[Section]:
         _section("resolved", "Avro, resolved: two fields added, one dropped, one promoted", AVRO, notes),
         _section("protobuf", "Protobuf", PROTOBUF, notes),
         _on_spark(),
+        _on_ray(),
         _section("protobuf_written", "Protobuf, written", PROTOBUF_WRITTEN, notes),
     ]
 
@@ -94,6 +107,16 @@ def _on_spark() -> Section:
         beside=session.open,
         warm_ups=spark.WARM_UPS,
     )
+
+
+def _on_ray() -> Section:
+    data = Data(size=45, records=ON_RAY, avro=True)
+    clients = {
+        RAY_PIPELINE: reads("schemas:ray_pipeline", data, workers=2, amount=amount_of(data)),
+        TWO_PROCESSES: reads("peers:confluent_group", data, members=2, schema=json.dumps(ORDER)),
+    }
+    title = "Avro of orders decoded on Ray by a pipeline of 2 workers, and the amounts summed"
+    return Section("schemas/ray", title, clients, (data,), notes=CONFLUENT_NOTE)
 
 
 class SchemaServer(ThreadingHTTPServer):
@@ -234,6 +257,59 @@ def ours_protobuf_written(told: dict[str, Any]) -> Run:
     return _measured(rows, lambda: encoder.encode(batch), PASSES)
 
 
+def amount_of(data: Data) -> float:
+    """The sum of all amounts in a topic of orders."""
+    rows = np.tile(np.arange(AVRO_ROWS) / 8, 2)
+    return float(sum(rows[chosen].sum() for _, chosen in runs_of(data)))
+
+
+def ray_pipeline(told: dict[str, Any]) -> Run:
+    """Bounded jobs of a pipeline, one after the other, until the time of a run is over. The clock of each runs from the first write of
+    decoded rows to the end of the last."""
+    import kafka_actors as ka
+
+    task, records, seconds, starts = Task.of(told), 0, 0.0, list[float]()
+    registry = ka.SchemaRegistry(SchemaServer(json.dumps(ORDER)).url)
+    with own_ray(), tempfile.TemporaryDirectory() as directory:
+        while seconds < task.seconds:
+            made = Path(directory, str(records))
+            made.mkdir()
+            pipeline = (
+                ka.Pipeline.read_kafka(task.topic, group_id=f"bench-{uuid.uuid4()}", bootstrap_servers=task.bootstrap)
+                .decode_avro(registry=registry, subject="orders")
+                .write(Amounts, fn_constructor_kwargs={"directory": str(made)})
+            )  # fmt: skip
+            began = time.monotonic()
+            pipeline.on_ray(workers=task.options["workers"], until="latest").run()
+            reports = [report for report in Reports(str(made)).all() if report["rows"]]
+            found = sum(r["rows"] for r in reports), sum(r["amount"] for r in reports)
+            if found != (task.total, task.options["amount"]):
+                raise SystemExit(f"decoded rows and their amounts are {found}")
+            first = min(report["first"] for report in reports)
+            records += task.total
+            seconds += max(report["last"] for report in reports) - first
+            starts.append(first - began)
+    return {"records": records, "seconds": seconds, "rate": records / seconds, "start_up": min(starts)}
+
+
+class Amounts:
+    """A sink that counts rows and sums their amounts."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._rows, self._amount, self._first, self._last = 0, 0.0, 0.0, 0.0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._first = self._first or time.monotonic()
+        self._rows += batch.num_rows
+        self._amount += pc.sum(batch.column("amount")).as_py() or 0.0
+        self._last = time.monotonic()
+
+    def close(self) -> None:
+        report = {"rows": self._rows, "amount": self._amount, "first": self._first, "last": self._last}
+        Reports(self._directory).leave(report)
+
+
 # ---------------------------------------------------------------- confluent-kafka
 
 
@@ -246,6 +322,12 @@ def confluent_resolved(told: dict[str, Any]) -> Run:
 
 
 def _confluent_avro(told: dict[str, Any], reader: Any) -> Run:
+    values = avro_values(max(1, told["options"]["rows"] // 10))
+    return _each(values, confluent_deserializer(json.dumps(reader)))
+
+
+def confluent_deserializer(reader: str) -> Callable[..., Any]:
+    """An `AvroDeserializer` by a reader's schema, whose registry costs nothing to ask."""
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, topic_subject_name_strategy
     from confluent_kafka.schema_registry.avro import AvroDeserializer
 
@@ -255,8 +337,7 @@ def _confluent_avro(told: dict[str, Any], reader: Any) -> Run:
     )  # nothing is asked over the network
     client.get_latest_version = client.get_schema
     settings = {"subject.name.strategy": topic_subject_name_strategy}
-    values = avro_values(max(1, told["options"]["rows"] // 10))
-    return _each(values, AvroDeserializer(client, json.dumps(reader), conf=settings))
+    return AvroDeserializer(client, reader, conf=settings)
 
 
 def confluent_protobuf(told: dict[str, Any]) -> Run:

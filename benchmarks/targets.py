@@ -204,6 +204,7 @@ TARGETS: tuple[Target, ...] = (
     _rate("Protobuf to columns, a core", "schemas/protobuf", schemas.PROTOBUF, None, 1_500_000, "rows/s"),
     _rate("Protobuf to columns against confluent-kafka's deserializer", "schemas/protobuf", schemas.PROTOBUF, CONFLUENT, 10),
     _rate("Avro decoded and summed on Spark, against from_avro", "schemas/spark", schemas.OPTION, schemas.FROM_AVRO, 1.5),
+    _rate("Avro decoded and summed on Ray, 2 workers, against two processes", "schemas/ray", schemas.RAY_PIPELINE, schemas.TWO_PROCESSES, 30),
     _rate("the same by a pipeline", "schemas/spark", schemas.PIPELINE, schemas.FROM_AVRO, 1.5),
     _rate("Spark, batch, against its own source, plain", "spark/none", spark.OURS, spark.THEIRS, 3),
     _rate("Spark, batch, against its own source, zstd", "spark/zstd", spark.OURS, spark.THEIRS, 2.5),

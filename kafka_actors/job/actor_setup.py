@@ -1,4 +1,5 @@
-"""Set-up of an actor: its logs and telemetry, the handles of the actors that it calls, and how a worker calls them."""
+"""Set-up of a job's actors: their logs and telemetry, which connection actors there should be, the handles of the actors that one calls, and how a
+worker calls them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from kafka_actors.telemetry.sdk import Settings
 
 from .messages import CommitReply, CommitRequest, Orders, Report
 
-__all__ = ["CoordinatorLink", "MetadataLink", "ProcessSetup", "Wiring"]
+__all__ = ["ConnectionWanted", "CoordinatorLink", "MetadataLink", "ProcessSetup", "Topology", "Wiring"]
 
 
 class ProcessSetup(msgspec.Struct, frozen=True):
@@ -22,6 +23,23 @@ class ProcessSetup(msgspec.Struct, frozen=True):
     log_level: int
     origin: LogOrigin
     telemetry: Settings | None = None
+
+
+class ConnectionWanted(msgspec.Struct, frozen=True, tag=True):
+    """Wish for a connection actor: to this broker, on this node of the Ray cluster."""
+
+    node: str
+    broker: int
+    host: str
+    port: int
+
+
+class Topology(msgspec.Struct, frozen=True, tag=True):
+    """Answer of the metadata actor to the supervisor: all connection actors that there should be, one for each broker on each node with
+    workers. Both sides only compare whole states, so that a lost or repeated message changes nothing."""
+
+    version: int
+    wanted: list[ConnectionWanted]
 
 
 class Wiring(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from msgspec import inspect as mi
 
 from kafka_actors.base import decoders
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas.decoded import Array, DecodedRows, Numbers
+from kafka_actors.schemas.results import Array, DecodedRows, Numbers
 
 from .casts import FLOAT32_MAX, columns_of, is_bytes, is_list, is_text, one_line
 from .schemas import LISTS, RECORDS, optional, plain_values

@@ -6,9 +6,9 @@ from typing import Any
 
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.schemas import AvroDecoder, ProtobufDecoder
-from kafka_actors.schemas.decoded import ValueDecoder
 from kafka_actors.schemas.reader_schema import ReaderSchema
 from kafka_actors.schemas.registry import Registry
+from kafka_actors.schemas.results import ValueDecoder
 
 from .json_schema import JsonSchemaDecoder
 from .rows import check_names

@@ -12,10 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas.decoded import Failure, Numbers
-from kafka_actors.schemas.encoded import NULL, EncodedValues, encoded_column, numbers_without, struct_of
 from kafka_actors.schemas.framing import frame
 from kafka_actors.schemas.json_schema import arrow_schema, is_required, loaded
+from kafka_actors.schemas.results import (
+    NULL_ROW,
+    EncodedValues,
+    Failure,
+    Numbers,
+    encoded_column,
+    numbers_without,
+    struct_of,
+)
 
 from .casts import as_utc, entries, is_bytes, is_list, is_text, one_line, with_children
 from .rows import Array
@@ -111,7 +118,7 @@ class JsonSchemaEncoder:
         array = struct_of(rows)
         _check(self._row.type, array.type, "")
         nulls = np.flatnonzero(~np.asarray(array.is_valid())) if array.null_count else ()
-        found: dict[int, str] = {int(row): NULL for row in nulls}
+        found: dict[int, str] = {int(row): NULL_ROW for row in nulls}
         _find_failures(_Part(array, self._row, np.arange(len(array), dtype=np.int32), ""), found)
         good = numbers_without(len(array), list(found.items()))
         values, failed = self._texts(array if len(good) == len(array) else array.take(pa.array(good)))

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from kafka_actors.base import decoders
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas.decoded import Array, DecodedRows, decoded_struct
 from kafka_actors.schemas.framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from kafka_actors.schemas.json_schema import arrow_schema, loaded
 from kafka_actors.schemas.registry import Registry, Schema, SchemaKey
+from kafka_actors.schemas.results import Array, DecodedRows, decoded_struct
 
 from .casts import one_line
 from .decode import json_rows, row_type

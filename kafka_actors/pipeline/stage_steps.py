@@ -14,9 +14,9 @@ from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed
 from kafka_actors.errors import kind_of
 from kafka_actors.events import NewSchemaSeen
-from kafka_actors.schemas.decoded import ValueDecoder, row_of_each
 from kafka_actors.schemas.framing import with_header_frames
 from kafka_actors.schemas.registry import SchemaKey
+from kafka_actors.schemas.results import ValueDecoder, row_of_each
 
 from .casts import CastError, Failure, batch_of, cast_to
 from .decode import Decode, getters_of, json_decoder, row_getters, row_type

@@ -26,6 +26,7 @@ from kafka_actors.errors import DisconnectedError, KafkaActorsError
 from kafka_actors.fetch.messages import Answer, FetchReply, Outcome, Pull
 from kafka_actors.job.messages import CommitReply, CommitRequest, Orders, Report, pack, unpack
 from kafka_actors.job.transport.shm_client import SharedMemoryClient
+from kafka_actors.schemas.registry import Schema, SchemaRequest
 
 __all__ = ["BrokerLink", "CoordinatorActorLink", "MetadataActorLink", "RelayClient", "call"]
 
@@ -66,7 +67,7 @@ class CoordinatorActorLink:
 
 
 class MetadataActorLink:
-    """`MetadataLink` over Ray. A new incarnation gets the worker's snapshot, for its leader epochs."""
+    """`MetadataLink` and `SchemaLink` over Ray. A new incarnation gets the worker's snapshot, for its leader epochs."""
 
     def __init__(self) -> None:
         self.handle: ActorHandle | None = None
@@ -84,6 +85,10 @@ class MetadataActorLink:
             assert known is not None  # only a call with a version is answered with None
             return known
         return unpack(answer, ClusterSnapshot)
+
+    async def schema(self, request: SchemaRequest) -> Schema:
+        """The schema of a registry, for which that actor asks. Raises as the registry."""
+        return unpack(await call(self.handle, "schema", pack(request)), Schema)
 
     async def refresh(self) -> None:
         """Requests newer metadata; the answer comes through `watch`."""

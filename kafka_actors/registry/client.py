@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError, kind_of
-from kafka_actors.schemas.errors import SchemaRegistryError
-from kafka_actors.schemas.registry import Reference, Schema, SchemaKey, SchemaType, Version
+from kafka_actors.schemas.errors import SchemaNotFoundError, SchemaRegistryError
+from kafka_actors.schemas.registry import (
+    Reference,
+    Schema,
+    SchemaAddress,
+    SchemaKey,
+    SchemaType,
+    Version,
+)
 
 from .http import Access, HttpClient
-
-T = TypeVar("T")
+from .lookups import SchemaCache
 
 MOST_VERSIONS = 200
 """Versions of a subject that are learned before a pipeline starts; others are asked for when a value has their id."""
+MOST_ID = 2**31 - 1
+"""The largest id: registries count in Java's int, and refuse any other number as no path of theirs."""
 NO_ID = -1
 """Id of a schema that was asked for by its GUID: the registry gives none."""
-_TYPES = ("AVRO", "PROTOBUF", "JSON")
 
 
 class SchemaRegistry:
@@ -78,28 +84,18 @@ class SchemaRegistry:
             tuple((headers or {}).items()),
         )
         self._access = access
-        self._by_id: dict[int, Schema] = {}
-        self._by_guid: dict[str, Schema] = {}
-        self._by_version: dict[tuple[str, int], Schema] = {}
+        self._cache = SchemaCache()
         self._prepare()
 
     def _prepare(self) -> None:
         self._http = HttpClient(self._access)
-        self._lock = threading.Lock()
-        self._asking: dict[object, threading.Lock] = {}
+        self._first: Callable[[SchemaAddress], Schema | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            return {
-                "access": self._access,
-                "by_id": dict(self._by_id),
-                "by_guid": dict(self._by_guid),
-                "by_version": dict(self._by_version),
-            }
+        return {"access": self._access, "cache": self._cache}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._access = state["access"]
-        self._by_id, self._by_guid, self._by_version = state["by_id"], state["by_guid"], state["by_version"]
+        self._access, self._cache = state["access"], state["cache"]
         self._prepare()
 
     def __repr__(self) -> str:
@@ -107,28 +103,36 @@ class SchemaRegistry:
 
     # ------------------------------------------------------------ reading
 
+    def ask_first(self, other: Callable[[SchemaAddress], Schema | None]) -> None:
+        """Has `other` asked first for what isn't known here, as a process that asks for many. It returns None where it can't be asked, and
+        raises as the registry."""
+        self._first = other
+
     def schema_by_id(self, schema_id: int) -> Schema:
         """The schema with an id. It never changes, and is asked for once."""
-        return self._once(self._by_id, schema_id, lambda: self._fetched(schema_id))
+        return self._once(schema_id, lambda: self._fetched(schema_id))
 
     def _fetched(self, schema_id: int) -> Schema:
         what = f"schema {schema_id}"
+        if schema_id > MOST_ID:
+            raise SchemaNotFoundError(f"{what}: ids of registries are numbers up to {MOST_ID}")
         answer = self._http.request("GET", ("schemas", "ids", str(schema_id)), what=what)
         return _schema(answer, what, schema_id=schema_id)
 
     def schema_by_guid(self, guid: str) -> Schema:
         """The schema with a GUID. It never changes, and is asked for once."""
-        return self._once(self._by_guid, guid, lambda: self._fetched_by_guid(guid))
+        return self._once(guid, lambda: self._fetched_by_guid(guid))
 
     def _fetched_by_guid(self, guid: str) -> Schema:
         what = f"schema {guid}"
-        answer = self._http.request("GET", ("schemas", "guids", guid), what=what)
+        # Registries without GUIDs don't know the path, and the bytes of any value may look like one.
+        answer = self._http.request("GET", ("schemas", "guids", guid), what=what, may_lack=True)
         return _schema({"guid": guid, **answer}, what, schema_id=NO_ID)
 
     def schema_of(self, subject: str, version: Version = "latest") -> Schema:
         """The schema of a subject in a version; the latest one is asked for each time."""
         if version != "latest":
-            return self._once(self._by_version, (subject, version), lambda: self._version(subject, version))
+            return self._once((subject, version), lambda: self._version(subject, version))
         return self._version(subject, version)
 
     def _version(self, subject: str, version: Version) -> Schema:
@@ -136,11 +140,14 @@ class SchemaRegistry:
         found = _schema(
             self._http.request("GET", ("subjects", subject, "versions", str(version)), what=what), what
         )
-        with self._lock:
-            self._by_id.setdefault(found.id, found)
-            if found.guid:
-                self._by_guid.setdefault(found.guid, found)
+        self._cache.known({found.id: found, **({found.guid: found} if found.guid else {})})
         return found
+
+    def _once(self, address: SchemaAddress, ask: Callable[[], Schema]) -> Schema:
+        def found() -> Schema:
+            return (None if self._first is None else self._first(address)) or ask()
+
+        return self._cache.once(address, found)
 
     def subjects(self) -> list[str]:
         """The names of all subjects, in order."""
@@ -205,24 +212,6 @@ class SchemaRegistry:
             return []
         return [str(message) for message in answer.get("messages") or ["it isn't compatible"]]
 
-    # ------------------------------------------------------------ once
-
-    def _once(self, kept: dict[Any, T], key: Any, ask: Callable[[], T]) -> T:
-        """Returns what is kept under a key. Where there is nothing yet, one thread asks, and others wait for it."""
-        with self._lock:
-            if key in kept:
-                return kept[key]
-            asking = self._asking.setdefault(key, threading.Lock())
-        with asking:
-            with self._lock:
-                if key in kept:
-                    return kept[key]
-            found = ask()
-            with self._lock:
-                kept[key] = found
-                self._asking.pop(key, None)
-            return found
-
 
 def _security(config: Mapping[str, Any] | None, options: dict[str, Any]) -> tuple[ClientConfig, bool]:
     """The options of TLS and OAuth, checked as those of brokers, and whether there is OAuth."""
@@ -260,11 +249,7 @@ def _urls(url: Any) -> tuple[str, ...]:
 def _schema(answer: Any, what: str, schema_id: int | None = None) -> Schema:
     """A schema of an answer. Raises `SchemaRegistryError` for an answer that isn't one."""
     try:
-        kind: Any = answer.get("schemaType") or "AVRO"
-        if kind not in _TYPES:
-            raise SchemaRegistryError(
-                f"{what}: is of type {kind}: only Avro, Protobuf and JSON Schema can be read"
-            )
+        kind: Any = str(answer.get("schemaType") or "AVRO")
         references = tuple(
             Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
             for one in answer.get("references") or ()

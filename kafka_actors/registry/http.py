@@ -87,8 +87,10 @@ class HttpClient:
         what: str,
         query: Mapping[str, str] | None = None,
         body: Any = None,
+        may_lack: bool = False,
     ) -> Any:
-        """Sends a request to the first address that answers it. `what` names its subject or id in errors. Raises
+        """Sends a request to the first address that answers it. `what` names its subject or id in errors. `may_lack`: a registry that
+        doesn't know such requests doesn't have it. Raises
         `SchemaNotFoundError` for what isn't there, `SchemaRegistryUnavailableError` where no address answers in three rounds, and
         `SchemaRegistryError` for any other refusal."""
         tail = "/".join(urllib.parse.quote(part, safe="") for part in path)
@@ -100,6 +102,10 @@ class HttpClient:
             for url in self._access.urls:
                 try:
                     return self._send(method, url, tail, data, what)
+                except _UnknownPath as unknown:
+                    if may_lack:
+                        raise SchemaNotFoundError(f"{what}: {url} doesn't have it") from None
+                    raise unknown from None
                 except _Passing as passing:
                     problem = str(passing)
             if attempt < ROUNDS:
@@ -161,7 +167,7 @@ class HttpClient:
         if error.code == 404 and code in (40401, 40402, 40403):
             return SchemaNotFoundError(f"{what}: {url} doesn't have it{said}")
         if error.code == 404:
-            return SchemaRegistryError(f"{what}: {url} answered 404: is it the address of a registry's API?")
+            return _UnknownPath(f"{what}: {url} answered 404: is it the address of a registry's API?")
         if error.code >= 500 or error.code in (408, 429):
             return _Passing(f"{url}: it answered {error.code}{said}")
         if 300 <= error.code < 400:
@@ -169,6 +175,10 @@ class HttpClient:
                 f"{what}: {url} redirects to {error.headers.get('Location')}: give that address"
             )
         return SchemaRegistryError(f"{what}: {url} refused it: {error.code}{said}")
+
+
+class _UnknownPath(SchemaRegistryError):
+    """The address is none of a registry's API, or of one that lacks this part of it."""
 
 
 class _Passing(Exception):

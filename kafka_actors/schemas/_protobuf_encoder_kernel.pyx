@@ -26,6 +26,7 @@ cdef enum:
     OP_PACKED = 15
     OP_MAP = 16
     OP_ONEOF = 17
+    OP_JSON = 18
 
 cdef enum:
     AS_INT32 = 1
@@ -54,6 +55,7 @@ cdef enum:
     ERR_UTF8 = 35
     ERR_TIME = 36
     ERR_MEMBERS = 37
+    ERR_JSON = 38
 
 cdef int64_t NO_SYMBOL = <int64_t> 1 << 40
 cdef int64_t FIRST_SECOND = -62135596800LL, LAST_SECOND = 253402300799LL, MOST_SECONDS = 315576000000LL
@@ -199,6 +201,11 @@ cdef int write_bytes(Writing *w, const Step *step, const Input *c, int64_t row, 
     cdef int32_t begin = c.offsets[c.first + row]
     cdef int64_t n = c.offsets[c.first + row + 1] - begin
     cdef int err
+    if step.op == OP_JSON:                      # its first byte says whether it is a message
+        if n == 0 or c.data[begin] == 0:
+            return failed(w, ERR_JSON, at, 0)
+        begin += 1
+        n -= 1
     if step.op == OP_TEXT and n and not utf8_valid(c.data + begin, n):
         return failed(w, ERR_UTF8, at, 0)
     if n == 0 and not step.flags & ALWAYS:
@@ -324,7 +331,7 @@ cdef int write(Writing *w, int at, int64_t row) noexcept nogil:
     c = &w.inputs[step.column]
     if is_null(c, row):
         return 0 if step.flags & NULLABLE else failed(w, ERR_NO_VALUE, at, 0)
-    if op == OP_BYTES or op == OP_TEXT:
+    if op == OP_BYTES or op == OP_TEXT or op == OP_JSON:
         return write_bytes(w, step, c, row, at)
     if op == OP_FLOAT or op == OP_DOUBLE:
         return write_floating(w, step, c, row, at)

@@ -25,6 +25,7 @@ cdef enum:
     W_TIMESTAMP = 15
     W_DURATION = 16
     W_WRAPPER = 17
+    W_JSON = 18
 
 cdef enum:
     SINGULAR = 0
@@ -342,7 +343,7 @@ cdef int put_value(Reading *r, const Field *f, int column, int wire, const uint8
         return err if err else put_varint(r, f, c, wire, value)
     if wire == W_TEXT:
         return put_binary(c, p, n) if utf8_valid(p, n) else ERR_UTF8
-    if wire == W_BYTES:
+    if wire == W_BYTES or wire == W_JSON:
         return put_binary(c, p, n)
     if wire == W_DOUBLE:
         memcpy(&double_, p, 8)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ._reference_avro_encoder import values_of
 from .framing import varint
+from .protobuf_json import GOOD
 from .protobuf_program import (
     ALWAYS,
     BARE,
@@ -122,6 +123,10 @@ def _scalar(op: WriteOp, stored: Stored, size: int, value: Any) -> tuple[bool, b
             if op is WriteOp.TEXT and not _is_utf8(value):
                 raise _RowFailed(WriteCode.UTF8)
             return not value, varint(len(value)) + value
+        case WriteOp.JSON:
+            if value[:1] != GOOD:
+                raise _RowFailed(WriteCode.JSON)
+            return len(value) == 1, varint(len(value) - 1) + value[1:]
         case WriteOp.BOOL:
             return not value, bytes([value])
         case WriteOp.FLOAT | WriteOp.DOUBLE:

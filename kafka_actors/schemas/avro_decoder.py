@@ -13,11 +13,11 @@ from kafka_actors.errors import ConfigError
 
 from .avro_resolution import program
 from .avro_schema import AvroRecord, AvroType, arrow_schema, parse
-from .decoded import Array, DecodedRows, decoded_struct
 from .errors import SchemaNotFoundError
 from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import avro_kernel
-from .registry import Registry, Schema, SchemaKey, schema_by_key
+from .registry import Registry, Schema, SchemaKey, schema_at
+from .results import Array, DecodedRows, decoded_struct
 
 
 class AvroDecoder:
@@ -131,7 +131,7 @@ class AvroDecoder:
                 f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
             )
         try:
-            schema = self._known.get(key) or schema_by_key(self._registry, key)
+            schema = self._known.get(key) or schema_at(self._registry, key)
             if schema.type != "AVRO":
                 return WriterProgram.refusing(f"{what} is of type {schema.type}, not AVRO")
             writer = parse(schema.text, self._registry.references_of(schema))

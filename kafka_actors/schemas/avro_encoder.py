@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from .avro_encoding import writer_program
 from .avro_schema import AvroType, parse
-from .decoded import Array
-from .encoded import EncodedValues, encoded_column
 from .framing import frame
 from .kernels import avro_writer_kernel
+from .results import Array, EncodedValues, encoded_column
 from .written_columns import ColumnsProgram, CompiledPrograms
 
 

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from kafka_actors.errors import ConfigError
 
-from .decoded import Array, DecodedRows, Failure
 from .registry import SchemaKey
+from .results import Array, DecodedRows, Failure
 
 MAGIC, GUID_MAGIC = 0, 1
 FRAME_BYTES, GUID_FRAME_BYTES = 5, 17

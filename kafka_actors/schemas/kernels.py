@@ -8,6 +8,7 @@ from functools import cache
 from typing import Literal
 
 from .avro_program import AvroMachine, Program
+from .protobuf_json import with_texts
 from .protobuf_plan import Plan, ProtobufMachine
 from .protobuf_program import WriteProgram
 from .written_columns import WriterMachine
@@ -43,7 +44,7 @@ def avro_writer_kernel() -> tuple[KernelName, Callable[[Program], WriterMachine]
 
 @cache
 def protobuf_kernel() -> tuple[KernelName, Callable[[Plan], ProtobufMachine]]:
-    """The kernel's name and the class of its machines: compiled, or by Protobuf's own runtime."""
+    """The kernel's name and the function that makes its machines: compiled, or by Protobuf's own runtime."""
     try:
         from . import _protobuf_kernel
     except ImportError as error:
@@ -51,7 +52,7 @@ def protobuf_kernel() -> tuple[KernelName, Callable[[Plan], ProtobufMachine]]:
 
         _warn("Protobuf", "its own runtime decodes it, an object for each value", error)
         return "python", RuntimeProtobufMachine
-    return "cython", _protobuf_kernel.Machine
+    return "cython", with_texts(_protobuf_kernel.Machine)
 
 
 @cache

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from kafka_actors.errors import ConfigError
 
-from .decoded import Array, DecodedRows, decoded_struct
 from .errors import SchemaNotFoundError
 from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import protobuf_kernel
 from .protobuf_plan import Plan, ProtobufMachine, plan
 from .protobuf_schema import Files, compiled, schema_text
-from .registry import Registry, Schema, SchemaKey, schema_by_key
+from .registry import Registry, Schema, SchemaKey, schema_at
+from .results import Array, DecodedRows, decoded_struct
 
 FIRST = (0,)
 """Message indexes of a file's first message, which are written as one zero byte."""
@@ -164,7 +164,7 @@ class ProtobufDecoder:
                     True,
                 )
             try:
-                schema = self._known.get(key) or schema_by_key(self._registry, key)
+                schema = self._known.get(key) or schema_at(self._registry, key)
                 if schema.type != "PROTOBUF":
                     return f"{what} is of type {schema.type}, not PROTOBUF", True
                 self._writers[key] = self._compiled(schema)

@@ -8,12 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from .decoded import Array
-from .encoded import EncodedValues, encoded_column
 from .framing import frame
 from .kernels import protobuf_writer_kernel
 from .protobuf_encoding import message_program
 from .protobuf_schema import Files, compiled, schema_text
+from .results import Array, EncodedValues, encoded_column
 from .written_columns import ColumnsProgram, CompiledPrograms
 
 

@@ -6,6 +6,7 @@ made; what depends on the value, such as two members of a oneof, fails for the r
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -13,12 +14,15 @@ import pyarrow as pa
 
 from kafka_actors.errors import ConfigError
 
-from .avro_column import ROOT
+from .avro_column import ROOT, form_of
+from .avro_schema import Primitive
 from .framing import varint
 from .protobuf_column import scalar_form, time_form
+from .protobuf_json import payloads
 from .protobuf_program import ALWAYS, BARE, NULLABLE, WriteOp, WriteStep, flat
 from .protobuf_schema import (
     DURATION,
+    DYNAMIC,
     MESSAGES,
     TIMESTAMP,
     WRAPPERS,
@@ -30,10 +34,10 @@ from .protobuf_schema import (
 from .written_columns import ColumnsProgram, Part, WrittenColumns, field_of, joined, plain_column
 
 _TIMES = {TIMESTAMP: WriteOp.TIMESTAMP, DURATION: WriteOp.DURATION}
-_NO_COLUMN = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue", "Any")}
+_ANY = "google.protobuf.Any"
 _WIRE = {
     WriteOp.FIXED64: 1, WriteOp.DOUBLE: 1, WriteOp.FIXED32: 5, WriteOp.FLOAT: 5, WriteOp.BYTES: 2, WriteOp.TEXT: 2, WriteOp.TIMESTAMP: 2,
-    WriteOp.DURATION: 2, WriteOp.MESSAGE: 2, WriteOp.GROUP: 3,
+    WriteOp.DURATION: 2, WriteOp.MESSAGE: 2, WriteOp.GROUP: 3, WriteOp.JSON: 2,
 }  # fmt: skip
 """Wire types of tags; 0 of the other steps."""
 
@@ -54,7 +58,7 @@ class _MessageEncoding:
 
     def fields(self, message: Any, arrow: Any, column: int, path: str) -> list[WriteStep]:
         """The steps of a message's fields, from the columns of a struct."""
-        if message.full_name in _NO_COLUMN:
+        if message.full_name == _ANY:
             raise ConfigError(
                 "schema", f"{path or 'the message'}: {message.full_name} can't be written from columns"
             )
@@ -124,6 +128,13 @@ class _MessageEncoding:
             column = self.columns.add(parent, part, form.convert)
             return WriteStep(
                 time, column, form.stored, form.size, flags, _tag(field, 2), path=path, kind=message.full_name
+            )
+        if message.full_name in DYNAMIC:
+            if form_of(Primitive("string"), arrow) is None:
+                raise _unfit(path, field, arrow)
+            column = self.columns.add(parent, part, partial(payloads, message.full_name))
+            return WriteStep(
+                WriteOp.JSON, column, flags=flags, tag=_tag(field, 2), path=path, kind=message.full_name
             )
         op = WriteOp.GROUP if field.type == MESSAGES[0] else WriteOp.MESSAGE
         tag = _tag(field, _WIRE[op])

@@ -20,6 +20,7 @@ from msgspec import Struct
 from .avro_program import count_columns
 from .protobuf_schema import (
     DURATION,
+    DYNAMIC,
     MESSAGES,
     TIMESTAMP,
     WRAPPERS,
@@ -51,6 +52,7 @@ class Wire(IntEnum):
     TIMESTAMP = 15
     DURATION = 16
     WRAPPER = 17
+    JSON = 18  # a Struct, Value or ListValue: its bytes, of which `protobuf_json` makes a text
 
 
 _WIRE = {
@@ -76,6 +78,7 @@ class ProtobufCode(IntEnum):
     UTF8 = 14
     REQUIRED = 15
     RANGE = 16
+    JSON = 17
 
 
 _TEXTS = {
@@ -88,6 +91,7 @@ _TEXTS = {
     ProtobufCode.UTF8: "a string is no UTF-8",
     ProtobufCode.REQUIRED: "a required field is missing",
     ProtobufCode.RANGE: "a time is out of range",
+    ProtobufCode.JSON: "the value can't be given as JSON",
 }
 
 
@@ -201,6 +205,8 @@ class _Planner:
                 return Wire.TIMESTAMP
             if name == DURATION:
                 return Wire.DURATION
+            if name in DYNAMIC:
+                return Wire.JSON
             return Wire.WRAPPER if name in WRAPPERS else Wire.MESSAGE
         return _WIRE[field.type]
 

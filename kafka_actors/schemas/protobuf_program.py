@@ -35,6 +35,7 @@ class WriteOp(IntEnum):
     PACKED = 15  # child: an item without a tag
     MAP = 16  # children: key, value
     ONEOF = 17  # children: its members, which other steps write
+    JSON = 18  # a Struct, Value or ListValue, in the form of `protobuf_json.payloads`
 
 
 class Stored(IntEnum):
@@ -81,6 +82,7 @@ class WriteCode(IntEnum):
     UTF8 = 35
     TIME = 36
     MEMBERS = 37
+    JSON = 38
 
 
 _TEXTS = {
@@ -91,6 +93,7 @@ _TEXTS = {
     WriteCode.FLOAT_RANGE: "a double is too large for a float",
     WriteCode.SYMBOL: "the value is none that the enum {kind} has",
     WriteCode.UTF8: "a string is no UTF-8",
+    WriteCode.JSON: "the text is no JSON of a {kind}",
     WriteCode.TIME: "a time is out of the range of {kind}",
 }
 

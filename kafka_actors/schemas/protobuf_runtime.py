@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .protobuf_json import json_errors, text_of
 from .protobuf_plan import Plan, ProtobufCode, ProtobufMachine
 from .protobuf_schema import (
     DURATION,
+    DYNAMIC,
     MESSAGES,
     TIMESTAMP,
     WRAPPERS,
@@ -28,6 +30,10 @@ _MAX_SECONDS = {TIMESTAMP: (-62_135_596_800, 253_402_300_799), DURATION: (-315_5
 
 class _OutOfRange(Exception):
     """A time that isn't one."""
+
+
+class _NoJson(Exception):
+    """A Struct, Value or ListValue that has no JSON text."""
 
 
 class RuntimeProtobufMachine(ProtobufMachine):
@@ -66,6 +72,8 @@ class RuntimeProtobufMachine(ProtobufMachine):
             made: dict[str, Any] = self._row(message)
         except self._error:
             return ProtobufCode.SHORT
+        except _NoJson:
+            return ProtobufCode.JSON
         except (UnicodeDecodeError, ValueError):
             return ProtobufCode.UTF8
         except _OutOfRange:
@@ -100,6 +108,8 @@ def _value(field: Any, enums: str) -> Make:
         full_name = field.message_type.full_name
         if full_name in _MAX_SECONDS:
             return lambda time: _time(time, full_name)
+        if full_name in DYNAMIC:
+            return _json
         if full_name in WRAPPERS:
             inner = _value(field.message_type.fields_by_number[1], enums)
             return lambda wrapper: inner(wrapper.value)
@@ -108,6 +118,13 @@ def _value(field: Any, enums: str) -> Make:
         names = {value.number: value.name for value in reversed(field.enum_type.values)}
         return (lambda number: names.get(number, str(number))) if enums == "name" else int
     return Decimal if kind_of_field(field) == "uint64" else lambda value: value
+
+
+def _json(message: Any) -> str:
+    try:
+        return text_of(message)
+    except json_errors():
+        raise _NoJson from None
 
 
 def _time(time: Any, full_name: str) -> Any:

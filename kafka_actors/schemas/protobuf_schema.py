@@ -207,7 +207,7 @@ WRAPPERS = {
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
-_DYNAMIC = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
+DYNAMIC = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
 
 _ARROW: dict[str, Any] = {
     "int32": pa.int32(),
@@ -278,11 +278,8 @@ def _type(field: Any, enums: str, above: tuple[str, ...]) -> Any:
             return pa.duration("us")
         if message.full_name in WRAPPERS:
             return _ARROW[kind_of_field(message.fields_by_number[1])]
-        if message.full_name in _DYNAMIC:
-            raise ConfigError(
-                "message",
-                f"field {field.name!r} is {message.full_name}, whose form depends on the value: no column can hold it",
-            )
+        if message.full_name in DYNAMIC:
+            return pa.string()  # JSON
         fields = _fields(message, enums, above)
         return pa.struct(fields)
     if field.enum_type is not None and enums == "name":

@@ -10,9 +10,9 @@ import msgspec
 from kafka_actors.errors import ConfigError
 
 from .avro_decoder import AvroDecoder
-from .decoded import ValueDecoder
 from .protobuf_decoder import ProtobufDecoder
 from .registry import Registry, Schema, SchemaKey, SchemaType, Version
+from .results import ValueDecoder
 
 OnNewSchema: TypeAlias = Literal["keep", "fail"]
 
@@ -102,6 +102,8 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
                 return ProtobufDecoder(
                     schema.text, message=self.message, enums=self.enums, schema_id=schema.id, **common
                 )
+            if schema.type != "JSON":
+                raise ConfigError(stage, f"is of type {schema.type}: accepts Avro, Protobuf and JSON Schema")
             assert self.json_decoder is not None
             return self.json_decoder(schema.text, validate=self.validate, **common)
         except ConfigError as error:

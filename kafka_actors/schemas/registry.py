@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
@@ -11,6 +11,8 @@ SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
 Version: TypeAlias = int | Literal["latest"]
 SchemaKey: TypeAlias = int | str
 """Id of a schema, or its GUID as text: one of them stands in front of a value."""
+SchemaAddress: TypeAlias = SchemaKey | tuple[str, int]
+"""Id or GUID of a schema, or a subject and the number of its version."""
 
 
 class Reference(Struct, frozen=True):
@@ -23,10 +25,10 @@ class Reference(Struct, frozen=True):
 
 class Schema(Struct, frozen=True):
     """A schema of a registry. `subject` and `version` are empty and None where it was asked for by its id or GUID; `id` is -1 where the
-    registry gave none, as for a GUID."""
+    registry gave none, as for a GUID. `type`: a `SchemaType`, or one that can't be read."""
 
     id: int
-    type: SchemaType
+    type: str
     text: str
     references: tuple[Reference, ...] = ()
     subject: str = ""
@@ -72,6 +74,24 @@ class Registry(Protocol):
         ...
 
 
-def schema_by_key(registry: Registry, key: SchemaKey) -> Schema:
-    """The schema with an id or a GUID. Raises as the registry."""
-    return registry.schema_by_guid(key) if isinstance(key, str) else registry.schema_by_id(key)
+@runtime_checkable
+class SharedRegistry(Registry, Protocol):
+    """A registry of which many processes have copies: one of them can ask for all."""
+
+    def ask_first(self, other: Callable[[SchemaAddress], Schema | None]) -> None:
+        """Has `other` asked before the registry. It returns None where it can't be asked, and raises as the registry."""
+        ...
+
+
+class SchemaRequest(Struct, frozen=True):
+    """Question of a job's worker for a schema that it doesn't know, of one of the `registries` of its pipeline, by number."""
+
+    registry: int
+    address: SchemaAddress
+
+
+def schema_at(registry: Registry, address: SchemaAddress) -> Schema:
+    """The schema at an address. Raises as the registry."""
+    if isinstance(address, tuple):
+        return registry.schema_of(*address)
+    return registry.schema_by_guid(address) if isinstance(address, str) else registry.schema_by_id(address)

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from kafka_actors.errors import ConfigError
 
-from .encoded import ValueEncoder
 from .errors import SchemaNotFoundError
 from .registry import Registry, Schema, SchemaType
+from .results import ValueEncoder
 
 SubjectNameStrategy: TypeAlias = Literal["topic", "record", "topic_record"]
 

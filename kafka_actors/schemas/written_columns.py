@@ -9,8 +9,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from .avro_column import ROOT
-from .decoded import Array
-from .encoded import NULL, EncodedValues, numbers_without, struct_of
+from .results import NULL_ROW, Array, EncodedValues, numbers_without, struct_of
 
 Part = Callable[[Any], Any]
 """A function from a column's array to that of a column inside it."""
@@ -112,7 +111,7 @@ class CompiledPrograms:
         values, failed = machine.run(made.columns.arrays(given), len(given), frame)
         nulls = _nulls(given)
         failures = [
-            (row, NULL if row in nulls else made.program.reason(code, step, number))
+            (row, NULL_ROW if row in nulls else made.program.reason(code, step, number))
             for row, code, step, number in failed
         ]
         return EncodedValues(values, numbers_without(len(given), failures), failures)

@@ -20,7 +20,7 @@ from kafka_actors.pipeline.rows import NO_RECORD, Array, StageRows
 from kafka_actors.pipeline.source import ReadKafka, producer_config
 from kafka_actors.pipeline.stage_steps import RecordwiseStep
 from kafka_actors.pipeline.stages import SENDABLE, Stage, WithKey, WriteFunction, WriteKafka, WriteParquet
-from kafka_actors.schemas.encoded import ValueEncoder
+from kafka_actors.schemas.results import ValueEncoder
 
 from .kafka import KafkaWriter
 from .parquet import ParquetWriter

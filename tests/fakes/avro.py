@@ -99,6 +99,27 @@ def written(draw, kind):
             return {field["name"]: draw(written(field["type"])) for field in kind["fields"]}
 
 
+@st.composite
+def changed(draw, kind, namer):
+    """A reader's type that a writer's resolves to."""
+    if kind in ("int", "long", "float", "string", "bytes") and draw(st.booleans()):
+        wider = {"int": ["long", "float", "double"], "long": ["float", "double"], "float": ["double"]}
+        made = draw(st.sampled_from(wider.get(kind, [kind])))
+        return ["null", made] if draw(st.booleans()) else made
+    if isinstance(kind, dict) and kind["type"] == "record":
+        kept = [f for f in kind["fields"] if draw(st.integers(0, 3))]
+        fields = [{**f, "type": draw(changed(f["type"], namer))} for f in kept]
+        for number in range(draw(st.integers(0, 2))):
+            added = draw(primitives.filter("bytes".__ne__))  # fastavro gives a default of bytes as text
+            default = {"boolean": True, "string": "né"}.get(added, 7)
+            fields.append({"name": f"new{number}", "type": added, "default": default})
+        return {**kind, "fields": draw(st.permutations(fields))}
+    if isinstance(kind, dict) and kind["type"] in ("array", "map"):
+        inside = "items" if kind["type"] == "array" else "values"
+        return {**kind, inside: draw(changed(kind[inside], namer))}
+    return kind
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 moments = st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1))  # noqa: DTZ001
 in_milliseconds = moments.map(lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000))

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_actors.schemas import ProtobufEncoder, _reference_protobuf_encoder, kernels
-from kafka_actors.schemas.encoded import EncodedValues
 from kafka_actors.schemas.protobuf_schema import compiled
+from kafka_actors.schemas.results import EncodedValues
 
 MACHINES = [kernels.protobuf_writer_kernel()[1], _reference_protobuf_encoder.ReferenceProtobufWriterMachine]
 

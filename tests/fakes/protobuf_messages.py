@@ -42,6 +42,17 @@ message All {
   optional int32 with_default = 7 [default = 41]; repeated int32 packed = 8 [packed = true];
 }
 """
+DYNAMIC = """
+syntax = "proto3";
+package t;
+import "google/protobuf/struct.proto";
+message Inner { google.protobuf.Value v = 1; int32 n = 2; repeated google.protobuf.ListValue l = 3; }
+message All {
+  google.protobuf.Struct s = 1; google.protobuf.Value v = 2; google.protobuf.ListValue l = 3; repeated google.protobuf.Value many = 4;
+  map<string, google.protobuf.Value> by_name = 5; map<int32, Inner> inner_by = 6; repeated Inner inners = 7; Inner inner = 8; string text = 9;
+  oneof choice { google.protobuf.Struct first = 10; google.protobuf.ListValue second = 11; int32 third = 12; }
+}
+"""
 EDITION = """
 edition = "2023";
 package t;

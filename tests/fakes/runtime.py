@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from kafka_actors.errors import DisconnectedError
+from kafka_actors.job.actor_setup import ConnectionWanted, Topology
 from kafka_actors.job.messages import (
     ActorInfo,
     CoordinatorStatus,
@@ -17,7 +18,6 @@ from kafka_actors.job.messages import (
     pack,
 )
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
-from kafka_actors.job.topology import ConnectionWanted, Topology
 
 
 class FakeActor:

@@ -96,6 +96,8 @@ class FakeSchemaRegistry:
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def _by_id(self, number: int) -> tuple[int, Any]:
+        if number >= 2**31:  # Java's int can't hold it: no path of the API
+            return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
         if not 0 < number <= len(self._schemas):
             return 404, {"error_code": 40403, "message": f"Schema {number} not found"}
         return 200, self._shown(number)

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import uuid
 from collections import Counter
 
 import fastavro
@@ -59,13 +60,13 @@ class Place:
             bootstrap_servers=self.servers,
         )
 
-    def put(self, records):
+    def put(self, records, partition=0):
         """These (key, value, headers), in this order in one partition."""
         keys, values, headers = zip(*records, strict=True)
         self._produce(
             self.input,
             values,
-            partition=0,
+            partition=partition,
             keys=keys,
             headers=[list(h) for h in headers],
             bootstrap_servers=self.servers,
@@ -76,7 +77,7 @@ class Place:
         return ka.Pipeline.read_kafka(self.input, group_id=self.group, **given)
 
     def records_at(self, isolation_level, topic):
-        """All records of a topic with transactions: committed ones, or also those that were aborted."""
+        """All records of a topic at present: committed ones, or also those that were aborted."""
         with ka.Consumer(
             bootstrap_servers=self.servers, auto_offset_reset="earliest", isolation_level=isolation_level
         ) as consumer:
@@ -89,20 +90,8 @@ class Place:
         return found
 
     def records(self, topic):
-        """All records of a topic."""
-        found = []
-        with ka.Consumer(
-            topic,
-            bootstrap_servers=self.servers,
-            auto_offset_reset="earliest",
-            group_id=f"{self.group}-reader",
-        ) as consumer:
-            ends = sum(self.cluster.end_offsets(topic).values())
-            while len(found) < ends:
-                batch = consumer.poll_batch(timeout_ms=100_000)
-                assert batch is not None, f"{len(found)} of {ends}"
-                found += messages_of(batch)
-        return found
+        """All records of a topic, those of transactions that were aborted included."""
+        return self.records_at("read_uncommitted", topic)
 
     def set_config(self, topic, name, value):
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -205,6 +194,40 @@ def test_values_by_several_schemas_of_a_registry_are_read_by_one(place):
     reasons = [dict(m.headers)["kafka_actors.error.reason"].decode() for m in place.records(place.dead)]
     assert "begins with byte 110, not with the frame of a registry's serializer" in reasons[0]
     assert "Schema 99 not found" in reasons[1]
+
+
+def test_a_new_schema_of_keys_and_values_is_asked_for_once_by_all_workers_of_a_job(place):
+    """Keys and values have the GUIDs of their schemas in headers."""
+    with FakeSchemaRegistry() as registry:
+        wider = order_schema({"name": "city", "type": "string", "default": "-"})
+        guids = []
+
+        def add(key, value):
+            numbers = registry.add(f"{place.input}-key", key), registry.add(f"{place.input}-value", value)
+            guids.append([registry.guid(number) for number in numbers])
+
+        def put(first, value, **more):
+            key_guid, value_guid = (b"\1" + uuid.UUID(guid).bytes for guid in guids[-1])
+            headers = [("__key_schema_id", key_guid), ("__value_schema_id", value_guid)]
+            for partition in range(PARTITIONS):
+                numbers = range(first + partition, first + 30, PARTITIONS)
+                rows = [(b"\x06k%02d" % n, avro_order(value, 0, n, **more)[5:], headers) for n in numbers]
+                place.put(rows, partition)
+
+        add('"string"', order_schema())
+        put(0, order_schema())
+        ours = ka.SchemaRegistry(registry.url)
+        pipeline = place.read().decode(ours).decode_key(ours, column="name").write_kafka(place.output)
+        with pipeline.on_ray(workers=PARTITIONS).start() as run:
+            until(lambda: len(place.records(place.output)) == 30, slow_s(60), "the first orders")
+            add({"type": "string", "doc": "another"}, wider)
+            put(30, wider, city="x")
+            until(lambda: len(place.records(place.output)) == 60, slow_s(60), "the others")
+            run.stop()
+        asked = [one.rpartition("/")[2] for one in registry.requests if one.startswith("GET /schemas/")]
+        assert sorted(asked) == sorted(guids[1]), registry.requests
+    rows = [msgspec.json.decode(m.value) for m in place.records(place.output)]
+    assert sorted((row["id"], row["name"]) for row in rows) == [(n, f"k{n:02}") for n in range(60)]
 
 
 PROTO_ORDER = 'syntax = "proto3"; package shop; message Refund { int64 id = 1; } message Order { int32 id = 1; optional double amount = 2; }'

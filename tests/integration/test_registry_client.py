@@ -97,6 +97,25 @@ def test_references_in_a_circle_are_refused(fake):
         registry.references_of(registry.schema_of("a"))
 
 
+def test_a_registry_that_knows_no_guids_has_none(fake):
+    """It answers as to any path that it doesn't know; to other requests that means that the address is none of a registry."""
+    registry = SchemaRegistry(fake.url)
+    fake.faults.extend([404, 404])
+    with pytest.raises(SchemaNotFoundError, match=r"^schema a-guid: http://\S+ doesn't have it$"):
+        registry.schema_by_guid("a-guid")
+    with pytest.raises(SchemaRegistryError, match="is it the address of a registry's API") as refused:
+        registry.schema_by_id(1)
+    assert not isinstance(refused.value, SchemaNotFoundError)
+
+
+def test_an_id_that_is_no_int_of_javas_is_not_asked_for(fake):
+    with pytest.raises(
+        SchemaNotFoundError, match="schema 4294967295: ids of registries are numbers up to 2147483647"
+    ):
+        SchemaRegistry(fake.url).schema_by_id(2**32 - 1)
+    assert fake.requests == []
+
+
 @pytest.mark.parametrize(
     ("ask", "said"),
     [

@@ -1,9 +1,11 @@
-"""The fake registry held by confluent-kafka's own client, and values that its serializers write and read."""
+"""Two registries, Apicurio's and the fake, held by confluent-kafka's own client; values that its serializers, and Apicurio's in Java, write and
+read. Apicurio has no GUIDs."""
 
 import json
 import pickle
 import uuid
 from base64 import b64encode
+from contextlib import closing
 from functools import partial
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError as Conflue
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from fakes.apicurio import Apicurio, ApicuriosSerde
 from fakes.schema_registry import FakeSchemaRegistry
 from google.protobuf import descriptor_pb2, message_factory
 
@@ -26,6 +29,7 @@ import kafka_actors as ka
 from kafka_actors.pipeline.encoders import FORMATS
 from kafka_actors.pipeline.json_schema import JsonSchemaDecoder
 from kafka_actors.schemas.protobuf_schema import Files, compiled
+from kafka_actors.schemas.reader_schema import ReaderSchema
 from kafka_actors.schemas.writer_schema import WriterSchema
 
 FIRST = {
@@ -38,19 +42,36 @@ SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "amount", "type": "doub
 VALUE = SerializationContext("orders", MessageField.VALUE)
 
 
+@pytest.fixture(scope="module")
+def apicurio(tmp_path_factory):
+    with closing(Apicurio(tmp_path_factory.mktemp("apicurio"))) as server:
+        yield server
+
+
 @pytest.fixture
 def fake():
     with FakeSchemaRegistry() as registry:
         yield registry
 
 
+@pytest.fixture(params=["fake", "apicurio"])
+def server(request):
+    """A registry without subjects."""
+    found = request.getfixturevalue(request.param)
+    if request.param == "apicurio":
+        found.clear()
+    return found
+
+
 @pytest.fixture
-def confluent(fake):
-    return SchemaRegistryClient({"url": fake.url})
+def confluent(request):
+    """confluent-kafka's client of the test's registry."""
+    name = "server" if "server" in request.fixturenames else "fake"
+    return SchemaRegistryClient({"url": request.getfixturevalue(name).url})
 
 
-def test_both_clients_get_the_same_answers(fake, confluent):
-    ours = ka.SchemaRegistry(fake.url)
+def test_both_clients_get_the_same_answers(server, confluent):
+    ours = ka.SchemaRegistry(server.url)
     first = confluent.register_schema("orders-value", ConfluentSchema(json.dumps(FIRST), "AVRO"))
     assert ours.register("orders-value", json.dumps(FIRST)) == first
     second = ours.register("orders-value", json.dumps(SECOND))
@@ -66,16 +87,16 @@ def test_both_clients_get_the_same_answers(fake, confluent):
 
 
 @pytest.mark.parametrize("subject", ["nothing", "orders-value"])
-def test_both_clients_are_refused_alike(fake, confluent, subject):
-    fake.add("orders-value", FIRST)
+def test_both_clients_are_refused_alike(server, confluent, subject):
+    server.add("orders-value", FIRST)
     with pytest.raises(ConfluentError) as theirs:
         confluent.get_version(subject, 9)
     with pytest.raises(ka.schemas.SchemaNotFoundError) as ours:
-        ka.SchemaRegistry(fake.url).schema_of(subject, 9)
+        ka.SchemaRegistry(server.url).schema_of(subject, 9)
     assert theirs.value.error_message in str(ours.value)
 
 
-def test_values_of_confluents_serializer_are_read_by_any_version(fake, confluent):
+def test_values_of_confluents_serializer_are_read_by_any_version(server, confluent):
     first = AvroSerializer(confluent, json.dumps(FIRST))
     second = AvroSerializer(confluent, json.dumps(SECOND))
     values = [
@@ -83,7 +104,7 @@ def test_values_of_confluents_serializer_are_read_by_any_version(fake, confluent
         second({"id": 2, "note": None, "amount": 9.0}, VALUE),
         first({"id": 3, "note": None}, VALUE),
     ]
-    registry = ka.SchemaRegistry(fake.url)
+    registry = ka.SchemaRegistry(server.url)
     newest = ka.schemas.AvroDecoder(registry.schema_of("orders-value").text, registry=registry)
     assert newest(pa.array(values, pa.binary())).to_pylist() == [
         {"id": 1, "note": "é", "amount": 1.5},
@@ -99,7 +120,7 @@ WIDER = SHOP.replace("int64 id = 1; Part part", "int64 id = 1; bool paid = 3; Pa
 
 
 def test_values_of_confluents_protobuf_serializer_are_read_by_any_version_and_other_messages_are_refused(
-    fake, confluent
+    server, confluent
 ):
     """The serializer registers the schema under its own id, with the indexes of each message in front of its values."""
 
@@ -115,7 +136,7 @@ def test_values_of_confluents_protobuf_serializer_are_read_by_any_version_and_ot
         written(SHOP, "shop.Refund", id=2),
         written(WIDER, "shop.Order", id=3, paid=True),
     ]
-    registry = ka.SchemaRegistry(fake.url)
+    registry = ka.SchemaRegistry(server.url)
     decoder = ka.schemas.ProtobufDecoder(WIDER, message="shop.Order", registry=registry)
     rows = decoder.decode(pa.array(values, pa.binary()))
     assert rows.batch.to_pylist() == [
@@ -126,7 +147,7 @@ def test_values_of_confluents_protobuf_serializer_are_read_by_any_version_and_ot
     assert pickle.loads(pickle.dumps(decoder)).decode(pa.array(values, pa.binary())).batch.equals(rows.batch)
 
 
-def test_values_of_confluents_json_serializer_are_read(fake, confluent):
+def test_values_of_confluents_json_serializer_are_read(server, confluent):
     schema = {
         "type": "object",
         "title": "Order",
@@ -135,7 +156,7 @@ def test_values_of_confluents_json_serializer_are_read(fake, confluent):
     }
     serialize = JSONSerializer(json.dumps(schema), confluent)
     values = [serialize({"id": 1, "note": "é"}, VALUE), serialize({"id": 2}, VALUE)]
-    registry = ka.SchemaRegistry(fake.url)
+    registry = ka.SchemaRegistry(server.url)
     found = registry.schema_of("orders-value")
     assert found.type == "JSON"
     decoder = JsonSchemaDecoder(found.text, registry=registry, validate=True)
@@ -156,6 +177,34 @@ def batch_of(values, headers, keys=None):
             "headers": pa.array(pairs, kind),
         }
     )
+
+
+CITY = 'syntax = "proto3"; package geo; message City { string name = 1; Size size = 2; message Size { int32 people = 1; } }'
+SHIP = 'syntax = "proto3"; package shop; import "geo/city.proto"; message Shipment { int64 id = 1; geo.City to = 2; }'
+
+
+def test_a_proto_with_imports_is_registered_with_its_references_read_and_written(server, confluent):
+    """Their serializer registers each imported file under a subject of its own."""
+    file = Files(compiled(SHIP, {"geo/city.proto": CITY}))
+    new = message_factory.GetMessageClass(file.message("shop.Shipment"))
+    made = [new(id=1, to={"name": "Ulm", "size": {"people": 128_928}}), new(id=2)]
+    conf = {"use.deprecated.format": False, "auto.register.schemas": True}
+    serialize = ProtobufSerializer(new, confluent, conf)
+    values = [serialize(one, VALUE) for one in made]
+    registry = ka.SchemaRegistry(server.url)
+    assert registry.schema_of("orders-value").references
+    decoder = ReaderSchema(registry=registry).chosen("decode", ["orders"]).decoder
+    rows = decoder(pa.array(values, pa.binary()))
+    assert rows.to_pylist() == [
+        {"id": 1, "to": {"name": "Ulm", "size": {"people": 128_928}}},
+        {"id": 2, "to": None},
+    ]
+    assert pickle.loads(pickle.dumps(decoder))(pa.array(values, pa.binary())).equals(rows)
+    writer = WriterSchema(registry=registry, format=FORMATS["protobuf"])
+    encoder, _ = writer.chosen("write_kafka", "orders", pa.schema(list(rows.type)))
+    assert encoder(rows).to_pylist() == values
+    read = ProtobufDeserializer(new, {"use.deprecated.format": False}, confluent)
+    assert [read(value, VALUE) for value in encoder(rows).to_pylist()] == made
 
 
 IN_HEADERS = {"schema.id.serializer": header_schema_id_serializer}
@@ -244,8 +293,8 @@ ROWS = pa.record_batch(
 )
 
 
-def test_what_is_registered_and_written_is_read_by_confluents_avro_deserializer(fake, confluent):
-    writer = WriterSchema(registry=ka.SchemaRegistry(fake.url), format=FORMATS["avro"], register=True)
+def test_what_is_registered_and_written_is_read_by_confluents_avro_deserializer(server, confluent):
+    writer = WriterSchema(registry=ka.SchemaRegistry(server.url), format=FORMATS["avro"], register=True)
     encoder, schema = writer.chosen("write_kafka", "orders", ROWS.schema)
     assert confluent.get_latest_version("orders-value").schema_id == schema.id
     read = AvroDeserializer(confluent)
@@ -258,9 +307,9 @@ message Order { int64 id = 1; optional string note = 2; google.protobuf.Timestam
 
 
 @pytest.mark.parametrize("name", ["shop.Order", "shop.Order.Part", "shop.Refund"])
-def test_what_is_written_as_protobuf_is_read_by_confluents_deserializer(fake, confluent, name):
+def test_what_is_written_as_protobuf_is_read_by_confluents_deserializer(server, confluent, name):
     file = descriptor_pb2.FileDescriptorSet.FromString(compiled(PROTO)).file[-1]
-    fake.add(
+    server.add(
         "orders-value", b64encode(file.SerializeToString()).decode(), "PROTOBUF"
     )  # the form that their client reads
     rows = {
@@ -269,7 +318,7 @@ def test_what_is_written_as_protobuf_is_read_by_confluents_deserializer(fake, co
         "shop.Refund": pa.record_batch({"id": [7, 0]}),
     }[name]
     form = FORMATS["protobuf"]._replace(encoder=partial(ka.schemas.ProtobufEncoder, message=name))
-    writer = WriterSchema(registry=ka.SchemaRegistry(fake.url), format=form)
+    writer = WriterSchema(registry=ka.SchemaRegistry(server.url), format=form)
     encoder, _ = writer.chosen("write_kafka", "orders", rows.schema)
     values = encoder(rows).to_pylist()
     made = message_factory.GetMessageClass(Files(compiled(PROTO)).message(name))
@@ -286,7 +335,7 @@ def test_what_is_written_as_protobuf_is_read_by_confluents_deserializer(fake, co
         assert [one.HasField("note") for one in found] == [True, False]
 
 
-def test_what_is_written_by_a_json_schema_is_valid_for_confluents_json_deserializer(fake, confluent):
+def test_what_is_written_by_a_json_schema_is_valid_for_confluents_json_deserializer(server, confluent):
     part = {"type": "object", "properties": {"sku": {"type": "string"}, "size": {"type": "integer"}}}
     schema = {
         "type": "object",
@@ -301,11 +350,48 @@ def test_what_is_written_by_a_json_schema_is_valid_for_confluents_json_deseriali
         "required": ["id", "note"],
         "additionalProperties": False,
     }
-    fake.add("orders-value", schema, "JSON")
-    registry = ka.SchemaRegistry(fake.url)
+    server.add("orders-value", schema, "JSON")
+    registry = ka.SchemaRegistry(server.url)
     encoder, _ = WriterSchema(registry=registry, format=FORMATS["json_schema"]).chosen("w", "orders", None)
     read = JSONDeserializer(None, schema_registry_client=confluent)
     assert [read(value, VALUE) for value in encoder(ROWS).to_pylist()] == [
         {"id": 1, "note": "é", "at": "1970-01-01T00:00:00.001000Z", "tags": ["a"], "part": {"sku": "x"}},
         {"id": 2, "note": None, "at": "1970-01-01T00:00:00.002000Z", "tags": []},
     ]
+
+
+@pytest.fixture(scope="module")
+def serde(apicurio):
+    with closing(ApicuriosSerde(apicurio)) as made:
+        yield made
+
+
+def test_values_of_apicurios_serializer_are_read_and_ours_are_read_by_its_deserializer(apicurio, serde):
+    apicurio.clear()
+    registry = ka.SchemaRegistry(apicurio.url)
+    first = serde.written("orders", FIRST, {"id": 1, "note": {"string": "é"}}, {"id": 2, "note": None})
+    second = serde.written("orders", SECOND, {"id": 3, "note": None, "amount": 9.5})
+    decoder = ka.schemas.AvroDecoder(registry.schema_of("orders-value").text, registry=registry)
+    assert decoder(pa.array([*first, *second], pa.binary())).to_pylist() == [
+        {"id": 1, "note": "é", "amount": 1.5},
+        {"id": 2, "note": None, "amount": 1.5},
+        {"id": 3, "note": None, "amount": 9.5},
+    ]
+    writer = WriterSchema(registry=registry, format=FORMATS["avro"], register=True)
+    encoder, _ = writer.chosen("write_kafka", "scored", ROWS.schema)
+    rows = serde.read("scored", encoder(ROWS).to_pylist())
+    assert [(row["id"], row["note"], row["at"]) for row in rows] == [
+        ({"long": 1}, {"string": "é"}, {"long": 1}),
+        ({"long": 2}, None, {"long": 2}),
+    ]
+
+
+def test_a_value_that_only_looks_like_one_with_an_id_or_a_guid_fails_and_others_are_read(server):
+    """Whatever a registry answers to it: the bytes of any value may be those of a frame."""
+    number = server.add("orders-value", FIRST)
+    good = b"\0" + number.to_bytes(4, "big") + b"\x0a\0"
+    values = [good, b"\1" + bytes(range(40)), b"\0\xff\xff\xff\xffabc", b"\0\0\0\x30\x39abc", good]
+    decoder = ka.schemas.AvroDecoder(FIRST, registry=ka.SchemaRegistry(server.url))
+    rows = decoder.decode(pa.array(values, pa.binary()))
+    assert rows.batch["id"].to_pylist() == [5, 5]
+    assert [at for at, _ in rows.failures] == [1, 2, 3]

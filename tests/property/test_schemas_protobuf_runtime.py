@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from fakes.protobuf_messages import EDITION, PROTO2, PROTO3, fill, sorted_maps
+from fakes.protobuf_messages import DYNAMIC, EDITION, PROTO2, PROTO3, fill, sorted_maps
 from google.protobuf import message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +31,7 @@ PLACES = {
     "numbers": Place(PROTO3, "number"),
     "proto2": Place(PROTO2),
     "edition": Place(EDITION),
+    "dynamic": Place(DYNAMIC),
 }
 
 

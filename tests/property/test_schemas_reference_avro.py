@@ -6,7 +6,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from fakes.avro import Namer, encoded, primitives, records, written
+from fakes.avro import Namer, changed, encoded, records, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,27 +26,6 @@ from kafka_actors.schemas.avro_schema import (
 )
 
 MACHINES = {"cython": kernels.avro_kernel()[1], "python": _reference_avro.ReferenceAvroMachine}
-
-
-@st.composite
-def changed(draw, kind, namer):
-    """A reader's type that a writer's resolves to."""
-    if kind in ("int", "long", "float", "string", "bytes") and draw(st.booleans()):
-        wider = {"int": ["long", "float", "double"], "long": ["float", "double"], "float": ["double"]}
-        made = draw(st.sampled_from(wider.get(kind, [kind])))
-        return ["null", made] if draw(st.booleans()) else made
-    if isinstance(kind, dict) and kind["type"] == "record":
-        kept = [f for f in kind["fields"] if draw(st.integers(0, 3))]
-        fields = [{**f, "type": draw(changed(f["type"], namer))} for f in kept]
-        for number in range(draw(st.integers(0, 2))):
-            added = draw(primitives.filter("bytes".__ne__))  # fastavro gives a default of bytes as text
-            default = {"boolean": True, "string": "né"}.get(added, 7)
-            fields.append({"name": f"new{number}", "type": added, "default": default})
-        return {**kind, "fields": draw(st.permutations(fields))}
-    if isinstance(kind, dict) and kind["type"] in ("array", "map"):
-        inside = "items" if kind["type"] == "array" else "values"
-        return {**kind, inside: draw(changed(kind[inside], namer))}
-    return kind
 
 
 def expected(kind, value):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka_actors.schemas import AvroDecoder, AvroEncoder, _reference_avro_encoder, kernels
 from kafka_actors.schemas.avro_encoding import writer_program
 from kafka_actors.schemas.avro_schema import Union, members_of, parse
-from kafka_actors.schemas.encoded import struct_of
+from kafka_actors.schemas.results import struct_of
 
 MACHINES = {
     "cython": kernels.avro_writer_kernel()[1],

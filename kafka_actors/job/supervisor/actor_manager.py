@@ -15,8 +15,8 @@ from kafka_actors import events
 from kafka_actors.base.machine_driver import MachineDriver
 from kafka_actors.base.tasks import woken
 from kafka_actors.errors import DisconnectedError, JobError, KafkaActorsError, StartTimeoutError
+from kafka_actors.job.actor_setup import Topology
 from kafka_actors.job.messages import ActorInfo, unpack
-from kafka_actors.job.topology import Topology
 
 from .announcements import ActorStarter, Announcements
 from .context import SupervisorContext

@@ -174,7 +174,7 @@ class ActorStarter:
         job, plan, config = self._job, self._job.plan, self._config()
         setup = plan.setup(str(key), incarnation)
         if key.kind == "metadata":
-            return config, plan.topics, plan.pattern, setup
+            return config, plan.topics, plan.pattern, setup, plan.spec.registries
         if key.kind == "coordinator":
             identity = pack(Identity(plan.group_instance_id, job.report.member_id, plan.transactions))
             assert job.job_start is not None  # the metadata actor has sent it before a coordinator is wanted

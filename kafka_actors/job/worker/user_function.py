@@ -21,6 +21,7 @@ from kafka_actors.config import ConsumerConfig
 from kafka_actors.consumer.message import Message, messages_of
 from kafka_actors.errors import ConfigError
 from kafka_actors.events import NewSchemaSeen
+from kafka_actors.schemas.registry import SharedRegistry
 from kafka_actors.sinks.sink import DeferredWrites, check_made, origin_of
 from kafka_actors.types import TopicPartition
 
@@ -51,6 +52,12 @@ class FunctionSpec(msgspec.Struct, frozen=True):
         """Schemas of registries by which a pipeline's stages read and write, by the stages' names; none of another function."""
         chosen = getattr(self.target, "chosen_schemas", None)
         return {} if chosen is None else chosen()
+
+    @property
+    def registries(self) -> list[SharedRegistry]:
+        """Registries that a pipeline asks for the schemas of values, the same in each process; none of another function."""
+        found = getattr(self.target, "registries", None)
+        return [] if found is None else found()
 
     @property
     def is_async(self) -> bool:

@@ -1,24 +1,29 @@
-"""Metadata actor: publishes snapshots of the cluster, and lists the connection actors that there should be."""
+"""Metadata actor: publishes snapshots of the cluster, lists the connection actors that there should be, and asks registries for the schemas
+that workers need."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kafka_actors.base.tasks import woken
 from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
-from kafka_actors.job.actor_setup import ProcessSetup
+from kafka_actors.job.actor_setup import ConnectionWanted, ProcessSetup, Topology
 from kafka_actors.job.messages import JobStart, pack, unpack
-from kafka_actors.job.topology import ConnectionWanted, Topology
 from kafka_actors.net import KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
+from kafka_actors.schemas.registry import SchemaRequest, SharedRegistry
 from kafka_actors.types import LATEST, TopicPartition
 
 from .actor import ActorShell, once, set_up_process
+
+if TYPE_CHECKING:
+    from kafka_actors.registry.lookups import SchemaLookups
 
 __all__ = ["MetadataActor"]
 
@@ -55,7 +60,12 @@ class MetadataActor(ActorShell):
     metadata changes."""
 
     def __init__(
-        self, config: JobConfig, topics: list[str] | None, pattern: str | None, setup: ProcessSetup
+        self,
+        config: JobConfig,
+        topics: list[str] | None,
+        pattern: str | None,
+        setup: ProcessSetup,
+        registries: Sequence[SharedRegistry] = (),
     ) -> None:
         set_up_process(setup)
         self._config = config
@@ -67,6 +77,8 @@ class MetadataActor(ActorShell):
         self._clusters: dict[str, Cluster[ConnectionSlot]] = {}
         self._healed = -1
         self._nodes_version = 0
+        self._registries = registries
+        self._schemas: SchemaLookups | None = None
 
     @once
     async def begin(self, timeout_s: float) -> None:
@@ -161,6 +173,14 @@ class MetadataActor(ActorShell):
         """Requests newer metadata, with backoff: many callers cost one request."""
         if self._client is not None:
             self._client.cluster.request_update()
+
+    async def schema(self, request: bytes) -> bytes:
+        """Returns a packed `Schema`, for a packed `SchemaRequest`. Raises as the registry."""
+        if self._schemas is None:
+            from kafka_actors.registry.lookups import SchemaLookups  # imports a client that few jobs need
+
+            self._schemas = SchemaLookups(self._registries)
+        return pack(await self._schemas.find(unpack(request, SchemaRequest)))
 
     async def set_nodes(self, version: int, nodes: list[str]) -> None:
         """Takes the nodes of the Ray cluster that have workers: each gets one connection actor per broker. An older version that

@@ -89,6 +89,10 @@ class WorkerActor(ActorShell):
     async def begin(self, wiring: Wiring) -> None:
         """Makes the user's class and starts to work. Raises what its constructor raises."""
         await self.wire(wiring)
+        if registries := self._spec.registries:
+            from kafka_actors.registry.lookups import ask_by  # imports a client that few jobs need
+
+            ask_by(self._metadata, registries)
         await self._worker.start()
 
     async def wire(self, wiring: Wiring) -> None:

@@ -14,8 +14,10 @@ from kafka_actors.events import EventSink, NewSchemaSeen, log_event
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FailedRecord, FusedSteps, events_of, of_policy
 from kafka_actors.pipeline.rows import StageRows
+from kafka_actors.pipeline.schema_stages import SchemaStage
 from kafka_actors.pipeline.source import producer_config
 from kafka_actors.pipeline.stages import WriteKafka
+from kafka_actors.schemas.registry import SharedRegistry
 from kafka_actors.sinks import DeadLetters, KafkaSink, close_all
 from kafka_actors.sinks.sink import DeferredWrites, flush_all
 from kafka_actors.sinks.stage import OpenSinks, opened
@@ -128,6 +130,13 @@ class PipelineFunction:
         chosen = {stage.name: getattr(stage, "chosen", "") for stage in cls.bound.pipeline.stages}
         return {name: schema for name, schema in chosen.items() if schema}
 
+    @classmethod
+    def registries(cls) -> list[SharedRegistry]:
+        """The registries that values' schemas are asked of, each once, in the order of the stages."""
+        readers = [s.reader for s in cls.bound.pipeline.stages if isinstance(s, SchemaStage)]
+        found = {id(r.registry): r.registry for r in readers if r is not None}
+        return [one for one in found.values() if isinstance(one, SharedRegistry)]
+
     def waits_for(self, partition: TopicPartition) -> str:
         """Says what a batch of a partition waits for: a stage's registry. For any thread."""
         return self._stages.waits_for(partition)
@@ -173,6 +182,10 @@ class AsyncPipelineFunction:
     @classmethod
     def chosen_schemas(cls) -> dict[str, str]:
         return cls.bound.chosen_schemas()
+
+    @classmethod
+    def registries(cls) -> list[SharedRegistry]:
+        return cls.bound.registries()
 
     def waits_for(self, partition: TopicPartition) -> str:
         return self._function.waits_for(partition)

@@ -26,10 +26,10 @@ from kafka_actors.pipeline.fused import REGISTRY_BACKOFF_MAX_S, FailedRecord, st
 from kafka_actors.pipeline.json_schema import JsonSchemaDecoder
 from kafka_actors.pipeline.rows import KAFKA, KAFKA_FIELD, check_names, kafka_struct
 from kafka_actors.schemas import Schema, SchemaNotFoundError, SchemaRegistryUnavailableError
-from kafka_actors.schemas.decoded import DecodedRows, row_of_each
 from kafka_actors.schemas.framing import framed
 from kafka_actors.schemas.reader_schema import ReaderSchema
 from kafka_actors.schemas.registry import SchemaType
+from kafka_actors.schemas.results import DecodedRows, row_of_each
 from kafka_actors.spark.python_worker import WorkerCache
 
 from .arrow_types import ERROR, ERROR_FIELD, as_spark, errors_of, spark_schema

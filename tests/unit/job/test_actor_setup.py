@@ -1,4 +1,5 @@
-"""Set-up of actors on its way to their processes, and the links that stand-ins of tests have to be like."""
+"""Set-up of actors on its way to their processes, the links that stand-ins of tests have to be like, and messages about connection actors: whole
+states that can be compared, and that come out as they went in."""
 
 from __future__ import annotations
 
@@ -7,11 +8,19 @@ import logging
 import pickle
 from typing import Any
 
+import msgspec
 import pytest
 from fakes.worker import Scene
 
-from kafka_actors.job.actor_setup import CoordinatorLink, MetadataLink, ProcessSetup, Wiring
-from kafka_actors.job.messages import pack
+from kafka_actors.job.actor_setup import (
+    ConnectionWanted,
+    CoordinatorLink,
+    MetadataLink,
+    ProcessSetup,
+    Topology,
+    Wiring,
+)
+from kafka_actors.job.messages import pack, unpack
 from kafka_actors.ray.links import CoordinatorActorLink, MetadataActorLink
 from kafka_actors.telemetry.logs import LogOrigin
 from kafka_actors.telemetry.sdk import Settings
@@ -90,3 +99,29 @@ def test_links_of_rays_actors_and_of_tests_have_the_calls_of_the_protocol(link: 
     for name, wanted in calls_of(link).items():
         assert inspect.iscoroutinefunction(getattr(kind, name))
         assert list(there[name].parameters) == list(wanted.parameters), name
+
+
+WANTED = ConnectionWanted("node-1", 2, "broker-2", 9092)
+
+
+def test_connection_messages_come_out_as_they_went_in() -> None:
+    told = Topology(7, [WANTED, ConnectionWanted("node-2", 0, "broker-0", 9092)])
+    assert unpack(pack(told), Topology) == told
+
+
+def test_a_wish_is_a_value_that_can_be_looked_up() -> None:
+    """The supervisor compares what runs with what is wanted, broker 0 included."""
+    same = ConnectionWanted("node-1", 2, "broker-2", 9092)
+    assert {WANTED: "runs"}[same] == "runs"
+    assert ConnectionWanted("node-1", 0, "b", 1) != ConnectionWanted("node-1", 1, "b", 1)
+    assert ConnectionWanted("node-1", 2, "moved", 9092) != WANTED
+
+
+def test_another_message_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        unpack(pack(WANTED), Topology)
+
+
+def test_nobody_changes_one_that_was_told() -> None:
+    with pytest.raises(AttributeError):
+        WANTED.host = "elsewhere"  # type: ignore[misc]

@@ -78,14 +78,14 @@ def test_a_required_field_needs_a_column_and_columns_have_names_of_their_own():
         encoder.check(pa.schema([("a", pa.int32()), ("a", pa.int32())]))
 
 
-def test_timestamps_need_a_zone_and_forms_that_depend_on_the_value_are_refused():
-    more = 'import "google/protobuf/timestamp.proto"; import "google/protobuf/struct.proto";'
+def test_timestamps_need_a_zone_and_messages_of_any_type_are_refused():
+    more = 'import "google/protobuf/timestamp.proto"; import "google/protobuf/any.proto";'
     with pytest.raises(
         ConfigError, match=r"a: the column is timestamp\[us\], the schema has google.protobuf.Timestamp"
     ):
         written_field("google.protobuf.Timestamp", pa.array([1], pa.timestamp("us")), more=more)
-    with pytest.raises(ConfigError, match=r"a: google.protobuf.Struct can't be written from columns"):
-        written_field("google.protobuf.Struct", pa.array([{}], pa.struct([])), more=more)
+    with pytest.raises(ConfigError, match=r"a: google.protobuf.Any can't be written from columns"):
+        written_field("google.protobuf.Any", pa.array([{}], pa.struct([])), more=more)
 
 
 def test_of_a_oneof_one_member_may_be_set():

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_actors.schemas.avro_column import ROOT
-from kafka_actors.schemas.encoded import NULL
+from kafka_actors.schemas.results import NULL_ROW
 from kafka_actors.schemas.written_columns import (
     ColumnsProgram,
     CompiledPrograms,
@@ -73,4 +73,4 @@ def test_a_program_is_made_once_for_rows_of_a_type_and_failures_have_its_reasons
     assert (found.records.tolist(), found.failures) == ([0, 2], [(1, "30 at 2: 7")])
     assert made == [pa.schema([("a", pa.int64())])]
     of_nulls = programs.encode(pa.array([{"a": 1}, None, {"a": 3}]), b"f")
-    assert of_nulls.failures == [(1, NULL)]
+    assert of_nulls.failures == [(1, NULL_ROW)]

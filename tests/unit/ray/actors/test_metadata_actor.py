@@ -19,8 +19,8 @@ from kafka_actors.cluster.snapshot import (
     TopicMetadata,
 )
 from kafka_actors.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from kafka_actors.job.actor_setup import ConnectionWanted, Topology
 from kafka_actors.job.messages import JobStart, pack, unpack
-from kafka_actors.job.topology import ConnectionWanted, Topology
 from kafka_actors.net import KafkaClient
 from kafka_actors.ray import Job
 from kafka_actors.ray.actors import metadata_actor

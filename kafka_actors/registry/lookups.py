@@ -1,0 +1,132 @@
+"""Schemas asked for once: in a process by `SchemaCache`, however many threads and copies need one; in a job by `SchemaLookups` of its metadata
+actor, for all workers."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.schemas.registry import Schema, SchemaAddress, SchemaRequest, SharedRegistry, schema_at
+
+MOST_CACHES = 32
+"""Caches that a process keeps for copies that are still to come, as those of a query's next tasks."""
+
+
+class SchemaCache:
+    """Schemas by id, by GUID, and by subject and version: none of them ever changes. For any thread.
+
+    Copies by pickle share one cache in a process, so a process that unpickles a registry for each task asks once.
+    """
+
+    def __init__(self) -> None:
+        self._token = uuid.uuid4().hex
+        self._known: dict[SchemaAddress, Schema] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._lock = threading.Lock()
+        self._asking: dict[SchemaAddress, threading.Lock] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._lock:
+            return _shared, (self._token, dict(self._known))
+
+    def known(self, found: Mapping[SchemaAddress, Schema]) -> None:
+        """Adds what was found otherwise."""
+        with self._lock:
+            for address, schema in found.items():
+                self._known.setdefault(address, schema)
+
+    def once(self, address: SchemaAddress, ask: Callable[[], Schema]) -> Schema:
+        """Returns what is known. Where there is nothing yet, one thread asks, and others wait for it. Raises what `ask` raises."""
+        with self._lock:
+            if (known := self._known.get(address)) is not None:
+                return known
+            asking = self._asking.setdefault(address, threading.Lock())
+        with asking:
+            with self._lock:
+                if (known := self._known.get(address)) is not None:
+                    return known
+            found = ask()
+            with self._lock:
+                self._known[address] = found
+                self._asking.pop(address, None)
+            return found
+
+
+_caches: OrderedDict[str, SchemaCache] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _shared(token: str, known: dict[SchemaAddress, Schema]) -> SchemaCache:
+    """The cache of this process for copies of one registry, with what the copy brought along."""
+    with _lock:
+        cache = _caches.get(token)
+        if cache is None:
+            cache = _caches[token] = SchemaCache()
+            cache._token = token
+        _caches.move_to_end(token)
+        while len(_caches) > MOST_CACHES:
+            _caches.popitem(last=False)
+    cache.known(known)
+    return cache
+
+
+# ---------------------------------------------------------------- a job
+
+
+ANSWER_S = 40.0
+"""Longest time to wait for the metadata actor: behind it a worker asks the registry itself. It is longer than the registry's client takes
+with three rounds over one address that doesn't answer."""
+
+
+class SchemaLookups:
+    """Questions to registries, in the metadata actor: one that is under way is shared by all who ask the same."""
+
+    def __init__(self, registries: Sequence[SharedRegistry]) -> None:
+        self._registries = registries
+        self._asking: dict[SchemaRequest, asyncio.Task[Schema]] = {}
+
+    async def find(self, request: SchemaRequest) -> Schema:
+        """The schema. Raises as the registry, to all who wait for the same."""
+        task = self._asking.get(request)
+        if task is None:
+            registry = self._registries[request.registry]
+            task = asyncio.ensure_future(asyncio.to_thread(schema_at, registry, request.address))
+            self._asking[request] = task
+            task.add_done_callback(lambda _: self._asking.pop(request))
+        return await asyncio.shield(task)
+
+
+class SchemaLink(Protocol):
+    """Call to the metadata actor."""
+
+    async def schema(self, request: SchemaRequest) -> Schema:
+        """The schema. Raises `DisconnectedError` while there is no such actor, and as the registry."""
+        ...
+
+
+def ask_by(link: SchemaLink, registries: Sequence[SharedRegistry], timeout_s: float = ANSWER_S) -> None:
+    """Has a worker's registries ask the metadata actor first. It is called in the worker's event loop, and the registries ask in other
+    threads."""
+    loop = asyncio.get_running_loop()
+
+    def asking(number: int) -> Callable[[SchemaAddress], Schema | None]:
+        def ask(address: SchemaAddress) -> Schema | None:
+            found = asyncio.run_coroutine_threadsafe(link.schema(SchemaRequest(number, address)), loop)
+            try:
+                return found.result(timeout_s)
+            except (DisconnectedError, TimeoutError, concurrent.futures.CancelledError):
+                found.cancel()
+                return None
+
+        return ask
+
+    for number, registry in enumerate(registries):
+        registry.ask_first(asking(number))

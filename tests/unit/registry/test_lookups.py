@@ -1,0 +1,166 @@
+"""Schemas are asked for once: in a process by all copies of a registry; in a job by its metadata actor for all workers, and by a worker only
+where there is no such actor."""
+
+import asyncio
+import pickle
+import threading
+
+import pytest
+
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.registry import lookups
+from kafka_actors.registry.lookups import SchemaCache, SchemaLookups, ask_by
+from kafka_actors.schemas.errors import SchemaNotFoundError, SchemaRegistryUnavailableError
+from kafka_actors.schemas.registry import Schema, SchemaRequest
+
+FIRST, SECOND = (Schema(number, "AVRO", '"int"') for number in (1, 2))
+
+
+def never():
+    raise AssertionError("it is known")
+
+
+def test_copies_in_a_process_know_what_one_of_them_has_asked_for():
+    plan = pickle.dumps(SchemaCache())
+    task, next_task = pickle.loads(plan), pickle.loads(plan)
+    assert task.once(1, lambda: FIRST) == FIRST
+    assert next_task.once(1, never) == FIRST
+    assert pickle.loads(plan).once(1, never) == FIRST
+
+
+def test_a_copy_brings_along_what_is_known():
+    made = SchemaCache()
+    made.known({1: FIRST, ("orders-value", 2): SECOND})
+    copy = pickle.loads(pickle.dumps(made))
+    assert copy.once(1, never) == FIRST
+    assert copy.once(("orders-value", 2), never) == SECOND
+
+
+def test_other_registries_share_nothing():
+    one, other = (pickle.loads(pickle.dumps(SchemaCache())) for _ in range(2))
+    one.known({1: FIRST})
+    assert other.once(1, lambda: SECOND) == SECOND
+
+
+def test_what_could_not_be_asked_for_is_asked_for_again():
+    made = SchemaCache()
+    with pytest.raises(AssertionError):
+        made.once(1, never)
+    assert made.once(1, lambda: FIRST) == FIRST
+
+
+def test_a_process_keeps_some_caches_and_no_more():
+    plans = [pickle.dumps(SchemaCache()) for _ in range(lookups.MOST_CACHES + 1)]
+    for plan in plans:
+        pickle.loads(plan).known({1: FIRST})
+    assert pickle.loads(plans[-1]).once(1, never) == FIRST
+    assert pickle.loads(plans[0]).once(1, lambda: SECOND) == SECOND
+
+
+class SlowRegistry:
+    """Answers when `open` is set: with a schema, or with the next of `errors`."""
+
+    def __init__(self):
+        self.asked, self.errors, self.open = [], [], threading.Event()
+        self.first = None
+
+    def schema_by_id(self, schema_id):
+        self.asked.append(schema_id)
+        assert self.open.wait(30)
+        if self.errors:
+            raise self.errors.pop(0)
+        return FIRST
+
+    def schema_by_guid(self, guid):
+        return self.schema_by_id(guid)
+
+    def schema_of(self, subject, version="latest"):
+        return self.schema_by_id((subject, version))
+
+    def ask_first(self, other):
+        self.first = other
+
+
+@pytest.mark.parametrize("address", [1, "a-guid", ("orders-value", 2)])
+def test_many_who_ask_the_same_are_answered_by_one_request(address):
+    async def ask():
+        registry = SlowRegistry()
+        asks = SchemaLookups([SlowRegistry(), registry])
+        asking = [asyncio.ensure_future(asks.find(SchemaRequest(1, address))) for _ in range(500)]
+        await asyncio.sleep(0)
+        registry.open.set()
+        return set(await asyncio.gather(*asking)), registry.asked
+
+    assert asyncio.run(ask()) == ({FIRST}, [address])
+
+
+def test_all_who_wait_get_the_error_and_whoever_asks_later_asks_anew():
+    async def ask():
+        registry = SlowRegistry()
+        registry.errors = [SchemaRegistryUnavailableError("down")]
+        registry.open.set()
+        asks = SchemaLookups([registry])
+        found = await asyncio.gather(
+            *(asks.find(SchemaRequest(0, 1)) for _ in range(3)), return_exceptions=True
+        )
+        assert [str(error) for error in found] == ["down"] * 3
+        assert await asks.find(SchemaRequest(0, 1)) == FIRST
+        return registry.asked
+
+    assert asyncio.run(ask()) == [1, 1]
+
+
+def test_one_who_no_longer_waits_takes_nobodys_answer():
+    async def ask():
+        registry = SlowRegistry()
+        asks = SchemaLookups([registry])
+        gone, waits = (asyncio.ensure_future(asks.find(SchemaRequest(0, 1))) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        registry.open.set()
+        return await waits
+
+    assert asyncio.run(ask()) == FIRST
+
+
+class Link:
+    """The metadata actor, which answers with an outcome."""
+
+    def __init__(self, outcome):
+        self.outcome, self.requests = outcome, []
+
+    async def schema(self, request):
+        self.requests.append(request)
+        if self.outcome is None:
+            await asyncio.Event().wait()
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+def answer_of(outcome, timeout_s=30.0):
+    """What a registry of a worker gets from the metadata actor, asked in another thread."""
+
+    async def ask():
+        link, registries = Link(outcome), [SlowRegistry(), SlowRegistry()]
+        ask_by(link, registries, timeout_s)
+        try:
+            return await asyncio.to_thread(registries[1].first, ("orders-value", 3))
+        finally:
+            assert link.requests == [SchemaRequest(1, ("orders-value", 3))]
+
+    return asyncio.run(ask())
+
+
+def test_a_worker_gets_the_metadata_actors_answer():
+    assert answer_of(FIRST) == FIRST
+
+
+def test_a_refusal_of_the_registry_is_the_workers_too():
+    with pytest.raises(SchemaNotFoundError, match="not there"):
+        answer_of(SchemaNotFoundError("not there"))
+
+
+@pytest.mark.parametrize(("outcome", "timeout_s"), [(DisconnectedError("it is dead"), 30.0), (None, 0.05)])
+def test_a_worker_asks_by_itself_where_the_actor_is_dead_or_silent(outcome, timeout_s):
+    assert answer_of(outcome, timeout_s) is None

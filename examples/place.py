@@ -69,8 +69,11 @@ def values(spark: Any, servers: str, topic: str) -> list[bytes]:
 
 @contextmanager
 def spark_session() -> Iterator[Any]:
-    """A small local one. No JAR: Spark finds the source where the package is installed."""
+    """A small local one. No JAR: Spark finds the source where the package is installed. It is registered for an editable install, which
+    Spark's own search passes over."""
     from pyspark.sql import SparkSession
+
+    from pyspark_kafka_actors import DefaultSource
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
@@ -80,6 +83,7 @@ def spark_session() -> Iterator[Any]:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+    spark.dataSource.register(DefaultSource)
     try:
         yield spark
     finally:

@@ -60,7 +60,6 @@ def test_workers_come_for_a_burst_and_go_again():
     assert re.search(r"scored 30,500 orders\ngeneration of the Kafka group: (\d+) before, \1 after\n", shown)
 
 
-@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
     notebook = nbformat.read(EXAMPLES / "pipeline.ipynb", as_version=4)
     nbclient.NotebookClient(
@@ -68,6 +67,7 @@ def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
     ).execute()
     shown = [str(output) for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("before rows enter the JVM" in output for output in shown)
+    assert any("<td>o-1</td>" in output and "<td>24.5</td>" in output for output in shown)
     assert any("<td>finished</td>" in output and "<td>10,000</td>" in output for output in shown)
 
 

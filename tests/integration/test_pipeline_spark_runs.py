@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from decimal import Decimal
 from pathlib import Path
 
 import click
@@ -31,6 +32,7 @@ from kafka_actors.cli.main import commands
 from kafka_actors.cli.output import Output
 from kafka_actors.cli.run_on_spark import run_on_spark
 from kafka_actors.errors import ConfigError, JobFailed, SinkError, StageError
+from kafka_actors.pipeline.json_encoder import JsonSchemaEncoder
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -519,3 +521,90 @@ def test_the_command_line_runs_a_pipeline_as_a_query_which_ctrl_c_stops_and_the_
         assert run_on_spark(LoadedTarget("pipe.py:bound", bound, "spark"), settings, output) == 0
     assert re.fullmatch(r"done: 12 records in [\d.]+ s \(\d+/s\)", capsys.readouterr().out.splitlines()[-1])
     assert sorted(msgspec.json.decode(m.value)["id"] for m in place.records(place.output)) == list(range(42))
+
+
+TIMED = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "sizes", "type": {"type": "map", "values": "int"}},
+        {
+            "name": "part",
+            "type": [
+                "null",
+                {"type": "record", "name": "Part", "fields": [{"name": "sku", "type": "string"}]},
+            ],
+        },
+    ],
+}
+PROTO_TIMED = """syntax = "proto3"; package shop; import "google/protobuf/struct.proto"; import "google/protobuf/timestamp.proto";
+enum Kind { NEW = 0; DONE = 1; }
+message Order { int64 id = 1; optional string note = 2; google.protobuf.Timestamp at = 3; google.protobuf.Struct more = 4; repeated string tags = 5;
+  map<string, int32> sizes = 6; Part part = 7; Kind kind = 8; message Part { string sku = 1; } }"""
+JSON_TIMED = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "note": {"type": ["string", "null"]},
+        "at": {"type": "string", "format": "date-time"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "part": {"type": "object", "properties": {"sku": {"type": "string"}}},
+    },
+    "required": ["id"],
+}
+OF_ORDERS = {
+    "AVRO": (TIMED, lambda number: ka.schemas.AvroEncoder(TIMED, schema_id=number)),
+    "PROTOBUF": (PROTO_TIMED, lambda number: ka.schemas.ProtobufEncoder(PROTO_TIMED, schema_id=number)),
+    "JSON": (JSON_TIMED, lambda number: JsonSchemaEncoder(JSON_TIMED, schema_id=number)),
+}
+
+
+def timed_orders(kind):
+    """Rows in which everything that may be is null or empty, and all of it there, in turn."""
+    numbers = range(60)
+    columns = {
+        "id": [n * 10**12 for n in numbers],
+        "note": [None if n % 2 else "é" * n for n in numbers],
+        "at": pa.array([1_700_000_000_000 + n for n in numbers], pa.timestamp("ms", "UTC")),
+        "price": pa.array([Decimal(n).scaleb(-2) for n in numbers], pa.decimal128(9, 2)),
+        "more": [None if n % 3 else json.dumps({"n": n, "deep": [{"x": None}]}) for n in numbers],
+        "tags": [["a", ""][: n % 3] for n in numbers],
+        "sizes": pa.array([[("x", n)][: n % 2] for n in numbers], pa.map_(pa.string(), pa.int32())),
+        "part": [None if n % 4 else {"sku": f"s{n}"} for n in numbers],
+        "kind": [("NEW", "DONE")[n % 2] for n in numbers],
+    }
+    known = {
+        "AVRO": {one["name"] for one in TIMED["fields"]},
+        "PROTOBUF": {*columns} - {"price"},
+        "JSON": set(JSON_TIMED["properties"]),
+    }[kind]
+    return pa.record_batch({name: column for name, column in columns.items() if name in known})
+
+
+@pytest.mark.parametrize("kind", sorted(OF_ORDERS))
+@pytest.mark.usefixtures("ray_local")
+def test_spark_and_ray_give_the_same_rows_by_a_registrys_schema(place, kafka_topic, produce, tmp_path, kind):
+    schema, encoder = OF_ORDERS[kind]
+    with FakeSchemaRegistry() as fake:
+        number = fake.add(f"{place.input}-value", schema, kind)
+        values = encoder(number)(timed_orders(kind)).to_pylist()
+        values[7:7] = [b"no frame", b"\0\0\0\0\1"]
+        produce(place.input, values, partition=0)
+
+        def of(output):
+            read = ka.Pipeline.read_kafka(
+                place.input, bootstrap_servers=place.cluster.bootstrap_servers, group_id=output
+            )
+            return read.decode(ka.SchemaRegistry(fake.url), on_error="skip").write_kafka(output)
+
+        on_ray, on_spark = (kafka_topic(1) for _ in range(2))
+        of(on_ray).on_ray(workers=1, until="latest").run()
+        of(on_spark).on_spark(place.spark, checkpoint=str(tmp_path / "c"), trigger="availableNow").run()
+    found = [[m.value for m in place.records(output)] for output in (on_ray, on_spark)]
+    assert found[0] == found[1]
+    assert len(found[0]) == 60

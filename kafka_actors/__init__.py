@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from kafka_actors import errors, ray, schemas, spark
     from kafka_actors.admin import Admin, AsyncAdmin, NewTopic
+    from kafka_actors.base.backoff import Backoff
     from kafka_actors.consumer import AsyncConsumer, Consumer, ConsumerRebalanceListener, Message
     from kafka_actors.errors import JobFailed, KafkaActorsError, KafkaError, ProcessError
     from kafka_actors.job import Autoscale, JobStatus
@@ -38,6 +39,7 @@ _HOMES = {
     "AsyncConsumer": "consumer",
     "AsyncProducer": "producer",
     "Autoscale": "job",
+    "Backoff": "base.backoff",
     "Consumer": "consumer",
     "ConsumerGroupMetadata": "types",
     "ConsumerRebalanceListener": "consumer",
@@ -70,6 +72,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "Autoscale",
+    "Backoff",
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",

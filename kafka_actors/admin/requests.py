@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from kafka_actors.base.arguments import seconds_of
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
 from kafka_actors.errors import (
     EncodeError,
@@ -68,7 +68,7 @@ async def persist(client: KafkaClient, attempt: Callable[[float], Awaitable[A]],
     Raises the first other error, and `KafkaTimeoutError` at the deadline.
     """
     config = client.config
-    backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, client.rand)
+    backoff = RetryTimer(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, client.rand)
     while True:
         try:
             return await attempt(deadline.left_ms())

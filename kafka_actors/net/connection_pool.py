@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from kafka_actors.base.backoff import Backoff, exponential_backoff
+from kafka_actors.base.backoff import RetryTimer, exponential_backoff
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import KafkaActorsError, NodeNotReadyError
@@ -23,7 +23,7 @@ class _Node:
     """One node and its connection. `error` is why the last attempt failed or the last connection ended."""
 
     broker: BrokerMetadata
-    backoff: Backoff
+    backoff: RetryTimer
     connection: Connection | None = None
     connecting: asyncio.Task[Connection] | None = None
     connected_at: float = 0.0
@@ -178,7 +178,7 @@ class ConnectionPool:
             node = None
         if node is None and broker is not None:
             pause = self._config.reconnect_backoff_ms / 1000, self._config.reconnect_backoff_max_ms / 1000
-            node = self._nodes[node_id] = _Node(broker, Backoff(*pause, self._rand))
+            node = self._nodes[node_id] = _Node(broker, RetryTimer(*pause, self._rand))
         return node
 
     def follow(self) -> None:

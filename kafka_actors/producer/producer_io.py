@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.base.machine import earliest
 from kafka_actors.base.tasks import SILENT_S, warned_when_slow
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
@@ -337,7 +337,7 @@ class ProducerIO:
     async def _identify(self) -> None:
         """Asks for a producer id until there is one."""
         o = self.config
-        backoff = Backoff(o.retry_backoff_ms / 1000, o.retry_backoff_max_ms / 1000, self._rand)
+        backoff = RetryTimer(o.retry_backoff_ms / 1000, o.retry_backoff_max_ms / 1000, self._rand)
         try:
             while True:
                 error = await self._ask_for_id()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.group.commit_metadata import unpack
 from kafka_actors.group.coordinator_channels import send_in_some_shape
@@ -49,7 +49,7 @@ async def outcome_of(client: KafkaClient, request: TransactionRequest) -> object
 
 
 async def producer_identity(
-    client: KafkaClient, transactional_id: str, timeout_ms: int, backoff: Backoff, now: Callable[[], float]
+    client: KafkaClient, transactional_id: str, timeout_ms: int, backoff: RetryTimer, now: Callable[[], float]
 ) -> ProducerIdentity:
     """Gets a producer id for a transactional id (InitProducerId), until it has one: then the transaction of every earlier producer
     with that id is ended, its markers are written, and what such a producer still sends is refused. Raises what no retry mends."""
@@ -78,7 +78,7 @@ async def stable_offsets(
     """
     body = offset_fetch_request(group_id, partitions, require_stable=True)
     config = client.config
-    backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, rand)
+    backoff = RetryTimer(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, rand)
     coordinator: int | None = None
     while True:
         wanted = TransactionRequest(_API.OFFSET_FETCH, body, coordinator, min_version=STABLE_SINCE)

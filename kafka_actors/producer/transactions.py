@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from kafka_actors.base.arguments import offsets_of
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
     KafkaActorsError,
@@ -63,7 +63,7 @@ class Transactions:
     ) -> None:
         assert config.transactional_id is not None
         self.transactional_id = config.transactional_id
-        backoff = Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, rand)
+        backoff = RetryTimer(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, rand)
         self.machine = TransactionManager(
             config.transactional_id,
             config.transaction_timeout_ms,

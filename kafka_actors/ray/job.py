@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.topics import check_dlq_topic, check_results
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, UsageError
@@ -34,6 +35,7 @@ from .job_options import (
     check_assignors,
     check_names,
     check_ordering,
+    checked_backoff,
     checked_dead_letter_topic,
     checked_name,
     checked_resources,
@@ -74,6 +76,8 @@ class Job:
         on_error: what happens after `retries` retries. "fail" ends the job; the other two find the records at fault by calling
             `process` on halves of the batch: "skip" goes on without them, with an event; "dead_letter" sends them to
             `dead_letter_topic`, acknowledged before their offsets are committed.
+        retry_backoff: how long to wait before each retry, by default 0.1 seconds, which double up to 2. Other partitions, or with
+            `ordering="key"` other keys, go on meanwhile.
         delivery: "at_least_once"; or "exactly_once": results and dead letters are written in transactions together with the
             offsets of their records, so that who reads them with `read_committed` sees each once, whatever dies. The job
             reads with `read_committed` then, each sink has to be a `KafkaSink` to the job's own cluster, and it ends what an
@@ -114,6 +118,7 @@ class Job:
         auto_offset_reset: str = "earliest",
         on_error: str = "fail",
         retries: int = 3,
+        retry_backoff: Backoff | None = None,
         delivery: str = "at_least_once",
         dead_letter_topic: str | None = None,
         ordering: Literal["partition", "key", "unordered"] = "partition",
@@ -158,6 +163,7 @@ class Job:
         self._process_message = process_message
         self._sinks = as_sinks(sink)
         self.dead_letter_topic = dead_letter_topic
+        self.retry_backoff = checked_backoff(retry_backoff, self.config)
         self._check()
 
     def _check(self) -> None:
@@ -177,7 +183,9 @@ class Job:
                 config, self._sinks, self._process, dead_letters=dead_letter_topic is not None
             )
         outputs = OutputsSpec(self._sinks, dead_letter_topic, producer_options)
-        self._spec = checked(self._process, self._process_message, config.retries, config.on_error, outputs)
+        self._spec = checked(
+            self._process, self._process_message, config.retries, config.on_error, outputs, self.retry_backoff
+        )
         if self.until not in (None, "latest"):
             raise ConfigError("until", f"is {self.until!r}: accepts None or 'latest'")
         if self.detached and not self.name:

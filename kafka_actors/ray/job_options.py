@@ -8,6 +8,7 @@ from typing import Any
 
 import assignors
 from kafka_actors.base.addresses import parse_listening
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.topics import check_pattern, check_topic, check_topics
 from kafka_actors.config import JobConfig, refusal
 from kafka_actors.errors import ConfigError, kind_of
@@ -17,6 +18,7 @@ __all__ = [
     "check_assignors",
     "check_names",
     "check_ordering",
+    "checked_backoff",
     "checked_dead_letter_topic",
     "checked_name",
     "checked_resources",
@@ -120,6 +122,24 @@ def _check_amount(name: str, value: Any) -> None:
         raise ConfigError(
             "resources_per_worker", f"has {name}={value!r}: accepts a number of 0 or more (memory in bytes)"
         )
+
+
+def checked_backoff(backoff: Any, config: JobConfig) -> Backoff:
+    """The waits between retries, which together have to be shorter than the time after which a partition counts as stalled."""
+    if backoff is None:
+        return Backoff()
+    if not isinstance(backoff, Backoff):
+        raise ConfigError(
+            "retry_backoff", f"is {backoff!r}, {kind_of(backoff)}: accepts a kafka_actors.Backoff"
+        )
+    longest_ms = backoff.longest_s(config.retries) * 1000
+    if longest_ms >= config.max_poll_interval_ms:
+        raise ConfigError(
+            "retry_backoff",
+            f"waits {longest_ms:,.0f} ms in {config.retries} retries, and a partition that stands still for max_poll_interval_ms "
+            f"({config.max_poll_interval_ms:,}) is taken from its worker: raise that, or wait less",
+        )
+    return backoff
 
 
 def check_ordering(config: JobConfig, *, files: str = "") -> None:

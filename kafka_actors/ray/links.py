@@ -19,7 +19,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError, RayTaskError
 
 from kafka_actors import protocol
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
@@ -187,7 +187,7 @@ class BrokerLink:
         self._send_lock = asyncio.Lock()
         self._client: SharedMemoryClient | None = None
         self._clock = clock
-        self._backoff = Backoff(SHM_RETRY_S, SHM_RETRY_MAX_S)
+        self._backoff = RetryTimer(SHM_RETRY_S, SHM_RETRY_MAX_S)
         self._no_shared_memory = False
         self._in_loop: set[asyncio.Task[None]] = set()
         # Pulls handed to the loop, and pulls that the loop has sent: each is counted by one thread at a time.

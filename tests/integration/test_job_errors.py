@@ -95,6 +95,24 @@ def test_on_error_skip_goes_on_behind_what_failed(filled):
     assert filled.committed() == filled.ends()
 
 
+def test_a_failed_call_waits_as_long_as_it_is_told_and_other_partitions_go_on(filled):
+    bad = TopicPartition(filled.topic, 3)
+    patient = ka.Backoff(initial_ms=60_000, max_ms=60_000)
+    running = filled.start(
+        workers=1, process=raising(filled, 3, 45), retries=3, retry_backoff=patient, batch_rows=20
+    )
+    expected = {**filled.ends(), bad: 40}
+    until(lambda: filled.committed() == expected, slow_s(40), "all but the records that wait")
+
+    def reason():
+        return next(p.reason for p in running.status().partitions if (p.topic, p.partition) == bad)
+
+    until(lambda: reason() == "retrying: offset 40, ValueError", slow_s(20), "the reason")
+    running.stop()
+    assert attempts_at(filled, bad, 45) == 1
+    assert filled.committed() == expected
+
+
 def test_a_result_that_is_not_none_is_a_type_error(filled):
     running = filled.start(workers=1, process=lambda batch: batch.num_rows, retries=3)
     with pytest.raises(ka.JobFailed) as failed:

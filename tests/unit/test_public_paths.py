@@ -21,7 +21,7 @@ from pages.blocks import ROOT, blocks_of
 
 PUBLIC = {
     "kafka_actors": """
-        Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Consumer ConsumerGroupMetadata ConsumerRebalanceListener Job JobFailed
+        Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Backoff Consumer ConsumerGroupMetadata ConsumerRebalanceListener Job JobFailed
         JobStatus KafkaActorsError KafkaError KafkaSink Message NewTopic OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
         RecordMetadata RunningJob SchemaRegistry TopicPartition __version__ errors ray schemas
     """,

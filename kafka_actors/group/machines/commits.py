@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kafka_actors.base.backoff import Backoff, GrowingTimeout
+from kafka_actors.base.backoff import GrowingTimeout, RetryTimer
 from kafka_actors.base.machine import Ready
 from kafka_actors.errors import (
     CoordinatorLoadInProgressError,
@@ -75,7 +75,7 @@ class CommitQueue:
         """The member as it is now, as far as commits go: set it before each call of `poll` and of an input."""
         self._config = config
         self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
-        self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max, rand)
+        self._backoff = RetryTimer(config.retry_backoff, config.retry_backoff_max, rand)
         self._not_before = 0.0
         self._request: GroupRequest | None = None
         self._unknown = False

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from kafka_actors.base.backoff import Backoff, GrowingTimeout
+from kafka_actors.base.backoff import GrowingTimeout, RetryTimer
 from kafka_actors.base.machine import Ready
 from kafka_actors.errors import KafkaError, KafkaTimeoutError, error_for_code
 from kafka_actors.protocol.messages.find_coordinator import (
@@ -50,7 +50,7 @@ class CoordinatorFinder:
         *,
         request_timeout: float,
         longest_timeout: float,
-        backoff: Backoff,
+        backoff: RetryTimer,
     ) -> None:
         self._group_id = group_id
         self._finding = GrowingTimeout(request_timeout, longest_timeout)

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.errors import KafkaTimeoutError
 
 from .coordinator_finder import CoordinatorFinder
@@ -133,9 +133,9 @@ class MemberCore:
             config.group_id,
             request_timeout=self.short_timeout,
             longest_timeout=config.request_timeout,
-            backoff=Backoff(*backoff),
+            backoff=RetryTimer(*backoff),
         )
-        self.backoff = Backoff(*backoff)
+        self.backoff = RetryTimer(*backoff)
         self.not_before = 0.0
         """The next step towards a membership is not taken before this moment."""
         self.inflight: dict[GroupApi, GroupRequest] = {}

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import KafkaActorsError, UnsupportedVersionError, error_for_code
 from kafka_actors.events import TransactionAborted
@@ -63,7 +63,7 @@ class BrokerTransactions:
         )
 
         config = self._config
-        backoff = Backoff(
+        backoff = RetryTimer(
             config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, self._client.rand
         )
         return await producer_identity(self._client, transactional_id, timeout_ms, backoff, self._client.now)

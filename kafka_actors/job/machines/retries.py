@@ -1,7 +1,7 @@
 """Tries of the calls of the user's function: failures, and deaths of workers in calls, which count like failures.
 
 Theory of operation. A call is identified by its partition and first offset. Each failure raises its count (`RetryCounter`) and
-sets when it is due again, with exponential backoff. The count outlives a turn of the partition that ends between two tries, and
+sets when it is due again, by the job's `Backoff`. The count outlives a turn of the partition that ends between two tries, and
 the batch may be cut differently then. A call from another offset counts from one; success, or the loss of the partition, drops
 the count.
 
@@ -18,13 +18,13 @@ count ends when an offset behind the call is committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy.typing as npt
 
-from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.job.messages import CallInHand, DeathsInCall
 from kafka_actors.types import TopicPartition
 
@@ -38,15 +38,17 @@ class _Failing(msgspec.Struct, frozen=True):
 
 
 class RetryCounter:
-    """Counts failures in a row, by partition and first offset. `now` is monotonic seconds."""
+    """Counts failures in a row, by partition and first offset. `now` is monotonic seconds; `rand` gives 0..1 for the jitter of `backoff`."""
 
-    def __init__(self) -> None:
+    def __init__(self, backoff: Backoff, rand: Callable[[], float]) -> None:
+        self._backoff = backoff
+        self._rand = rand
         self._failing: dict[TopicPartition, _Failing] = {}
 
     def failed(self, partition: TopicPartition, offset: int, now: float) -> int:
         """Takes that a call from this offset has failed. Returns how often so far."""
         attempts = self._attempts(partition, offset) + 1
-        wait_s = exponential_backoff(attempts, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
+        wait_s = self._backoff.wait_s(attempts, self._rand)
         self._failing[partition] = _Failing(offset, attempts, now + wait_s)
         return attempts
 

@@ -10,6 +10,7 @@ begins, are one step each.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -18,7 +19,6 @@ from typing import Protocol
 
 from opentelemetry.trace import Span
 
-from kafka_actors.base.backoff import CALL_BACKOFF_MAX_S, CALL_BACKOFF_S, exponential_backoff
 from kafka_actors.config import JobConfig
 from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import KafkaActorsError, UsageError, WorkerDiedError
@@ -297,7 +297,7 @@ class ConcurrentCalls:
         attempts, window, partition = call.attempts + 1, call.window, call.window.partition
         if attempts <= self._spec.retries and not failure.final:
             call.attempts = attempts
-            wait_s = exponential_backoff(attempts, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
+            wait_s = self._spec.backoff.wait_s(attempts, random.random)
             self.counters.retrying(partition, failure)
             log_retry(partition, failure, attempts, self._spec.retries)
             with self._lock:

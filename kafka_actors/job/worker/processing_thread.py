@@ -8,6 +8,7 @@ these out, so a function and an async function are treated alike.
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
@@ -53,6 +54,8 @@ class FetchedRecords(Protocol):
     def take_newcomer(self) -> FetchedBytes | None: ...
     def consumed(self, fetched: FetchedBytes, next_offset: int | None = None) -> object: ...
     def put_back(self, partition: TopicPartition) -> None: ...
+    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
+    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
     def waiting(self) -> Collection[TopicPartition]: ...
 
     @property
@@ -97,7 +100,10 @@ class ProcessingThread:
         self._clock = clock
         self._rebatchers: dict[tuple[TopicPartition, GrantEpoch], Rebatcher] = {}
         self._turns = Turns()
-        self._retry_counter = RetryCounter()
+        self._retry_counter = RetryCounter(function.spec.backoff, random.random)
+        self._parks = not function.spec.is_async  # whose partitions wait each in a task of its own
+        self._parked: dict[TopicPartition, float] = {}
+        """Partitions whose failed call waits to be made again, and when it is due."""
         self._suspects = SuspectCalls(function.spec.retries, function.spec.on_error != "fail")
         self.counters = WorkerCounters(group, recorder or Recorder())
         self.paused = False
@@ -215,13 +221,15 @@ class ProcessingThread:
 
     def idle_s(self, busy: Container[TopicPartition] = ()) -> float:
         """Returns for how many seconds there is nothing to do if no item comes; lingers of `busy` partitions don't count."""
-        due = min((at for p, at in self.lingering().items() if p not in busy), default=None)
+        lingers = (at for p, at in self.lingering().items() if p not in busy)
+        due = min((*lingers, *self._parked.copy().values()), default=None)
         return IDLE_S if due is None else max(0.0, min(IDLE_S, due - self._clock()))
 
     # ------------------------------------------------------------ steps
 
     def _in_turn(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None) -> Steps:
         """Processes batches whose linger is over first: behind other partitions' items they might never have their turn."""
+        self._unpark(self._clock())
         for lingering, due in self.lingering().items():
             if due <= self._clock():
                 self._turns.begin(lingering, self._clock())
@@ -262,15 +270,25 @@ class ProcessingThread:
         again in its next turn: to keep it decoded for every partition would take memory without bound."""
         if offset < fetched.fetch_offset:
             return False  # of the item before, held back by a linger
-        partition = fetched.partition
+        partition, now = fetched.partition, self._clock()
         self._reader.consumed(fetched, offset)
-        if not self._turns.over(
-            self._clock(), newcomer=self._reader.newcomer, others=lambda: self._others_wait(partition)
+        wait_s = self._retry_counter.wait_s(partition, offset, now) if self._parks else 0.0
+        if not wait_s and not self._turns.over(
+            now, newcomer=self._reader.newcomer, others=lambda: self._others_wait(partition)
         ):
             return False
         self._ahead.forget({partition})
         self._reader.put_back(partition)
+        if wait_s:
+            self._reader.pause((partition,))
+            self._parked[partition] = now + wait_s
         return True
+
+    def _unpark(self, now: float) -> None:
+        """Has partitions go on whose failed call is due. It waited where no other partition had to wait for it."""
+        for partition in [partition for partition, due in self._parked.copy().items() if due <= now]:
+            self._parked.pop(partition, None)
+            self._reader.resume((partition,))
 
     def _others_wait(self, partition: TopicPartition) -> bool:
         return any(p != partition for p in self._waiting(self._clock()))
@@ -300,6 +318,8 @@ class ProcessingThread:
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """Drops partitions that other workers have now."""
         self.counters.forget(partitions)
+        for partition in partitions:
+            self._parked.pop(partition, None)
         self._retry_counter.forget(partitions)
         self._suspects.forget(partitions)
 

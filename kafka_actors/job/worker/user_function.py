@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed, is_async, misfit
 from kafka_actors.base.fork_guard import end_child, forks
@@ -42,6 +43,7 @@ class FunctionSpec(msgspec.Struct, frozen=True):
     retries: int
     on_error: OnError
     outputs: OutputsSpec = OutputsSpec()
+    backoff: Backoff = Backoff()
 
     @property
     def is_class(self) -> bool:
@@ -76,6 +78,7 @@ def checked(
     retries: int,
     on_error: OnError,
     outputs: OutputsSpec = OutputsSpec(),  # noqa: B008  a frozen value
+    backoff: Backoff | None = None,
 ) -> FunctionSpec:
     """Makes the spec. Raises `ConfigError` unless exactly one of the two is given, and is callable with one argument."""
     if (process is None) == (process_message is None):
@@ -93,7 +96,7 @@ def checked(
     if inspect.isclass(target):
         check_made(option, target)
     unit: Literal["batch", "message"] = "batch" if process is not None else "message"
-    return FunctionSpec(target, unit, retries, on_error, outputs)
+    return FunctionSpec(target, unit, retries, on_error, outputs, backoff or Backoff())
 
 
 def _check_arity(option: str, target: Any) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Never, TypeVar
 
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.base.machine import Ready
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
@@ -33,7 +33,7 @@ A = TypeVar("A")
 class _OpenQuery:
     """A query without an answer. `leader` is the broker to which a request is out, None while none is; `error` the last one."""
 
-    backoff: Backoff
+    backoff: RetryTimer
     leader: int | None = None
     error: KafkaActorsError | None = None
 
@@ -67,7 +67,7 @@ class LeaderQueries(Generic[A]):
         retry_backoff_max: float,
         rand: Callable[[], float],
     ) -> None:
-        self._open = {tp: _OpenQuery(Backoff(retry_backoff, retry_backoff_max, rand)) for tp in partitions}
+        self._open = {tp: _OpenQuery(RetryTimer(retry_backoff, retry_backoff_max, rand)) for tp in partitions}
         self._request = request
         self._deadline = deadline
         self.answers: dict[TopicPartition, A | KafkaActorsError] = {}

@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, Never
 
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.base.machine import Ready
 from kafka_actors.errors import (
     ConcurrentTransactionsError,
@@ -71,7 +71,7 @@ class TransactionManager:
     seconds for which offsets are sent again that are refused, before the transaction has to be aborted."""
 
     def __init__(
-        self, transactional_id: str, timeout_ms: int, backoff: Backoff, *, offsets_s: float = inf
+        self, transactional_id: str, timeout_ms: int, backoff: RetryTimer, *, offsets_s: float = inf
     ) -> None:
         self._id = transactional_id
         self._timeout_ms = timeout_ms

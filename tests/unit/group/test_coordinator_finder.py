@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.errors import (
     ConnectionFailedError,
     CoordinatorNotAvailableError,
@@ -22,7 +22,7 @@ FOUND = FindCoordinatorResponse(coordinators=[Coordinator(key="g", node_id=3, ho
 
 
 def finder(*, longest: float = 30.0) -> CoordinatorFinder:
-    return CoordinatorFinder("g", request_timeout=9.0, longest_timeout=longest, backoff=Backoff(0.1, 1.0))
+    return CoordinatorFinder("g", request_timeout=9.0, longest_timeout=longest, backoff=RetryTimer(0.1, 1.0))
 
 
 def sent(machine: CoordinatorFinder, now: float) -> GroupRequest:

@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_actors import errors
-from kafka_actors.base.backoff import Backoff
+from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.producer.machines.transaction_errors import TransactionApi, TransactionState
 from kafka_actors.producer.machines.transaction_requests import CONCURRENT_S, TakeIdentity
 from kafka_actors.producer.machines.transactions import TransactionManager
@@ -43,7 +43,7 @@ class Coordinator:
     """Steps a machine by hand and answers it: requests go to `sent`, identities that it takes over to `identities`."""
 
     def __init__(self, version=1):
-        self.machine = TransactionManager("copier", 60_000, Backoff(0.1, 1.0))
+        self.machine = TransactionManager("copier", 60_000, RetryTimer(0.1, 1.0))
         self.version = version
         self.now = 0.0
         self.sent = []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline import Pipeline
@@ -167,3 +168,15 @@ def test_a_pipeline_that_writes_files_is_refused_by_the_name_of_its_step() -> No
     assert read.write_kafka("out").on_ray(ordering="key", concurrency=8).job.config.concurrency == 8
     with pytest.raises(ConfigError, match="ordering: is 'key' with write_parquet, whose files"):
         read.write_parquet("/x").on_ray(ordering="key", concurrency=8)
+
+
+def test_waits_between_retries_are_shorter_than_the_time_after_which_a_partition_counts_as_stalled() -> None:
+    config = JobConfig(bootstrap_servers=["h:1"], group_id="g", retries=4, max_poll_interval_ms=60_000)
+    assert job_options.checked_backoff(None, config) == Backoff()
+    fits = Backoff(initial_ms=1_000, max_ms=30_000)
+    assert job_options.checked_backoff(fits, config) == fits
+    with pytest.raises(ConfigError, match=r"retry_backoff: is 5, an int: accepts a kafka_actors.Backoff"):
+        job_options.checked_backoff(5, config)
+    said = r"retry_backoff: waits 60,000 ms in 4 retries, .* max_poll_interval_ms \(60,000\) is taken from its worker"
+    with pytest.raises(ConfigError, match=said):
+        job_options.checked_backoff(Backoff(initial_ms=4_000, max_ms=32_000), config)

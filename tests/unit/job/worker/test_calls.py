@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
+from kafka_actors.base.backoff import Backoff
 from kafka_actors.errors import ProcessError, ProducerFencedError, StageError, WorkerDiedError
 from kafka_actors.events import RecordsSkipped
 from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
@@ -57,7 +58,7 @@ class Calls:
             lock,
             ErrorPolicy(function, self.assignment, lock, self.events.append, Cut()),
             self.counters,
-            RetryCounter(),
+            RetryCounter(Backoff(), lambda: 0.5),
             self.suspects,
             self.record,
             cut=Cut(),

@@ -15,10 +15,10 @@ from kafka_actors.fetch.machines.buffer import PartitionSlice
 from kafka_actors.fetch.messages import FetchedPartition
 from kafka_actors.job.machines.lease import Lease
 from kafka_actors.job.messages import CommitEntry, DeathsInCall, Drain, Grant, Orders
-from kafka_actors.job.worker.calls import CallFunction, WaitFor
+from kafka_actors.job.worker.calls import WaitFor
 from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment
-from kafka_actors.job.worker.processing_thread import ProcessingThread
-from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec, UserFunction
+from kafka_actors.job.worker.processing_thread import IDLE_S, ProcessingThread
+from kafka_actors.job.worker.user_function import FunctionSpec, UserFunction
 from kafka_actors.records import Chunk
 from kafka_actors.telemetry.machines.latency import quantile
 from kafka_actors.telemetry.tally import Tally
@@ -57,6 +57,7 @@ class Source:
         self.newcomers = []
         self.consumed_items = []
         self.half_way = {}
+        self.paused = {}
 
     def unpack(self, item):
         return iter(())
@@ -89,6 +90,15 @@ class Source:
     def put_back(self, partition):
         item, position = self.half_way.pop(partition)
         self.waiting_items.append(fetched(partition, position, item.next_offset))
+
+    def pause(self, partitions):
+        for partition in partitions:
+            self.paused[partition] = [item for item in self.waiting_items if item.partition == partition]
+        self.waiting_items = [item for item in self.waiting_items if item.partition not in self.paused]
+
+    def resume(self, partitions):
+        for partition in partitions:
+            self.waiting_items += self.paused.pop(partition)
 
 
 class Stage:
@@ -235,6 +245,44 @@ def test_a_failed_call_has_processed_nothing_so_it_has_no_latency():
 
 def refuse(rows):
     raise ValueError("no")
+
+
+def test_other_partitions_go_on_while_a_failed_call_waits():
+    """The partition is called again when it is due, from the record that failed, and takes its place among the others."""
+    failures = [ValueError("first"), ValueError("second")]
+
+    def fails_at_5(rows):
+        stage.note(rows)
+        if stage.calls[-1] == (0, 5, 10) and failures:
+            raise failures.pop(0)
+
+    stage = Stage(fails_at_5, rows=5, retries=3)
+    stage.source.waiting_items = [fetched(P1, 0, 10)]
+    stage.processing.work(fetched(P0, 0, 10))
+    assert stage.calls == [(0, 0, 5), (0, 5, 10), (1, 0, 5), (1, 5, 10)]
+    assert stage.processing.idle_s() == pytest.approx(0.1)
+    stage.processing.work(None)  # too early
+    assert len(stage.calls) == 4
+    stage.now += 0.1
+    assert stage.processing.idle_s() == 0
+    stage.processing.work(None)
+    assert stage.calls[4:] == [(0, 5, 10)]
+    assert stage.processing.idle_s() == pytest.approx(0.2)
+    stage.now += 0.2
+    stage.processing.work(None)
+    assert stage.calls[5:] == [(0, 5, 10)]
+    assert stage.processed(P0) == 10
+    assert stage.source.paused == {}
+
+
+def test_a_partition_that_goes_to_another_worker_waits_for_nothing_here():
+    stage = Stage(refuse, retries=3)
+    stage.processing.work(fetched(P0, 0, 10))
+    assert stage.processing.idle_s() == pytest.approx(0.1)
+    stage.processing.forget([P0])
+    stage.now += 1
+    assert stage.processing.idle_s() == IDLE_S
+    assert list(stage.source.paused) == [P0], "its records are dropped with it"
 
 
 def test_overlapping_calls_of_an_async_function_are_one_time_at_work():
@@ -512,20 +560,12 @@ def test_a_stages_own_error_is_raised_as_it_is():
     assert stage.assignment.commits() == [CommitEntry(P0, EPOCH, 5, -1)]
 
 
-def without_waiting(stage, item):
-    """As `work`, but what it would wait for has come."""
-    steps, answer = stage.processing._steps(item, None), None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration:
-            return
-        answer = None
-        if isinstance(step, CallFunction):
-            try:
-                stage.processing._function.call(step.batch)
-            except CallFailed as failure:
-                answer = failure
+def until_all_is_done(stage, item):
+    """As `work`, and again whenever a failed call is due."""
+    stage.processing.work(item)
+    while stage.source.paused:
+        stage.now += stage.processing.idle_s()
+        stage.processing.work(None)
 
 
 def counted(stage):
@@ -551,7 +591,7 @@ def test_messages_count_once_however_often_they_are_tried_and_calls_each_time():
             raise failures.pop()
 
     stage = Stage(fails_twice, retries=3)
-    without_waiting(stage, fetched(P0, 5, 9))
+    until_all_is_done(stage, fetched(P0, 5, 9))
     counts, calls = counted(stage)
     assert counts == {
         ("messaging.client.consumed.messages", "0"): 4,
@@ -571,7 +611,7 @@ def test_a_partition_on_which_calls_fail_or_wait_says_why():
             raise ValueError("the text of a user")
 
     stage.processing._function._made = fails_once
-    without_waiting(stage, fetched(P0, 5, 9))
+    until_all_is_done(stage, fetched(P0, 5, 9))
     assert blocked == ["", "retrying: offset 5, ValueError"]
     assert stage.processing.counters.blocked(P0) == ""
     stage.processing.paused = True
@@ -693,9 +733,8 @@ def test_what_is_at_hand_and_waits_behind_a_newcomer_says_so_too():
     assert blocked == [(1, "waits for its turn: behind t-1"), (0, "")]
 
 
-def test_a_call_that_fails_gives_way_to_others_before_it_is_tried_again_and_tries_are_counted_on(monkeypatch):
+def test_a_call_that_fails_gives_way_to_others_before_it_is_tried_again_and_tries_are_counted_on():
     stage = Stage(rows=2, retries=2)
-    monkeypatch.setattr("kafka_actors.job.worker.processing_thread.time.sleep", lambda seconds: None)
 
     def fail(rows):
         stage.note(rows)
@@ -706,7 +745,7 @@ def test_a_call_that_fails_gives_way_to_others_before_it_is_tried_again_and_trie
     stage.processing._function._made = fail
     stage.source.waiting_items = [fetched(P1, n, n + 1) for n in range(9)]
     with pytest.raises(ProcessError) as failed:
-        stage.processing.work(fetched(P0, 0, 4))
+        until_all_is_done(stage, fetched(P0, 0, 4))
     assert failed.value.attempts == 3
     assert [p for p, _, _ in stage.calls].count(0) == 3
     assert stage.calls[1][0] == 1

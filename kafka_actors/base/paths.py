@@ -1,11 +1,14 @@
-"""Paths of users: directories, and URIs with pyarrow's names of file systems; and the flush of files to the disk."""
+"""Paths of users: directories, URIs with pyarrow's names of file systems, and files with schemas; and the flush of files to the disk."""
 
 from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from kafka_actors.errors import ConfigError
 
 SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 _OURS = {"s3a": "s3", "s3n": "s3"}
@@ -38,6 +41,16 @@ def directory_of(path: str) -> str:
     if path.lower().startswith("file://"):
         path = unquote(urlsplit(path).path)
     return absolute_path(path).rstrip("/")
+
+
+def schema_text(schema: Any, suffix: str) -> Any:
+    """The text in the file that a path names, a `Path` or a text that ends with `suffix`; any other schema as it is. Raises `ConfigError`."""
+    if not isinstance(schema, Path) and not (isinstance(schema, str) and schema.endswith(suffix)):
+        return schema
+    try:
+        return Path(schema).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("schema", f"{schema} can't be read: {error.strerror}") from None
 
 
 def sync(path: str | os.PathLike[str]) -> None:

@@ -42,6 +42,8 @@ def reader_schema(stage: str, registry: Any, **options: Any) -> ReaderSchema:
 def avro_decoder(stage: str, schema: Any, schema_id: Any, registry: Any, on_new_schema: Any) -> ValueDecoder:
     """A decoder by a given schema: of values with one id, of any id that a registry knows, or of values without framing."""
     check_id(stage, schema_id)
+    if isinstance(schema, Registry):
+        raise ConfigError(stage, "has a registry in the place of its schema: give it as registry=")
     if registry is not None:
         check_registry(stage, registry)
         if schema_id is not None:

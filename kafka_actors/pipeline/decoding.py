@@ -84,7 +84,7 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
     ) -> Self:
         """Decodes each value as one Avro record.
 
-        With a `schema` (a dict, or JSON text) values are of this schema; with `schema_id`, they begin with the five bytes of
+        With a `schema` (a dict, JSON text, or an `.avsc` file's path) values are of this schema; with `schema_id`, they begin with the five bytes of
         Confluent's serializer, which have to contain that id. With a `registry` values may be by any schema it has, and are read
         by `schema`, or else by that of `subject` (by default `{topic}-value`) in `version`, or by the one with the id `schema_id`.
         """

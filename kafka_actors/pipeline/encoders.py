@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
+from kafka_actors.base.paths import schema_text
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.schemas import AvroEncoder, ProtobufEncoder
 from kafka_actors.schemas.avro_derived import derived
 from kafka_actors.schemas.avro_schema import AvroRecord, parse
 from kafka_actors.schemas.json_schema import loaded
-from kafka_actors.schemas.protobuf_schema import Files, compiled, imports_others, schema_text
+from kafka_actors.schemas.protobuf_schema import Files, compiled, imports_others, proto_text
 from kafka_actors.schemas.writer_schema import SubjectNameStrategy, ValueFormat, WriterSchema
 
 from .decoders import check_registry
@@ -86,7 +87,7 @@ def writer_schema(
         format=_with_message(stage, form, message),
         subject=subject,
         strategy=strategy,
-        text=_proto_text(stage, schema) if form == "protobuf" else _text(stage, schema),
+        text=_proto_text(stage, schema) if form == "protobuf" else _text(stage, form, schema),
         register=register,
     )
     if made.text is not None:
@@ -113,12 +114,16 @@ def _proto_text(stage: str, schema: Any) -> str | None:
     if schema is None:
         return None
     try:
-        return schema_text(schema)
+        return proto_text(schema)
     except ConfigError as error:
         raise ConfigError(stage, f"{error.option} {error.message}") from error
 
 
-def _text(stage: str, schema: Any) -> str | None:
+def _text(stage: str, form: str, schema: Any) -> str | None:
+    try:
+        schema = schema_text(schema, ".avsc" if form == "avro" else ".json")
+    except ConfigError as error:
+        raise ConfigError(stage, f"{error.option} {error.message}") from error
     if schema is None or isinstance(schema, str):
         return schema
     if not isinstance(schema, (Mapping, list)):

@@ -1,7 +1,7 @@
 """Schemas: from encoded values straight to Arrow's columns, and back.
 
     registry = ka.SchemaRegistry("https://registry:8081", basic_auth="${env:SR_KEY}:${env:SR_SECRET}")
-    decoder = ka.schemas.AvroDecoder(registry.schema_of("orders-value").text, registry=registry)
+    decoder = ka.schemas.AvroDecoder(registry, subject="orders-value")
     rows = decoder(batch.column("value"))       # a StructArray
 
 Values are decoded by compiled code, batch by batch, without a Python object for each; a pipeline's `.decode(registry)` uses the same.

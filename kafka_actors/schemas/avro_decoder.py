@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from kafka_actors.base.paths import schema_text
 from kafka_actors.errors import ConfigError
 
 from .avro_resolution import program
@@ -16,12 +17,15 @@ from .avro_schema import AvroRecord, AvroType, arrow_schema, parse
 from .errors import SchemaNotFoundError
 from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import avro_kernel
-from .registry import Registry, Schema, SchemaKey, schema_at
+from .registry import Registry, Schema, SchemaKey, Version, schema_at
 from .results import Array, DecodedRows, decoded_struct
 
 
 class AvroDecoder:
-    """Decodes Avro values into the columns of `schema`, a dict or JSON text; one that is no record gives one column `value`.
+    """Decodes Avro values into the columns of `schema`, a dict, JSON text, or an `.avsc` file's path; one that is no record gives one column `value`.
+
+    In place of a schema it takes a registry: then the columns are those of `subject` in `version`, or, without a subject, of the schema that
+    the first value it gets was written by.
 
     With a `registry` values are framed, and each is read by the schema with its id, resolved to this one as Avro's specification says.
     With `schema_id` they are framed by this one id. With neither they have no frame, and were written by `writer`, by default `schema`.
@@ -39,6 +43,7 @@ class AvroDecoder:
         references: Mapping[str, str] | None = None,
         registry: Registry | None = None,
         subject: str | None = None,
+        version: Version = "latest",
         schema_id: int | None = None,
         writer: Any = None,
         known: Mapping[SchemaKey, Schema] | None = None,
@@ -50,12 +55,16 @@ class AvroDecoder:
             )
         if registry is None and on_new_schema == "fail":
             raise ConfigError("on_new_schema", "is for values whose schemas a registry has: give registry=")
-        self._text = schema
+        if isinstance(schema, Registry):
+            registry, schema = schema, None
+            if subject is not None:
+                schema, references = _of(registry, registry.schema_of(subject, version))
+        self._text = schema_text(schema, ".avsc")
         self._references = dict(references or {})
         self._registry = registry
         self._subject = subject
         self._schema_id = schema_id
-        self._writer = writer
+        self._writer = schema_text(writer, ".avsc")
         self._known = dict(known or {})
         self._on_new_schema = on_new_schema
         self._prepare()
@@ -65,8 +74,11 @@ class AvroDecoder:
     def _prepare(self) -> None:
         self._lock = threading.Lock()
         self._machines: dict[SchemaKey, WriterProgram] = {}
-        self._reader: AvroType = parse(self._text, self._references)
-        self.schema: pa.Schema = arrow_schema(self._reader)
+        self._reader: AvroType | None = None
+        self.schema: pa.Schema = pa.schema([])
+        if self._text is not None:
+            self._reader = parse(self._text, self._references)
+            self.schema = arrow_schema(self._reader)
 
     def __getstate__(self) -> dict[str, Any]:
         made = ("_lock", "_machines", "_reader", "schema")
@@ -96,7 +108,27 @@ class AvroDecoder:
     def decode(self, values: Array) -> DecodedRows:
         """Decodes a binary array. Raises `SchemaRegistryError` where the registry can't be asked for a schema."""
         found = frames(values, self.framed)
+        if self._reader is None:
+            self._choose(found.by_schema)
         return joined(self.schema, found, lambda key, rows: self._decoded(values, key, rows))
+
+    def _choose(self, by_schema: Mapping[SchemaKey, Rows]) -> None:
+        """Makes the schema of the first value that the registry has one for the reader's."""
+        assert self._registry is not None
+        for key in sorted(by_schema, key=lambda key: int(by_schema[key][0])):
+            try:
+                found = self._known.get(key) or schema_at(self._registry, key)
+            except SchemaNotFoundError:
+                continue  # a failure of its values
+            if found.type != "AVRO":
+                continue
+            text, references = _of(self._registry, found)
+            with self._lock:
+                if self._reader is None:
+                    self._text, self._references = text, references
+                    self._reader = parse(text, references)
+                    self.schema = arrow_schema(self._reader)
+            return
 
     def _decoded(self, values: Array, key: SchemaKey, rows: Rows) -> Part:
         if self._registry is None and key not in (NO_FRAME, self._schema_id):
@@ -152,12 +184,19 @@ class AvroDecoder:
         """Why no value by a writer's schema can be decoded; empty where there is no such reason."""
         if schema.type != "AVRO":
             return f"it is of type {schema.type}, not AVRO"
+        if self._reader is None:
+            return ""  # the first value's schema will be the reader's
         references = {} if self._registry is None else self._registry.references_of(schema)
         try:
             program(parse(schema.text, references), self._reader)
         except ConfigError as error:
             return error.message
         return ""
+
+
+def _of(registry: Registry, schema: Schema) -> tuple[str, dict[str, str]]:
+    """A schema's text, and the texts to which it refers."""
+    return schema.text, dict(registry.references_of(schema))
 
 
 class WriterProgram:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_actors.base.paths import schema_text
+
 from .avro_encoding import writer_program
 from .avro_schema import AvroType, parse
 from .framing import frame
@@ -32,7 +34,7 @@ class AvroEncoder:
     def __init__(
         self, schema: Any, *, references: Mapping[str, str] | None = None, schema_id: int | None = None
     ) -> None:
-        self._text = schema
+        self._text = schema_text(schema, ".avsc")
         self._references = dict(references or {})
         self._frame = b"" if schema_id is None else frame(schema_id)
         self._prepare()

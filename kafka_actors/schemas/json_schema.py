@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kafka_actors.base.paths import schema_text
 from kafka_actors.errors import ConfigError, kind_of
 
 _SCALARS: dict[str, Any] = {
@@ -28,7 +29,8 @@ _CHOICES = ("oneOf", "anyOf")
 
 
 def loaded(schema: Any) -> dict[str, Any]:
-    """A schema as a dict, from a dict or JSON text. Raises `ConfigError`."""
+    """A schema as a dict, from a dict, JSON text, or the path of a `.json` file. Raises `ConfigError`."""
+    schema = schema_text(schema, ".json")
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)

@@ -17,7 +17,7 @@ from .errors import SchemaNotFoundError
 from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import protobuf_kernel
 from .protobuf_plan import Plan, ProtobufMachine, plan
-from .protobuf_schema import Files, compiled, schema_text
+from .protobuf_schema import Files, compiled, proto_text
 from .registry import Registry, Schema, SchemaKey, schema_at
 from .results import Array, DecodedRows, decoded_struct
 
@@ -55,7 +55,7 @@ class ProtobufDecoder:
     ) -> None:
         if enums not in ("name", "number"):
             raise ConfigError("enums", f"is {enums!r}: accepts 'name' or 'number'")
-        descriptors = compiled(schema_text(schema), references)
+        descriptors = compiled(proto_text(schema), references)
         self._enums = enums
         self._descriptors = descriptors
         self._name: str = Files(descriptors).message(message).full_name

@@ -11,7 +11,7 @@ import pyarrow as pa
 from .framing import frame
 from .kernels import protobuf_writer_kernel
 from .protobuf_encoding import message_program
-from .protobuf_schema import Files, compiled, schema_text
+from .protobuf_schema import Files, compiled, proto_text
 from .results import Array, EncodedValues, encoded_column
 from .written_columns import ColumnsProgram, CompiledPrograms
 
@@ -39,7 +39,7 @@ class ProtobufEncoder:
         references: Mapping[str, str] | None = None,
         schema_id: int | None = None,
     ) -> None:
-        self._descriptors = compiled(schema_text(schema), references)
+        self._descriptors = compiled(proto_text(schema), references)
         files = Files(self._descriptors)
         found = files.message(message)
         self._name: str = found.full_name

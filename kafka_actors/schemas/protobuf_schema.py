@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_actors.base.paths import schema_text
 from kafka_actors.errors import ConfigError, kind_of
 
 from .framing import varint
@@ -26,13 +27,9 @@ MAIN = "kafka_actors_schema.proto"
 _HINT = "pip install 'kafka-actors[protobuf]'"
 
 
-def schema_text(schema: Any) -> str:
+def proto_text(schema: Any) -> str:
     """The text of a schema that is a path, or a text already."""
-    if isinstance(schema, Path) or (isinstance(schema, str) and schema.endswith(".proto")):
-        try:
-            return Path(schema).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError("schema", f"{schema} can't be read: {error.strerror}") from None
+    schema = schema_text(schema, ".proto")
     if not isinstance(schema, str):
         raise ConfigError("schema", f"is {kind_of(schema)}: accepts a .proto file's path, or its text")
     return schema

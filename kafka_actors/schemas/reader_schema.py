@@ -47,8 +47,10 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
         """Asks the registry. Raises `ConfigError`, naming the stage, where the topics' schemas give different columns or
         something can't be decoded, and `SchemaRegistryError`."""
         found = self._schemas(stage, topics)
-        versions = {topic: self._versions(schema) for topic, schema in found.items()}
-        decoders = {topic: self._decoder(stage, schema, versions[topic]) for topic, schema in found.items()}
+        known: dict[SchemaKey, Schema] = {}
+        for schema in found.values():
+            known.update(self._versions(schema))
+        decoders = {topic: self._decoder(stage, schema, known) for topic, schema in found.items()}
         (first, decoder), *others = decoders.items()
         for topic, other in others:
             if other.schema != decoder.schema:
@@ -57,7 +59,7 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
                     f"the schemas of {first} and {topic} give different columns ({_names(decoder)}; {_names(other)}): "
                     "name one subject for all, or read each topic by itself",
                 )
-        return ChosenSchema(decoder, found[first], frozenset().union(*versions.values()))
+        return ChosenSchema(decoder, found[first], frozenset(known))
 
     def again(self, stage: str, schema_id: int, subject: str, version: int | None) -> ChosenSchema:
         """The schema that was chosen once before, whatever is the latest now. Raises as `chosen`."""

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from kafka_actors.base.paths import absolute_path, directory_of, sync, wrong_path
+from kafka_actors.base.paths import absolute_path, directory_of, schema_text, sync, wrong_path
+from kafka_actors.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,15 @@ def test_a_file_and_a_directory_are_flushed_and_a_missing_one_is_an_error(tmp_pa
     sync(tmp_path)
     with pytest.raises(FileNotFoundError):
         sync(os.path.join(tmp_path, "y"))
+
+
+def test_the_text_of_a_schema_may_be_in_a_file(tmp_path) -> None:
+    file = tmp_path / "order.avsc"
+    file.write_text('"int"')
+    assert schema_text(file, ".avsc") == schema_text(str(file), ".avsc") == '"int"'
+    assert schema_text('"long"', ".avsc") == '"long"'
+    assert schema_text({"type": "int"}, ".avsc") == {"type": "int"}
+    with pytest.raises(
+        ConfigError, match=r"^schema: \S+other.avsc can't be read: No such file or directory$"
+    ):
+        schema_text(str(tmp_path / "other.avsc"), ".avsc")

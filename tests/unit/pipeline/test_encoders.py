@@ -1,5 +1,6 @@
 """`write_kafka` by schemas of a registry: its arguments, what is known before and after it is bound, and rows that fail."""
 
+import json
 import pickle
 
 import pyarrow as pa
@@ -158,8 +159,13 @@ def test_a_row_of_no_single_record_fails_for_all_of_the_batch(registry):
     assert [one.record for one in failures] == [0, 1, 2]
 
 
-def test_json_schemas_are_written_with_their_frame(registry):
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_json_schemas_are_written_with_their_frame(registry, tmp_path, in_a_file):
     schema = {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}}
+    if in_a_file:
+        file = tmp_path / "new.json"
+        file.write_text(json.dumps(schema))
+        schema = file
     pipeline = ORDERS.write_kafka(
         "new", format="json_schema", registry=registry, schema=schema, register=True
     )

@@ -1,6 +1,7 @@
 """The decoder of Avro values: frames, writers' schemas by their ids, failures, and copies in other processes."""
 
 import io
+import json
 import pickle
 
 import fastavro
@@ -9,7 +10,12 @@ import pytest
 from fakes.registries import RegistryInMemory
 
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas import AvroDecoder, DeserializationError, SchemaRegistryUnavailableError
+from kafka_actors.schemas import (
+    AvroDecoder,
+    AvroEncoder,
+    DeserializationError,
+    SchemaRegistryUnavailableError,
+)
 from kafka_actors.schemas.framing import frame
 
 FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
@@ -63,6 +69,39 @@ def test_each_value_is_read_by_the_schema_of_its_id_which_is_asked_for_once(regi
     known = AvroDecoder(SECOND, registry=registry, known=registry.known_schemas("orders-value"))
     assert len(known(binary(*values))) == 3
     assert sorted(registry.asked) == [1, 2]
+
+
+def test_a_registry_alone_gives_the_columns_of_a_subject_or_of_the_first_value(registry):
+    values = binary(written(FIRST, {"id": 2}, 1), written(SECOND, {"id": 3, "city": "z"}, 2))
+    of_subject = AvroDecoder(registry, subject="orders-value")
+    assert of_subject.schema.names == ["id", "city"]
+    assert of_subject(values).to_pylist() == [{"id": 2, "city": "-"}, {"id": 3, "city": "z"}]
+    assert AvroDecoder(registry, subject="orders-value", version=1).schema.names == ["id"]
+    of_first = pickle.loads(pickle.dumps(AvroDecoder(registry)))
+    assert of_first.decode(binary()).batch.num_rows == 0
+    unknown = of_first.decode(binary(b"no frame", written(FIRST, {"id": 1}, 9)))
+    assert [at for at, _ in unknown.failures] == [0, 1]
+    assert of_first.schema.names == [], "none of a value that can be read"
+    assert of_first(values.slice(1)).to_pylist() == [{"id": 3, "city": "z"}]
+    assert pickle.loads(pickle.dumps(of_first))(values).to_pylist() == [
+        {"id": 2, "city": "-"},
+        {"id": 3, "city": "z"},
+    ]
+
+
+def test_a_schema_may_be_a_file_which_is_read_once(tmp_path):
+    file = tmp_path / "order.avsc"
+    file.write_text(json.dumps(FIRST))
+    decoders = [AvroDecoder(file), AvroDecoder(str(file)), AvroDecoder(SECOND, writer=file)]
+    encoder = AvroEncoder(file)
+    copies = [pickle.dumps(one) for one in (*decoders, encoder)]
+    file.unlink()
+    *decoders, encoder = map(pickle.loads, copies)
+    assert [one(encoder(pa.record_batch({"id": [5]})))[0]["id"].as_py() for one in decoders] == [5, 5, 5]
+    with pytest.raises(
+        ConfigError, match=r"^schema: \S+order.avsc can't be read: No such file or directory$"
+    ):
+        AvroDecoder(file)
 
 
 def test_failures_name_the_schema_and_what_is_wrong_and_leave_other_rows_alone(registry):

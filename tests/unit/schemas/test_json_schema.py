@@ -108,3 +108,13 @@ def test_references_within_and_to_other_documents():
 def test_what_no_column_can_hold_is_refused_by_its_path(schema, said):
     with pytest.raises(ConfigError, match=said):
         arrow_schema(schema)
+
+
+def test_a_schema_may_be_in_a_file(tmp_path):
+    file = tmp_path / "order.json"
+    file.write_text('{"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}')
+    assert arrow_schema(file) == arrow_schema(str(file)) == pa.schema([pa.field("id", pa.int64(), False)])
+    with pytest.raises(
+        ConfigError, match=r"^schema: \S+other.json can't be read: No such file or directory$"
+    ):
+        arrow_schema(str(tmp_path / "other.json"))

@@ -1,10 +1,12 @@
 """The reader's schema of a pipeline: chosen once, by subject, version or id, and refused where topics don't agree."""
 
+import pyarrow as pa
 import pytest
 from fakes.registries import RegistryInMemory
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas import AvroDecoder, ProtobufDecoder, SchemaNotFoundError
+from kafka_actors.schemas.framing import frame
 from kafka_actors.schemas.reader_schema import ReaderSchema
 
 
@@ -31,6 +33,16 @@ def test_topics_that_agree_are_read_by_the_first_ones_schema(registry):
     assert {key for key in known if isinstance(key, str)} == {one.guid for one in registry.schemas[:3]}
     assert (schema.id, schema.subject, schema.version) == (2, "a-value", 2)
     assert decoder.schema.names == ["id", "x"]
+
+
+def test_schemas_of_all_topics_are_known_before(registry):
+    """Also where new ones make values fail."""
+    decoder, *_ = ReaderSchema(registry=registry, on_new_schema="fail").chosen("decode", ["a", "b"])
+    later = registry.add("b-value", order({"name": "x", "type": "int", "default": 2}))
+    values = [frame(3) + b"\2\4", frame(later) + b"\2\4"]
+    rows = decoder.decode(pa.array(values, pa.binary()))
+    assert rows.batch.to_pylist() == [{"id": 1, "x": 2}]
+    assert [at for at, _ in rows.failures] == [1]
 
 
 def test_topics_that_do_not_agree_are_refused(registry):

@@ -43,6 +43,7 @@ SEND_TIMEOUT_S = 5
 
 _HEAD = struct.Struct(">II")  # length of the message, and of the bytes behind it
 _TIMEVAL = struct.Struct("@ll")
+_DESCRIPTOR = struct.Struct("@i")
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _MOST_DESCRIPTORS = 16
 _MOST_PARTS = 512  # the system takes 1,024
@@ -105,11 +106,10 @@ def send(
 def receive(sock: socket.socket) -> tuple[memoryview, memoryview, list[int]]:
     """Receives a message, the bytes that follow it and its descriptors. Raises `OSError`, and `EOFError` when the peer has
     closed the socket."""
-    flags = socket.MSG_CMSG_CLOEXEC  # not inherited by processes that the user's function starts
-    head, descriptors, _, _ = socket.recv_fds(sock, _HEAD.size, _MOST_DESCRIPTORS, flags | socket.MSG_WAITALL)
+    head, descriptors = _receive_head(sock, _HEAD.size)
     try:
         while head and len(head) < _HEAD.size:
-            more, others, _, _ = socket.recv_fds(sock, _HEAD.size - len(head), _MOST_DESCRIPTORS, flags)
+            more, others = _receive_head(sock, _HEAD.size - len(head))
             if not more:
                 raise EOFError
             head += more
@@ -128,7 +128,20 @@ def receive(sock: socket.socket) -> tuple[memoryview, memoryview, list[int]]:
         for descriptor in descriptors:  # an open one would keep its piece of memory
             os.close(descriptor)
         raise
-    return body[:length], body[length:].toreadonly(), list(descriptors)
+    return body[:length], body[length:].toreadonly(), descriptors
+
+
+def _receive_head(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
+    """Receives up to so many bytes, and the descriptors that come with them; processes that the user's function starts don't inherit these.
+    (`socket.recv_fds` passes no flags on.)"""
+    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR.size)
+    data, controls, _, _ = sock.recvmsg(size, room, socket.MSG_CMSG_CLOEXEC | socket.MSG_WAITALL)
+    rights = [
+        payload
+        for level, kind, payload in controls
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+    ]
+    return data, [number for payload in rights for (number,) in _DESCRIPTOR.iter_unpack(payload)]
 
 
 class SharedMemoryClient:

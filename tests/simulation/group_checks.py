@@ -65,8 +65,19 @@ class GroupChecks:
         self._places: dict[bytes, Place] = {}
         self._indexed: dict[Log, int] = {}
         self._finished: dict[Log, int] = defaultdict(int)
-        self._sought: dict[Log, int] = defaultdict(int)
-        """Offsets that users moved their positions to: those may be committed, also in a topic that was made anew meanwhile."""
+        self._sought: dict[tuple[str, Log], set[int]] = defaultdict(set)
+        """Offsets that the user of a client moved its position to: it may commit those, also in a topic that was made anew meanwhile."""
+        self._by_seek: dict[tuple[str, TopicPartition], int] = {}
+        """Positions that users moved to, from which nothing was read since. They have no leader epoch, so nobody notices that the log is cut in
+        front of them and written anew: as with `seek` of Java's consumer (`FetchPosition` without an epoch, `seekUnvalidated`)."""
+        self._cuts: dict[Log, list[int]] = defaultdict(list)
+        """Offsets at which a log was cut, one after the other."""
+        self._written_behind: dict[bytes, int] = {}
+        """Number of its log's cuts before a record was written."""
+        self._cuts_before: dict[tuple[str, TopicPartition], int] = {}
+        """The same of the last record that a client was given of a partition: its user moves the position by that."""
+        self._passed_over: dict[Log, list[tuple[int, int]]] = defaultdict(list)
+        """Offsets from and to which records may be unseen for that reason."""
         self._most_committed: dict[Log, int] = defaultdict(int)
         self._next: dict[tuple[str, TopicPartition], Place] = {}
         self._generations: dict[tuple[str, int], int] = {}
@@ -128,6 +139,7 @@ class GroupChecks:
             if batch.last_offset >= start and not batch.is_control:
                 for record in batch.records():
                     self._places[record.value or b""] = Place(key, record.offset)
+                    self._written_behind[record.value or b""] = len(self._cuts[key])
         self._indexed[key] = log.end_offset
 
     def truncated(self, tp: TopicPartition, offset: int) -> None:
@@ -135,6 +147,13 @@ class GroupChecks:
         key = self.log_of(tp)
         assert key is not None
         self.lossy.add(key)
+        self._cuts[key].append(offset)
+        self._passed_over[key] = [
+            (start, min(end, offset)) for start, end in self._passed_over[key] if start < offset
+        ]
+        behind = [at for (_, of), at in self._by_seek.items() if of == tp and at > offset]
+        if behind:
+            self._passed_over[key].append((offset, max(behind)))
         if key in self._undone:
             self._undone[key] = min(offset, self._undone[key])
         self._indexed[key] = min(offset, self._indexed.get(key, 0))
@@ -155,7 +174,13 @@ class GroupChecks:
         log = self._cluster.state.partition(*tp).log
         if self._read_to.get(self.log_of(tp)) == (log.end_offset, len(self.seen)):
             return []
-        found = [record.value or b"" for record in self.visible(tp) if record.value not in self.seen]
+        passed_over = self._passed_over.get(self.log_of(tp) or (b"", 0), ())
+        found = [
+            record.value or b""
+            for record in self.visible(tp)
+            if record.value not in self.seen
+            and not any(start <= record.offset < end for start, end in passed_over)
+        ]
         if not found and log.stable_offset == log.end_offset:
             self._read_to[self.log_of(tp)] = log.end_offset, len(self.seen)
         return found
@@ -199,6 +224,7 @@ class GroupChecks:
         """Notes that a member begins with partitions."""
         for tp in partitions:
             self._next.pop((client, tp), None)
+            self._by_seek.pop((client, tp), None)
 
     def rewound(self, tp: TopicPartition) -> None:
         """Notes that a member is about to move its position back: commits may go back from now on."""
@@ -209,17 +235,23 @@ class GroupChecks:
         """Notes that a member has moved its position."""
         if (log := self.log_of(tp)) is not None:
             self._next[client, tp] = Place(log, offset)
-            self._sought[log] = max(self._sought[log], offset)
+            self._by_seek[client, tp] = offset
+            cuts = self._cuts[log][self._cuts_before.get((client, tp), 0) :]
+            if cuts and min(cuts) < offset:
+                self._passed_over[log].append((min(cuts), offset))
+            self._sought[client, log].add(offset)
 
     def delivered(self, client: str, tp: TopicPartition, records: list[tuple[int, bytes]]) -> Place:
         """Notes records that a member was given; returns the place behind them."""
         self.index(tp)
         first, value = records[0]
+        self._by_seek.pop((client, tp), None)
         place = self._places.get(value)
         if place is None:
             self.fail(f"{client} was given {value!r} of {tp}, which nobody wrote")
             return Place((b"", 0), 0)
         log = place.log
+        self._cuts_before[client, tp] = self._written_behind[records[-1][1]]
         self.seen.update(value for _, value in records)
         if log not in self.lossy:
             for offset, value in records:
@@ -329,8 +361,11 @@ class GroupChecks:
         if falls and not late and log not in self._rewound:
             self.fail(f"{who} committed {tp} {now.offset} after {before.offset}")
         start = self._cluster.state.partition(*tp).log.start_offset  # records before it were deleted
-        if now.offset > max(self._finished[log], self._sought[log], start) and (
-            not self._committed_only or self.readable(tp, self._finished[log], now.offset)
+        sought = now.offset in self._sought[who or "", log]
+        if (
+            now.offset > max(self._finished[log], start)
+            and not sought
+            and (not self._committed_only or self.readable(tp, self._finished[log], now.offset))
         ):
             self.fail(f"{who} committed {tp} {now.offset}: only {self._finished[log]} was processed")
 

@@ -598,11 +598,13 @@ class JobRun:
                 found.append(
                     f"{number}: {journal.watermark} processed, {journal.committed} committed of {end}"
                 )
-        # A coordinator that its supervisor has not begun, or one that stands still, can't say at a stop what is confirmed.
+        # A coordinator that its supervisor has not begun, one that is dead, also where nobody has noticed that, and one that stands still can't
+        # say at a stop what is confirmed.
         found += [f"{actor.client} stands still" for actor in self.nodes.live if actor.frozen]
         found += [f"{a.client} is in a call" for a in self.nodes.live if a.client in self.journal.in_call]
         for number, supervisor in enumerate(self.supervisors):
-            if supervisor._job.running.begun(COORDINATOR) is None:
+            coordinator = supervisor._job.running.begun(COORDINATOR)
+            if coordinator is None or not coordinator.ref.actor.alive:
                 found.append(f"job {number} has no coordinator")
         return found
 

@@ -311,7 +311,7 @@ _RIGHTS: dict[str, dict[str, str]] = {
         "DescribeConfigs": "DescribeConfigs",
         "IncrementalAlterConfigs": "AlterConfigs",
     },
-    "transactional-id": {"FindCoordinator": "Describe", "": "Write"},
+    "transactional-id": {"FindCoordinator": "Describe (Write to write with it)", "": "Write"},
 }
 """Resource → request → the operation that the request needs on it; "" stands for all other requests. Read, Write, Delete
 and Alter imply Describe, which is all that a client's first request needs; the texts in parentheses name what its later

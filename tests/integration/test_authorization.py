@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
-from waiting import until
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors import TopicPartition
@@ -185,3 +186,55 @@ def test_who_may_not_change_the_cluster_is_told_the_right_for_each_call(kafka: K
             with pytest.raises(KafkaActorsError) as caught:
                 call()
             assert str(caught.value).endswith(f"the principal needs the right {right}")
+
+
+@pytest.mark.ray
+def test_a_job_that_delivers_exactly_once_needs_one_right_more_by_its_groups_prefix(
+    kafka: KafkaCluster, ray_local: None
+) -> None:
+    """Those to read as its group and to write its results are there; the last one is that of its transactional ids."""
+    kafka.create_topic("plain", partitions=2)
+    kafka.create_topic("scored", partitions=2)
+    with ka.Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        for number in range(40):
+            producer.send("plain", b"%d" % number, partition=number % 2)
+    for what in (("--topic", "plain", "--operation", "Read"), ("--group", "exact", "--operation", "Read")):
+        grant(kafka, *what)
+    grant(kafka, "--topic", "scored", "--operation", "Write")
+    access = login(kafka, "bob")
+    job = ka.Job(
+        topics=["plain"],
+        group_id="exact",
+        bootstrap_servers=access.pop("bootstrap_servers"),
+        process=values_and_partitions,
+        sink=ka.KafkaSink("scored"),
+        delivery="exactly_once",
+        until="latest",
+        config={**access, "start_timeout_s": 600},
+    )
+    with pytest.raises(KafkaActorsError) as refused, job.start() as running:
+        running.wait(timeout=slow_s(60))
+    told = str(refused.value) + str(refused.value.__cause__)
+    assert "needs the right Describe (Write to write with it) on transactional-id 'exact-" in told
+    grant(
+        kafka, "--transactional-id", "exact-", "--resource-pattern-type", "prefixed", "--operation", "Write"
+    )
+    with job.start() as running:
+        running.wait(timeout=slow_s(60))
+    with ka.Consumer(
+        topics=["scored"],
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id="readers",
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as reader:
+        found: list[int] = []
+        while len(found) < 40:
+            batch = reader.poll_batch(timeout_ms=100_000)
+            assert batch is not None, found
+            found += map(int, batch["value"].to_pylist())
+    assert sorted(found) == list(range(40))
+
+
+def values_and_partitions(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["value", "partition"])

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from jobs.faults import keep_alive
-from jobs.ledger import CrashLedger
+from jobs.ledger import CrashLedger, copier
 from waiting import until
 
 import kafka_actors as ka
@@ -38,9 +38,9 @@ def ledger_on(cluster, kafka_topic, group_id, tmp_path):
     return CrashLedger(cluster, source, target, PARTITIONS, group_id, tmp_path / "traps", seed)
 
 
-def crashes(ledger, count):
+def crashes(ledger, count, **options):
     """Records come for as long as there are faults, and all of them have to be there once and in order."""
-    ledger.start()
+    ledger.start(**options)
     ledger.produce(RECORDS, rate=RECORDS / (count * sum(PAUSES_S) / 2))
     for _ in range(count):
         ledger.fault()
@@ -59,6 +59,11 @@ def test_each_record_is_delivered_once_whatever_dies(ledger):
 @pytest.mark.timeout(600 + 20 * CRASHES)
 def test_each_record_is_delivered_once_whatever_dies_many_times(ledger):
     crashes(ledger, CRASHES)
+
+
+@pytest.mark.slow
+def test_each_record_of_an_async_function_is_delivered_once_whatever_dies(ledger):
+    crashes(ledger, FAULTS, process=copier(str(ledger.traps.directory), is_async=True))
 
 
 @pytest.mark.slow

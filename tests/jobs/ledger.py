@@ -6,6 +6,7 @@ Faults at named steps happen inside a worker: whichever comes first to the step 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -106,8 +107,9 @@ class Traps:
         setattr(owner, method, stepping)
 
 
-def copier(directory: str) -> Callable[..., Any]:
-    """A `process` class that returns each record with the place that it was read from, to the same partition."""
+def copier(directory: str, *, is_async: bool = False) -> type:
+    """A `process` class that returns each record with the place that it was read from, to the same partition. `is_async`: its calls are
+    coroutines, and those of different partitions overlap."""
 
     class Copier:
         def __init__(self) -> None:
@@ -131,7 +133,12 @@ def copier(directory: str) -> Callable[..., Any]:
                 names=["value", "partition"],
             )
 
-    return Copier
+    class AsyncCopier(Copier):
+        async def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:  # type: ignore[override]
+            await asyncio.sleep(0.005)
+            return super().__call__(batch)
+
+    return AsyncCopier if is_async else Copier
 
 
 class CrashLedger:

@@ -12,12 +12,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 from opentelemetry.trace import Span
 
 from kafka_actors.base.tasks import this_task_is_cancelled
+from kafka_actors.errors import UsageError
 from kafka_actors.events import EventSink
 from kafka_actors.fetch import DecodeAhead, FetchedBytes
 from kafka_actors.job.machines.lease import Lease
@@ -280,15 +282,17 @@ class ProcessingThread:
         self._ahead.forget({partition})
         self._reader.put_back(partition)
         if wait_s:
-            self._reader.pause((partition,))
-            self._parked[partition] = now + wait_s
+            with suppress(UsageError):  # the worker's loop has revoked it meanwhile
+                self._reader.pause((partition,))
+                self._parked[partition] = now + wait_s
         return True
 
     def _unpark(self, now: float) -> None:
         """Has partitions go on whose failed call is due. It waited where no other partition had to wait for it."""
         for partition in [partition for partition, due in self._parked.copy().items() if due <= now]:
             self._parked.pop(partition, None)
-            self._reader.resume((partition,))
+            with suppress(UsageError):  # as above
+                self._reader.resume((partition,))
 
     def _others_wait(self, partition: TopicPartition) -> bool:
         return any(p != partition for p in self._waiting(self._clock()))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from fakes.loop import turns
 
-from kafka_actors.errors import KafkaTimeoutError, ProcessError, StageError
+from kafka_actors.errors import KafkaTimeoutError, ProcessError, StageError, UsageError
 from kafka_actors.fetch import FetchedBytes
 from kafka_actors.fetch.machines.buffer import PartitionSlice
 from kafka_actors.fetch.messages import FetchedPartition
@@ -58,6 +58,7 @@ class Source:
         self.consumed_items = []
         self.half_way = {}
         self.paused = {}
+        self.revoked = set()
 
     def unpack(self, item):
         return iter(())
@@ -89,14 +90,21 @@ class Source:
 
     def put_back(self, partition):
         item, position = self.half_way.pop(partition)
-        self.waiting_items.append(fetched(partition, position, item.next_offset))
+        if partition not in self.revoked:
+            self.waiting_items.append(fetched(partition, position, item.next_offset))
 
     def pause(self, partitions):
+        self._check(partitions)
         for partition in partitions:
             self.paused[partition] = [item for item in self.waiting_items if item.partition == partition]
         self.waiting_items = [item for item in self.waiting_items if item.partition not in self.paused]
 
+    def _check(self, partitions):
+        if self.revoked.intersection(partitions):
+            raise UsageError("is not assigned")
+
     def resume(self, partitions):
+        self._check(partitions)
         for partition in partitions:
             self.waiting_items += self.paused.pop(partition)
 
@@ -283,6 +291,19 @@ def test_a_partition_that_goes_to_another_worker_waits_for_nothing_here():
     stage.now += 1
     assert stage.processing.idle_s() == IDLE_S
     assert list(stage.source.paused) == [P0], "its records are dropped with it"
+
+
+@pytest.mark.parametrize("when", ["before it is set aside", "while it waits"])
+def test_a_partition_may_be_revoked_at_any_moment_of_its_wait(when):
+    """The worker's loop does that beside this thread, and only then has it forgotten."""
+    stage = Stage(refuse, retries=3)
+    if when == "before it is set aside":
+        stage.source.revoked.add(P0)
+    stage.processing.work(fetched(P0, 0, 10))
+    stage.source.revoked.add(P0)
+    stage.now += 1
+    stage.processing.work(None)
+    assert stage.processing.idle_s() == IDLE_S
 
 
 def test_overlapping_calls_of_an_async_function_are_one_time_at_work():

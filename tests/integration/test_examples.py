@@ -60,6 +60,15 @@ def test_workers_come_for_a_burst_and_go_again():
     assert re.search(r"scored 30,500 orders\ngeneration of the Kafka group: (\d+) before, \1 after\n", shown)
 
 
+@pytest.mark.slow
+@pytest.mark.ray
+def test_an_engine_is_fed_record_by_record_and_in_batches():
+    shown = run("model_queue.py")
+    assert re.search(r"record by record: 1,200 prompts in [\d.]+ s\n", shown)
+    assert re.search(r"batch after batch: 1,200 prompts in [\d.]+ s\n", shown)
+    assert "times as fast record by record" in shown
+
+
 def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
     notebook = nbformat.read(EXAMPLES / "pipeline.ipynb", as_version=4)
     nbclient.NotebookClient(

@@ -99,13 +99,15 @@ class SharedMemoryServer:
         if not same_user(sock):
             sock.close()
             return
+        known = {other for other in self._clients if not other.ended}
         try:
             client = _ClientConnection(sock, self._fetcher, self._keep_call_record)
+            self._clients = known | {client}  # before it is served: from then on its worker may be forgotten
             client.begin()
         except BaseException:
+            self._clients = known
             sock.close()  # the worker notices, and pulls through Ray
             raise
-        self._clients = {other for other in self._clients if not other.ended} | {client}
 
 
 class _ClientConnection:

@@ -95,6 +95,21 @@ def test_a_process_of_another_user_is_served_nothing(monkeypatch: pytest.MonkeyP
     assert server.targets == []
 
 
+def test_a_worker_is_known_before_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is served already, and not known yet, would be served on when it is forgotten."""
+    server, known = Server(), []
+
+    def begin(client: Any) -> None:
+        known.append(client in server.server._clients)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(shm_server._ClientConnection, "begin", begin)
+    with pytest.raises(RuntimeError, match="new thread"):
+        server.accept()
+    assert known == [True]
+    assert server.server._clients == set(), "its worker pulls through Ray"
+
+
 def test_what_a_worker_had_in_hand_is_read_behind_its_end_and_dropped_when_it_is_forgotten() -> None:
     server, record = Server(), CallRecord.of_this_process()
     assert record is not None

@@ -93,8 +93,8 @@ def _row_maker(message: Any, enums: str) -> Make:
 def _column(field: Any, enums: str) -> Make:
     name = field.name
     if is_map(field):
-        value = _value(field.message_type.fields_by_name["value"], enums)
-        return lambda message: [(key, value(item)) for key, item in getattr(message, name).items()]
+        key, value = (_value(field.message_type.fields_by_name[of], enums) for of in ("key", "value"))
+        return lambda message: [(key(one), value(item)) for one, item in getattr(message, name).items()]
     make = _value(field, enums)
     if is_repeated(field):
         return lambda message: [make(item) for item in getattr(message, name)]
@@ -117,7 +117,15 @@ def _value(field: Any, enums: str) -> Make:
     if field.enum_type is not None:
         names = {value.number: value.name for value in reversed(field.enum_type.values)}
         return (lambda number: names.get(number, str(number))) if enums == "name" else int
-    return Decimal if kind_of_field(field) == "uint64" else lambda value: value
+    kind = kind_of_field(field)
+    return Decimal if kind == "uint64" else _text if kind == "string" else lambda value: value
+
+
+def _text(value: Any) -> Any:
+    """A text; in proto2 the runtime reads one that is no UTF-8, too, and gives its bytes. Raises `ValueError`."""
+    if isinstance(value, bytes):
+        raise ValueError("no UTF-8")
+    return value
 
 
 def _json(message: Any) -> str:

@@ -123,6 +123,8 @@ def test_damage_gives_one_row_or_one_error_and_leaves_other_rows_alone(name, dat
         ("proto2", b"\x08\x01\x22\x03\x0a\x01k"),  # one of `mapped` without its enum
         ("proto3", b"\xd2\x01\x00"),  # one of `mb` without anything
         ("proto2", b"\x08\x07\x22\x04\x08\x00\x10\x00"),  # one of `mapped` whose key is a number
+        ("proto2", b"\x08\x00+\x12\x02\xc0\x80,"),  # a text of a group that is no UTF-8
+        ("proto2", b"\x08\x00\x22\x06\x0a\x02\xc0\x80\x10\x04"),  # a key of a map that is none
     ],
 )
 def test_parts_that_are_not_whole_are_not_joined_and_entries_without_a_value_have_an_empty_one(name, value):

@@ -89,6 +89,7 @@ class BrokerFetcher:
         self._session = FetchSession(broker=broker)
         self._correlation_id = 0
         self._used = 0.0
+        self._stream = 0  # number of the newest stream of pulls
         self._thin = False  # the last response was smaller than THIN_BYTES
         self._received: tuple[_PullJob, Answer] | None = None  # and not handed over yet
         self._closed = False
@@ -165,8 +166,15 @@ class BrokerFetcher:
 
     def _carry_out(self, job: _PullJob) -> None:
         failure: Exception
+        pull = job.pull
+        if self._is_repetition(pull):
+            self._hand_over()
+            _answer(
+                job, DisconnectedError(f"stream {pull.stream} of pulls has begun: this call was repeated")
+            )
+            return
         try:
-            answer = self._fetch(job.pull)
+            answer = self._fetch(pull)
         except AuthenticationError as error:
             failure = error
         except (KafkaActorsError, OSError, SequenceGap) as error:
@@ -180,6 +188,15 @@ class BrokerFetcher:
         self._hand_over()
         self._break()
         _answer(job, failure)
+
+    def _is_repetition(self, pull: Pull) -> bool:
+        """Returns whether this first pull of a stream arrives again. What it would begin anew, nobody waits for."""
+        if pull.sequence != 0 or pull.stream == 0:
+            return False
+        if pull.stream <= self._stream:
+            return True
+        self._stream = pull.stream
+        return False
 
     def _fetch(self, pull: Pull) -> Answer:
         channel = self._ready(pull)

@@ -48,7 +48,8 @@ class PartitionFetch(Struct, frozen=True, tag=True, gc=False):
 class Pull(Struct, frozen=True, tag=True):
     """Credit for one response, and what changed since the pull before it.
 
-    `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` then replace all before them.
+    `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` then replace all before them. `stream` is the
+    number of the stream: each new one of a worker has a higher one. Where it is 0, a repeated call cannot be told from a new stream.
     `max_bytes` bounds the response, `max_wait_ms` the broker's wait for data. After a small response the next one comes `pace_ms`
     later at the earliest: the transport of the pull sets it, by the cost of an answer there. Without `followers` the broker is
     not sent `client_rack`: a leader then returns the records itself (KIP-392).
@@ -61,6 +62,7 @@ class Pull(Struct, frozen=True, tag=True):
     max_wait_ms: int = 0
     pace_ms: int = 0
     followers: bool = True
+    stream: int = 0
 
 
 class FetchedPartition(Struct, frozen=True, tag=True, gc=False):

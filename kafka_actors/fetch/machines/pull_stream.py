@@ -9,9 +9,10 @@ A partition is in at most one stream, that of its source (the leader, or the fol
 it: `PullStreams.route` compares the partitions that were changed (`PartitionTable.dirty`) with the streams that they are in.
 An answer to a pull before the one that requested a partition last is stale, whatever its offset.
 
-No pull is repeated. If one gets lost on its way, the connection side refuses the next for the gap in the numbers, and that failure
-ends the stream. A lost answer ends it, too. Answers that come after the end find another token, or no stream, and are dropped, so
-nothing is counted or buffered twice.
+The worker repeats no pull. If one gets lost on its way, the connection side refuses the next for the gap in the numbers, and
+that failure ends the stream. A lost answer ends it, too. A pull may arrive twice, as a call that was made again on its way: then the
+number refuses it, and `Pull.stream` the first of a stream, which would begin it anew. Answers that come after the end find another
+token, or no stream, and are dropped, so nothing is counted or buffered twice.
 
 One pull at a time is always allowed. More, up to `credit`, only while records come: a pull that waits behind a long poll
 would keep the changes that come after it waiting too.
@@ -129,6 +130,7 @@ class PullStream:
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
             followers=followers,
+            stream=self.token,
         )
         for tp in self.to_add:
             self.requested[tp] = self.sequence

@@ -59,14 +59,15 @@ class Harness:
         config = build(ConsumerConfig, bootstrap_servers="b:1")
         self.fetcher = BrokerFetcher(1, "b", 1, config, connect=lambda *_: Channel(self._seen, self.answers))
 
-    def pull(self, sequence):
+    def pull(self, sequence, stream=0):
         def answered(outcome):
             self.threads.add(threading.current_thread().name)
             self.outcomes.append(outcome)
             self._seen.put(("answered", sequence))
 
         wants = [PartitionFetch("t", 0, (0, 1), 0, 1000)] if sequence == 0 else []
-        self.fetcher.fetch(Pull(sequence, wants, max_bytes=1000, max_wait_ms=10), answered)
+        pull = Pull(sequence, wants, max_bytes=1000, max_wait_ms=10, stream=stream)
+        self.fetcher.fetch(pull, answered)
 
     def next_seen(self, count=1):
         return [self._seen.get(timeout=SOON_S) for _ in range(count)]
@@ -101,6 +102,25 @@ def test_what_was_received_is_handed_over_before_a_failure_is(harness):
     harness.answers.put(FetchResponse())
     assert harness.next_seen(2) == [("answered", 0), ("answered", 5)]
     assert isinstance(harness.outcomes[1], DisconnectedError)
+
+
+@pytest.mark.parametrize("repeated", [(0, 3), (0, 2)], ids=["of this stream", "of one before"])
+def test_a_call_that_is_made_again_on_its_way_begins_no_stream_anew(harness, repeated):
+    """Records of the stream that it began would go to nobody, and the next pulls would go on behind them."""
+    harness.pull(0, stream=3)
+    harness.next_seen()
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen() == [("answered", 0)]
+    harness.pull(*repeated)
+    assert harness.next_seen() == [("answered", 0)]
+    assert isinstance(harness.outcomes[1], DisconnectedError)
+    assert "this call was repeated" in str(harness.outcomes[1])
+    harness.pull(1, stream=3)
+    assert harness.next_seen() == [("sent", 2)], "the stream goes on"
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen() == [("answered", 1)]
+    harness.pull(0, stream=4)
+    assert harness.next_seen() == [("sent", 3)], "a new stream begins"
 
 
 def test_whoever_answers_may_ask_for_more_there(harness):

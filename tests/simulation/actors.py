@@ -150,6 +150,8 @@ class SimulatedNodes:
         self.pids = itertools.count(100)
         self.actors: list[SimulatedActor] = []
         self.troubles: list[CallTrouble] = []
+        self.troubled: list[asyncio.Future[Any]] = []
+        """Calls that a trouble has lost or made late."""
         self.on_answer: list[Callable[[SimulatedActor, str, tuple[Any, ...], Any], object]] = []
         self._nobody = copy_context()
         self._nobody.run(CLIENT.set, "")
@@ -194,7 +196,9 @@ class SimulatedNodes:
             when += random.uniform(0, LATE_S)
         else:
             when = self._arrivals[between] = max(when, self._arrivals.get(between, 0.0) + 1e-7)
-        if trouble is not None and fate < trouble.lost:
+        lost = trouble is not None and fate < trouble.lost
+        self.troubled = [call for call in self.troubled if not call.done()] + [answer] * (late or lost)
+        if trouble is not None and lost:
             unheard = ActorUnavailableError("the call was lost", None)
             self.later(random.uniform(0.01, 1.0), self._settle, answer, None, unheard)
             if fate < trouble.lost / 2:

@@ -33,8 +33,8 @@ ERRORS = {
     "OffsetCommit": (7, 14, 15, 16, 25, 27),
     "OffsetFetch": (7, 14, 16),
     "Metadata": (7,),
-    "Fetch": (3, 6, 74, 75, 76, 100, 103),
-    "ListOffsets": (3, 5, 6, 7, 76),
+    "Fetch": (3, 6, 74, 75, 78, 100, 103),
+    "ListOffsets": (3, 5, 6, 7, 75),
     "Produce": (3, 6, 7, 19, 20),
     "InitProducerId": (14, 15, 7),
 }

@@ -52,8 +52,8 @@ ERRORS = {
     "OffsetCommit": (14, 15, 16, 25, 27),
     "OffsetFetch": (14, 16),
     "Metadata": (7,),
-    "Fetch": (3, 6, 74, 76, 100, 103),
-    "ListOffsets": (3, 6, 7, 76),
+    "Fetch": (3, 6, 74, 75, 100, 103),
+    "ListOffsets": (3, 6, 7, 78),
 }
 """Errors that brokers may answer with at any time, by API."""
 TOLD = 40
@@ -599,7 +599,9 @@ class JobRun:
                     f"{number}: {journal.watermark} processed, {journal.committed} committed of {end}"
                 )
         # A coordinator that its supervisor has not begun, one that is dead, also where nobody has noticed that, and one that stands still can't
-        # say at a stop what is confirmed.
+        # say at a stop what is confirmed, nor one whose workers hear of it too late.
+        if late := sum(not call.done() for call in self.nodes.troubled):
+            found.append(f"{late} calls are on their way")
         found += [f"{actor.client} stands still" for actor in self.nodes.live if actor.frozen]
         found += [f"{a.client} is in a call" for a in self.nodes.live if a.client in self.journal.in_call]
         for number, supervisor in enumerate(self.supervisors):

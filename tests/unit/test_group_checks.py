@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from simulation.group_checks import GroupChecks
+from simulation.group_checks import ArrivedCommit, GroupChecks, Place
 from simulation.world import Simulation
 
 from kafka_actors.types import TopicPartition
@@ -38,6 +39,21 @@ class Scene:
         """A client is given the records that are there from one offset up to another."""
         records = [(r.offset, r.value) for r in self.checks.visible(TP) if first <= r.offset < last]
         self.checks.delivered(client, TP, records)
+
+    def finish(self, offset: int) -> None:
+        """A client has read and finished all records in front of an offset."""
+        self.give("m1", 0, offset)
+        log = self.checks.log_of(TP)
+        assert log is not None
+        self.checks.finished(Place(log, offset))
+
+    def commit(self, before: Any, offset: int, *, late: bool = False) -> Any:
+        """A commit of the client m1 takes the place of another, None for the first. late: its connection was closed when it arrived."""
+        now = SimpleNamespace(offset=offset, metadata="")
+        call: Any = SimpleNamespace(client_id="m1")
+        arrived = ArrivedCommit(call, late, False, {})
+        self.checks._committed(arrived, TP, before, now)
+        return now
 
     def unseen(self) -> list[bytes]:
         return self.checks.unseen(TP)
@@ -115,3 +131,22 @@ def test_a_seek_back_excuses_nothing_that_was_written_behind_it(scene: Scene) ->
     scene.truncate(6)
     scene.write(4)
     assert len(scene.unseen()) == 4
+
+
+def test_a_commit_that_falls_is_found(scene: Scene) -> None:
+    scene.finish(10)
+    third = scene.commit(scene.commit(None, 2), 3)
+    assert scene.checks.failures == []
+    scene.commit(third, 2)
+    (found,) = scene.checks.failures
+    assert found.startswith("m1 committed TopicPartition(topic='t', partition=0) 2 after 3")
+
+
+def test_a_commit_may_fall_behind_one_that_its_client_had_given_up(scene: Scene) -> None:
+    """The client has asked before it arrived what is committed, and begun again from there."""
+    scene.finish(10)
+    late = scene.commit(scene.commit(None, 2), 3, late=True)
+    again = scene.commit(late, 2)
+    assert scene.checks.failures == []
+    scene.commit(again, 1)
+    assert len(scene.checks.failures) == 1

@@ -243,12 +243,24 @@ def test_the_async_twin_reads_a_topic_that_is_made_anew(cluster, kafka_topic, pr
     assert found == dict.fromkeys(range(4), (COUNT // 4, new_id))
 
 
-@pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.parametrize("gap_s", [0, 1])
-@pytest.mark.parametrize("loss", ["fail", "reset"])
+@pytest.mark.parametrize(
+    ("loss", "gap_s", "max_age_ms"),
+    [
+        *(
+            pytest.param(loss, gap, 500, marks=pytest.mark.slow)
+            for loss in ("fail", "reset")
+            for gap in (0, 1)
+        ),
+        (
+            "reset",
+            1,
+            300_000,
+        ),  # the default: coordinator and workers ask for newer metadata because they have to
+    ],
+)
 def test_a_job_under_which_a_topic_is_made_anew(
-    ray_local, cluster, kafka_topic, produce, group_id, tmp_path, gap_s, loss
+    ray_local, cluster, kafka_topic, produce, group_id, tmp_path, loss, gap_s, max_age_ms
 ):
     topic, broker = kafka_topic(4), Broker(cluster, group_id)
     produce(topic, values(COUNT), partition=spread(4))
@@ -267,7 +279,7 @@ def test_a_job_under_which_a_topic_is_made_anew(
             assert time.monotonic() < deadline, len(seen())
             time.sleep(0.1)
 
-    config = {"metadata_max_age_ms": 500, "heartbeat_interval_ms": 300, "start_timeout_s": 600}
+    config = {"metadata_max_age_ms": max_age_ms, "heartbeat_interval_ms": 300, "start_timeout_s": 600}
     job = ka.Job(
         topics=[topic],
         process=process,

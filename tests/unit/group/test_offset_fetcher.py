@@ -8,16 +8,17 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.group.commit_metadata import pack
 from kafka_actors.group.machines.embedded_protocol import GroupConfig
 from kafka_actors.group.machines.member_events import GroupChannel
-from kafka_actors.group.offset_fetcher import OffsetFetcher
+from kafka_actors.group.offset_fetcher import GroupOffsets, OffsetFetcher
 from kafka_actors.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from kafka_actors.types import TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 P0 = TopicPartition("t", 0)
 
@@ -117,3 +118,24 @@ def test_the_wait_for_one_transaction_does_not_count_for_the_next():
     slow.ask = ask
     assert asyncio.run(fetcher.fetch([P0], None))[P0].offset == 7
     assert fetcher.trouble.startswith("a transaction is open")
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "requests"), [(None, 0), (b"1" * 16, 0), (b"2" * 16, 1)], ids=["none", "its", "another"]
+)
+@pytest.mark.parametrize("error", [None, KafkaTimeoutError("no broker answers")], ids=["answered", "failed"])
+def test_newer_metadata_is_requested_where_an_offset_names_another_id_than_its_topic_has(
+    topic_id, requests, error
+):
+    updates = []
+
+    async def update():
+        updates.append(1)
+        if error is not None:
+            raise error
+
+    snapshot = SimpleNamespace(topic_id=lambda topic: b"1" * 16)
+    client = SimpleNamespace(snapshot=snapshot, cluster=SimpleNamespace(request_update=update))
+    offsets = GroupOffsets(Driver(Slow(1.0), GroupConfig("g")), client, None, lambda: 0.5)
+    asyncio.run(offsets.learn_ids({P0: OffsetAndMetadata(7, pack("", topic_id))}))
+    assert len(updates) == requests

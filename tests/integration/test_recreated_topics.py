@@ -244,31 +244,49 @@ def test_the_async_twin_reads_a_topic_that_is_made_anew(cluster, kafka_topic, pr
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    ("loss", "gap_s", "max_age_ms"),
-    [
-        *(
-            pytest.param(loss, gap, 500, marks=pytest.mark.slow)
-            for loss in ("fail", "reset")
-            for gap in (0, 1)
-        ),
-        (
-            "reset",
-            1,
-            300_000,
-        ),  # the default: coordinator and workers ask for newer metadata because they have to
-    ],
-)
-def test_a_job_under_which_a_topic_is_made_anew(
-    ray_local, cluster, kafka_topic, produce, group_id, tmp_path, loss, gap_s, max_age_ms
+@pytest.mark.parametrize("gap_s", [0, 1])
+@pytest.mark.parametrize("loss", ["fail", "reset"])
+@pytest.mark.slow
+def test_a_job_under_which_a_topic_is_made_anew(job_under, loss, gap_s):
+    job_under(loss=loss, gap_s=gap_s)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_job_hears_of_a_topic_that_is_made_anew_long_before_its_metadata_is_too_old(job_under, delivery):
+    job_under(loss="reset", gap_s=1, metadata_max_age_ms=300_000, delivery=delivery)
+
+
+@pytest.fixture
+def job_under(ray_local, cluster, kafka_topic, produce, group_id, tmp_path):
+    """Runs a job under which a topic is made anew, and checks what it has read and committed."""
+
+    def run(**options):
+        run_a_job_under(cluster, kafka_topic, produce, group_id, tmp_path, **options)
+
+    return run
+
+
+def run_a_job_under(
+    cluster,
+    kafka_topic,
+    produce,
+    group_id,
+    tmp_path,
+    *,
+    loss,
+    gap_s,
+    metadata_max_age_ms=500,
+    delivery="at_least_once",
 ):
     topic, broker = kafka_topic(4), Broker(cluster, group_id)
     produce(topic, values(COUNT), partition=spread(4))
-    written = tmp_path / "seen"
+    written, exact = tmp_path / "seen", delivery == "exactly_once"
 
     def process(batch):
         with written.open("ab") as file:
             file.write(b"".join(value + b"\n" for value in batch["value"].to_pylist()))
+        return batch.select(["value"]) if exact else None
 
     def seen():
         return written.read_bytes().split() if written.exists() else []
@@ -279,13 +297,19 @@ def test_a_job_under_which_a_topic_is_made_anew(
             assert time.monotonic() < deadline, len(seen())
             time.sleep(0.1)
 
-    config = {"metadata_max_age_ms": max_age_ms, "heartbeat_interval_ms": 300, "start_timeout_s": 600}
+    config = {
+        "metadata_max_age_ms": metadata_max_age_ms,
+        "heartbeat_interval_ms": 300,
+        "start_timeout_s": 600,
+    }
     job = ka.Job(
         topics=[topic],
         process=process,
         group_id=group_id,
         bootstrap_servers=broker.servers,
         workers=1,
+        sink=ka.KafkaSink(kafka_topic(1)) if exact else None,
+        delivery=delivery,
         config={**config, "on_data_loss": loss, "auto_commit_interval_ms": 50},
     )
     running = job.start()

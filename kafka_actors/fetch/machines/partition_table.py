@@ -263,8 +263,10 @@ class PartitionTable:
 
     def _validate(self, partition: FetchPartition) -> None:
         """Has the position checked if the leader epoch is newer than that of the last record read (KIP-320)."""
-        if partition.position_epoch < 0 or partition.leader_epoch <= partition.position_epoch:
-            return  # an unknown epoch is no reason to doubt; and a log can't diverge within its own epoch
+        if partition.leader_epoch <= partition.position_epoch:
+            return  # a log can't diverge within its own epoch
+        if partition.position_epoch < 0 and partition.fetched <= partition.position:
+            return  # an unknown epoch is no reason to doubt where nothing was read, either
         if partition.state in (FetchState.FETCHING, FetchState.VALIDATING):
             partition.move(Trigger.EPOCH_CHANGED)
             self.watch(partition)

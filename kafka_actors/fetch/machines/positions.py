@@ -12,7 +12,8 @@ Two states of `partition_state` wait here for an answer of the partition's leade
   look-up for the place to go on, with an event.
 - VALIDATING: the leader epoch rose, so `validations` says which OffsetForLeaderEpoch to send (KIP-320). If the leader's log of
   the position's epoch ends before the position, records that were read are not in the log any more: an error, or reading goes on
-  where the logs parted. Up to there they are the same, so no record is skipped or repeated.
+  where the logs parted. Up to there they are the same, so no record is skipped or repeated. A position without an epoch (of a seek, or
+  a commit that has none) has nothing to ask about, but what is fetched behind it may be of a log that has ended: it is fetched again.
 
 An answer counts only for the version of the partition that it was asked for: each transition makes a new one. A failed look-up
 is tried again after a backoff if the error is retriable, and fails the partition if not.
@@ -103,7 +104,13 @@ class PositionLookups:
         due = []
         for partition in self._table.to_ask(FetchState.VALIDATING, now):
             # Position and epoch belong together only when nothing is still in the user's hands.
-            if partition.position == partition.delivered:
+            if partition.position != partition.delivered:
+                continue
+            if (
+                partition.position_epoch < 0
+            ):  # what was fetched behind it is discarded, and none of it was consumed
+                self._validated(partition)
+            else:
                 partition.looking_up = True
                 due.append(
                     EpochValidation(
@@ -124,9 +131,13 @@ class PositionLookups:
         if epoch >= 0 and end >= 0 and (epoch < partition.position_epoch or end < partition.position):
             self._diverged(partition, epoch, end)
             return
+        self._validated(partition)
+
+    def _validated(self, partition: FetchPartition) -> None:
+        """Goes on at the position."""
         partition.move(Trigger.VALIDATED)
         partition.failures = 0
-        self._table.touch(tp)
+        self._table.touch(partition.tp)
         self._table.check_end(partition)
 
     def _diverged(self, partition: FetchPartition, epoch: int, end: int) -> None:

@@ -245,6 +245,48 @@ def test_what_is_in_the_users_hands_is_consumed_before_the_check():
     assert wants(harness.pull()) == [(0, 20, E1)]
 
 
+def test_what_was_fetched_behind_a_position_of_unknown_epoch_is_fetched_again_under_a_new_one():
+    """It may be of a log that has ended, and the next records would be of another."""
+    harness = Harness(leaders=(1,))
+    harness.assign()
+    harness.reply(harness.pull(), got(10, 20))
+    harness.machine.update_metadata(snapshot(2, epochs=[6]))
+    plan = harness.plan()
+    assert plan.validations == [], "there is no epoch to ask about"
+    assert harness.machine.take() is None
+    assert [wants(issue) for issue in plan.pulls] == [[(0, 10, E1)]]
+    assert harness.events == []
+
+
+def test_records_in_the_users_hands_give_a_position_the_epoch_that_is_checked():
+    harness = Harness(leaders=(1,), on_data_loss="reset")
+    harness.assign()
+    harness.reply(harness.pull(), got(10, 20))
+    item = harness.machine.take()
+    item.leader_epoch = 5
+    harness.machine.update_metadata(snapshot(2, epochs=[6]))
+    assert harness.plan().validations == []
+    harness.machine.consumed(item)
+    ((tp, version, current, epoch),) = harness.plan().validations
+    assert (tp, current, epoch) == (A0, 6, 5)
+    harness.machine.on_epoch_end(tp, version, (5, 11), harness.now)
+    assert wants(harness.pull()) == [(0, 11, E1)]
+    assert harness.events == [OffsetReset("a", 0, 20, 11, "truncated", 0)]
+
+
+def test_records_that_are_put_back_leave_a_position_of_unknown_epoch_undoubted():
+    harness = Harness(leaders=(1,))
+    harness.assign()
+    harness.reply(harness.pull(), got(10, 20))
+    harness.machine.take()
+    harness.machine.update_metadata(snapshot(2, epochs=[6]))
+    assert harness.plan().validations == []
+    harness.machine.rewind()
+    plan = harness.plan()
+    assert plan.validations == []
+    assert [wants(issue) for issue in plan.pulls] == [[(0, 10, E1)]]
+
+
 def test_endless_failures_of_the_check_back_off():
     harness = Harness(leaders=(1,))
     ((tp, version, _, _),) = validating(harness)

@@ -193,6 +193,10 @@ def test_a_job_that_delivers_exactly_once_needs_one_right_more_by_its_groups_pre
     kafka: KafkaCluster, ray_local: None
 ) -> None:
     """Those to read as its group and to write its results are there; the last one is that of its transactional ids."""
+
+    def values_and_partitions(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(["value", "partition"])
+
     kafka.create_topic("plain", partitions=2)
     kafka.create_topic("scored", partitions=2)
     with ka.Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
@@ -234,7 +238,3 @@ def test_a_job_that_delivers_exactly_once_needs_one_right_more_by_its_groups_pre
             assert batch is not None, found
             found += map(int, batch["value"].to_pylist())
     assert sorted(found) == list(range(40))
-
-
-def values_and_partitions(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.select(["value", "partition"])

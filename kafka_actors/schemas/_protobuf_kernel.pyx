@@ -37,6 +37,7 @@ cdef enum:
     REQUIRED = 2
     CLOSED = 4
     GROUPED = 8
+    UNCHECKED = 16
 
 cdef enum:
     ERR_SHORT = 10
@@ -250,6 +251,52 @@ cdef inline int is_unknown(Reading *r, const Field *f, const uint8_t *p, const u
     return symbol_of(r, f.symbols, <int32_t> value) == NULL
 
 
+cdef int check_replaced(Reading *r, int field) noexcept nogil:
+    # Whether what a field has could be read, though another one of its oneof comes later: the runtimes read each value that is there.
+    cdef const Field *f = &r.fields[field]
+    cdef const Slot *slot = &r.slots[field]
+    cdef const uint8_t *p = slot.first
+    cdef Tag tag
+    cdef int err = 0
+    if slot.count == 0:
+        return 0
+    while p != slot.after and not err:
+        err = read_tag(p, slot.after, &tag, 0)
+        if not err and tag.number == f.number and fits(f, tag.wire):
+            err = check_value(r, f, tag.p, tag.n)
+        p = tag.after
+    r.at = field
+    return err
+
+
+cdef int check_value(Reading *r, const Field *f, const uint8_t *p, int64_t n) noexcept nogil:
+    if f.wire == W_TEXT:
+        return 0 if f.flags & UNCHECKED or utf8_valid(p, n) else ERR_UTF8
+    if f.wire == W_MESSAGE or f.wire == W_GROUP:
+        return check_message(r, f.inner, p, p + n)
+    if f.wire == W_WRAPPER or f.wire == W_TIMESTAMP or f.wire == W_DURATION:
+        return check(p, p + n)
+    return 0
+
+
+cdef int check_message(Reading *r, int number, const uint8_t *p, const uint8_t *end) noexcept nogil:
+    # Whether a message could be read that counts no more.
+    cdef const Message *m = &r.messages[number]
+    cdef Tag tag
+    cdef int err, k
+    while p != end:
+        err = read_tag(p, end, &tag, 0)
+        if err:
+            return err
+        k = find(r, m, tag.number)
+        if k >= 0 and fits(&r.fields[m.first + k], tag.wire):
+            err = check_value(r, &r.fields[m.first + k], tag.p, tag.n)
+            if err:
+                return err
+        p = tag.after
+    return 0
+
+
 cdef int scan(Reading *r, const Message *m, const uint8_t *p, const uint8_t *end) noexcept nogil:
     # Notes where the fields of a message are.
     cdef Tag tag
@@ -271,9 +318,17 @@ cdef int scan(Reading *r, const Message *m, const uint8_t *p, const uint8_t *end
                 if f.oneof >= 0:
                     for j in range(m.count):
                         if j != k and r.fields[m.first + j].oneof == f.oneof:
+                            err = check_replaced(r, m.first + j)
+                            if err:
+                                return err
                             r.slots[m.first + j].count = 0
                 if slot.count == 0:
                     slot.first = p
+                elif f.wire == W_TEXT and f.shape == SINGULAR:
+                    err = check_value(r, f, slot.last, slot.n)
+                    if err:
+                        r.at = m.first + k
+                        return err
                 slot.count += 1
                 slot.last = tag.p
                 slot.n = tag.n
@@ -546,10 +601,12 @@ cdef int put_entries(Reading *r, const Field *f, const Slot *slot) noexcept nogi
     if not err:
         count = k
         for k in range(count):
-            if not entries[k].replaced:
+            if entries[k].replaced:
+                err = check_message(r, f.inner, entries[k].p, entries[k].p + entries[k].n)
+            else:
                 err = run(r, f.inner, entries[k].p, entries[k].p + entries[k].n)
-                if err:
-                    break
+            if err:
+                break
     free(entries)
     return err if err else close_list(r.nodes, r.kids, f.column)
 

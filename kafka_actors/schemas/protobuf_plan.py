@@ -27,6 +27,7 @@ from .protobuf_schema import (
     arrow_schema,
     is_map,
     is_nullable,
+    is_proto2,
     is_repeated,
 )
 
@@ -62,8 +63,9 @@ _WIRE = {
 }  # fmt: skip
 
 SINGULAR, LIST, MAP = 0, 1, 2
-NULLABLE, REQUIRED, CLOSED, GROUPED = 1, 2, 4, 8
-"""Bits of a field's flags. CLOSED: unknown numbers of its enum count as unknown fields. GROUPED: its message is delimited by tags."""
+NULLABLE, REQUIRED, CLOSED, GROUPED, UNCHECKED = 1, 2, 4, 8, 16
+"""Bits of a field's flags. CLOSED: unknown numbers of its enum count as unknown fields. GROUPED: its message is delimited by tags.
+UNCHECKED: its text may be none where a later one replaces it, as in proto2."""
 
 
 class ProtobufCode(IntEnum):
@@ -181,6 +183,8 @@ class _Planner:
                 of_enum = self._symbols(field.enum_type)
         if field.type == 10:
             flags |= GROUPED
+        if wire is Wire.TEXT and is_proto2(field.file):
+            flags |= UNCHECKED
         if shape == SINGULAR and field.type not in MESSAGES and not flags & NULLABLE:
             default = self._default(field)
         oneof = field.containing_oneof

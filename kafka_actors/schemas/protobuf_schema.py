@@ -238,6 +238,15 @@ def is_repeated(field: Any) -> bool:
     return bool(field.is_repeated)
 
 
+def is_proto2(file: Any) -> bool:
+    """Whether a file is in proto2, whose runtimes take texts that are no UTF-8."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+    described = FileDescriptorProto()
+    file.CopyToProto(described)
+    return described.syntax in ("", "proto2")
+
+
 def arrow_schema(message: Any, enums: str) -> pa.Schema:
     """The columns of a message. `enums`: "name" or "number". Raises `ConfigError`, naming the field, for what no column can hold."""
     return pa.schema(_fields(message, enums, ()))

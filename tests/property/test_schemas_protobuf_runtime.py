@@ -125,6 +125,15 @@ def test_damage_gives_one_row_or_one_error_and_leaves_other_rows_alone(name, dat
         ("proto2", b"\x08\x07\x22\x04\x08\x00\x10\x00"),  # one of `mapped` whose key is a number
         ("proto2", b"\x08\x00+\x12\x02\xc0\x80,"),  # a text of a group that is no UTF-8
         ("proto2", b"\x08\x00\x22\x06\x0a\x02\xc0\x80\x10\x04"),  # a key of a map that is none
+        ("proto3", b"\x72\x01\xff\x72\x01\x30"),  # a text that is no UTF-8, and one that replaces it
+        ("proto2", b"\x08\x00+\x12\x01\xff\x12\x01a,"),
+        ("proto3", b"\xe2\x01\x01\xff\xd8\x01\x05"),  # the same in a oneof
+        ("proto3", b"\xea\x01\x03\x12\x01\xff\xd8\x01\x05"),
+        ("proto3", b"\xea\x01\x02\x12\x05\xd8\x01\x05"),  # half of a message there
+        (
+            "proto3",
+            b"\xca\x01\x07\x08\x01\x12\x03\x12\x01\xff\xca\x01\x02\x08\x01",
+        ),  # in an entry whose key comes again
     ],
 )
 def test_parts_that_are_not_whole_are_not_joined_and_entries_without_a_value_have_an_empty_one(name, value):

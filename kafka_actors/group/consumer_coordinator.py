@@ -234,22 +234,22 @@ class ConsumerCoordinator(BaseCoordinator):
         done.add_done_callback(lambda _: self._offsets.forget(offsets))
         return done
 
-    async def learn_topic_ids(self, offsets: Offsets) -> bool:
-        """Asks for newer metadata where offsets to commit name another topic than is known, as those of workers may that heard first of one
-        that was made anew: without that they would be refused. Returns whether it asked."""
-        return await self._offsets.learn_ids(offsets)
-
     async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
 
         Metadata goes into an envelope that names the topic (`commit_metadata`), unless it is one. An offset of a topic
-        that was deleted and made anew is never sent: `TopicRecreatedError`.
+        that was deleted and made anew is never sent: `TopicRecreatedError`. Which topic is the newer one, newer metadata tells: the
+        workers of a job may know of it first.
 
         Raises where nothing was committed and the reason concerns the whole commit: the membership is lost or
         fenced, not authorized, no answer in time (whether it was carried out is then unknown).
         """
         with settling(self.group_id) as answered:
-            results = await self._submit(offsets, timeout_ms)
+            began = self._driver.now()
+            timeout_ms = DEFAULT_API_TIMEOUT_MS if timeout_ms is None else timeout_ms
+            await self._offsets.learn_ids(offsets, timeout_ms / 1000)
+            left_ms = max(0.0, timeout_ms - (self._driver.now() - began) * 1000)
+            results = await self._submit(offsets, left_ms)
             answered(self._who(), next((error for error in results.values() if error is not None), None))
             return results
 

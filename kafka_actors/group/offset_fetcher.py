@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -210,15 +211,15 @@ class GroupOffsets:
         await self.learn_ids(found)
         return found, self._present_ids(found)
 
-    async def learn_ids(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> bool:
-        """Asks for newer metadata, for at most the time of a request, where offsets name another id than their topic is known to have:
-        either they are of a topic that is gone, or what is known here is of one. Returns whether it asked."""
-        if not outdated(offsets, self._present_ids(offsets)):
-            return False
-        with suppress(KafkaActorsError, TimeoutError):
-            async with asyncio.timeout(self._timeout):
-                await self._client.cluster.request_update()
-        return True
+    async def learn_ids(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None], timeout_s: float = math.inf
+    ) -> None:
+        """Asks for newer metadata, for at most `timeout_s`, where offsets name another id than their topic is known to have: either
+        they are of a topic that is gone, or what is known here is of one."""
+        if outdated(offsets, self._present_ids(offsets)):
+            with suppress(KafkaActorsError, TimeoutError):
+                async with asyncio.timeout(min(timeout_s, self._timeout)):
+                    await self._client.cluster.request_update()
 
     def _present_ids(self, partitions: Iterable[TopicPartition]) -> Ids:
         snapshot = self._client.snapshot

@@ -108,9 +108,6 @@ class JobCommits:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            if await self._job.member.learn_topic_ids(self._gate.offered):
-                # Partitions of a topic that was made anew are lost meanwhile, and what is offered of them.
-                await asyncio.sleep(self._job.config.retry_backoff_ms / 1000)
             waiters, self._waiters = self._waiters, []
             offsets = self._gate.take()
             outcome: Mapping[TopicPartition, Exception | None] = {}

@@ -111,11 +111,6 @@ class CommitGate:
     def waiting(self) -> bool:
         return bool(self._offered)
 
-    @property
-    def offered(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Offsets that wait for the next commit; of a partition that is dealt in slices, that of one of them."""
-        return {source(partition): _to_commit(entry) for partition, entry in self._offered.items()}
-
     def take(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Everything offered, as one OffsetCommit; one is in flight at a time, so it is empty while busy."""
         if self.busy:

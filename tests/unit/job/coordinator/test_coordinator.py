@@ -53,9 +53,6 @@ class Member:
         await self.answer.wait()
         return {p: origin_of(self.committed.get(p)) for p in partitions}
 
-    async def learn_topic_ids(self, offsets):
-        return False
-
     async def commit_offsets_sync(self, offsets):
         if self.refuses is not None:
             return dict.fromkeys(offsets, self.refuses)

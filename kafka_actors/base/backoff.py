@@ -31,7 +31,7 @@ def exponential_backoff(
     """Returns the pause after `failures` failures in a row, in the unit of `initial`; 0 for no failure.
 
     It is `initial` after the first and grows by `multiplier` up to `maximum`, which also limits `initial` (KIP-580). `rand` gives
-    0..1 for the jitter of ±20 %, which comes on top of the maximum; without it there is none.
+    0..1 for the jitter, by default ±20 %, which comes on top of the maximum; without `rand` there is none.
     """
     if failures <= 0:
         return 0.0

@@ -228,9 +228,8 @@ class ConsumerCoordinator(BaseCoordinator):
 
     # ------------------------------------------------------------ commits
 
-    def _submit(self, offsets: Offsets, timeout_ms: float | None) -> asyncio.Future[Results]:
-        timeout = DEFAULT_API_TIMEOUT_MS if timeout_ms is None else timeout_ms
-        done = self._committer.submit(offsets, timeout / 1000)
+    def _submit(self, offsets: Offsets, timeout_s: float) -> asyncio.Future[Results]:
+        done = self._committer.submit(offsets, timeout_s)
         done.add_done_callback(lambda _: self._offsets.forget(offsets))
         return done
 
@@ -245,11 +244,10 @@ class ConsumerCoordinator(BaseCoordinator):
         fenced, not authorized, no answer in time (whether it was carried out is then unknown).
         """
         with settling(self.group_id) as answered:
-            began = self._driver.now()
-            timeout_ms = DEFAULT_API_TIMEOUT_MS if timeout_ms is None else timeout_ms
-            await self._offsets.learn_ids(offsets, timeout_ms / 1000)
-            left_ms = max(0.0, timeout_ms - (self._driver.now() - began) * 1000)
-            results = await self._submit(offsets, left_ms)
+            timeout_s = (DEFAULT_API_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
+            deadline = self._driver.now() + timeout_s
+            await self._offsets.learn_ids(offsets, timeout_s)
+            results = await self._submit(offsets, max(0.0, deadline - self._driver.now()))
             answered(self._who(), next((error for error in results.values() if error is not None), None))
             return results
 
@@ -263,7 +261,7 @@ class ConsumerCoordinator(BaseCoordinator):
 
         Returns a future of the same.
         """
-        done = self._submit(offsets, None)
+        done = self._submit(offsets, DEFAULT_API_TIMEOUT_MS / 1000)
         report = callback or self._report
 
         def finished(future: asyncio.Future[Results]) -> None:

@@ -87,7 +87,7 @@ def writer_schema(
         format=_with_message(stage, form, message),
         subject=subject,
         strategy=strategy,
-        text=_proto_text(stage, schema) if form == "protobuf" else _text(stage, form, schema),
+        text=_text(stage, form, schema),
         register=register,
     )
     if made.text is not None:
@@ -110,17 +110,10 @@ def _with_message(stage: str, form: str, message: Any) -> ValueFormat:
     return made._replace(encoder=encoder, record_name=name)
 
 
-def _proto_text(stage: str, schema: Any) -> str | None:
-    if schema is None:
-        return None
-    try:
-        return proto_text(schema)
-    except ConfigError as error:
-        raise ConfigError(stage, f"{error.option} {error.message}") from error
-
-
 def _text(stage: str, form: str, schema: Any) -> str | None:
     try:
+        if form == "protobuf" and schema is not None:
+            return proto_text(schema)
         schema = schema_text(schema, ".avsc" if form == "avro" else ".json")
     except ConfigError as error:
         raise ConfigError(stage, f"{error.option} {error.message}") from error

@@ -257,16 +257,18 @@ cdef int check_replaced(Reading *r, int field) noexcept nogil:
     cdef const Slot *slot = &r.slots[field]
     cdef const uint8_t *p = slot.first
     cdef Tag tag
-    cdef int err = 0
+    cdef int err
     if slot.count == 0:
         return 0
-    while p != slot.after and not err:
+    while p != slot.after:
         err = read_tag(p, slot.after, &tag, 0)
         if not err and tag.number == f.number and fits(f, tag.wire):
             err = check_value(r, f, tag.p, tag.n)
+        if err:
+            r.at = field
+            return err
         p = tag.after
-    r.at = field
-    return err
+    return 0
 
 
 cdef int check_value(Reading *r, const Field *f, const uint8_t *p, int64_t n) noexcept nogil:

@@ -144,6 +144,8 @@ class _Planner:
 
     def __init__(self, made: Plan) -> None:
         self._plan = made
+        self._proto2: dict[str, bool] = {}
+        """Whether a file is in proto2, by its name."""
 
     def message(self, message: Any, column: int, kind: Any, path: str) -> int:
         """Adds a message whose first field has this column; returns its number."""
@@ -158,6 +160,11 @@ class _Planner:
             made.fields[WIDTH * at : WIDTH * (at + 1)] = array("q", row)
             column += count_columns(of)
         return number
+
+    def _is_proto2(self, file: Any) -> bool:
+        if file.name not in self._proto2:
+            self._proto2[file.name] = is_proto2(file)
+        return self._proto2[file.name]
 
     def _field(self, field: Any, column: int, kind: Any, path: str) -> list[int]:
         wire, shape, inner = self._wire(field), SINGULAR, -1
@@ -183,7 +190,7 @@ class _Planner:
                 of_enum = self._symbols(field.enum_type)
         if field.type == 10:
             flags |= GROUPED
-        if wire is Wire.TEXT and is_proto2(field.file):
+        if wire is Wire.TEXT and self._is_proto2(field.file):
             flags |= UNCHECKED
         if shape == SINGULAR and field.type not in MESSAGES and not flags & NULLABLE:
             default = self._default(field)

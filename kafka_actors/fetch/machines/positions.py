@@ -106,9 +106,8 @@ class PositionLookups:
             # Position and epoch belong together only when nothing is still in the user's hands.
             if partition.position != partition.delivered:
                 continue
-            if (
-                partition.position_epoch < 0
-            ):  # what was fetched behind it is discarded, and none of it was consumed
+            if partition.position_epoch < 0:
+                # There is no epoch to ask about: what was fetched is discarded, and none of it was consumed.
                 self._validated(partition)
             else:
                 partition.looking_up = True

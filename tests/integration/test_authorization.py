@@ -192,7 +192,7 @@ def test_who_may_not_change_the_cluster_is_told_the_right_for_each_call(kafka: K
 def test_a_job_that_delivers_exactly_once_needs_one_right_more_by_its_groups_prefix(
     kafka: KafkaCluster, ray_local: None
 ) -> None:
-    """Those to read as its group and to write its results are there; the last one is that of its transactional ids."""
+    """Rights to read as its group and to write its results are granted; the one that is missing is that of its transactional ids."""
 
     def values_and_partitions(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch.select(["value", "partition"])

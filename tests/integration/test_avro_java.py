@@ -101,7 +101,7 @@ def test_what_a_readers_schema_gives_is_what_java_reads(java, data):
 @EXAMPLES
 @given(st.data())
 def test_what_java_refuses_is_refused(java, data):
-    """Of a pair that it finds incompatible Java still reads values in which nothing differs, such as an empty array. Here only a union's other
+    """Java still reads values of an incompatible pair in which nothing differs, such as an empty array. Here only a union's other
     branches are read so: what can't be read at any other place is refused for all values of a schema."""
     writer, reader = ({**data.draw(records(Namer())), "name": "Root"} for _ in range(2))
     values = drawn(data, writer)

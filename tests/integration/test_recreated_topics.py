@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from fakes.commits import commit, committed_by
 from fakes.reading import consumers, values
-from waiting import slow_s
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import IllegalGenerationError, JobFailed, TopicRecreatedError
@@ -217,20 +217,20 @@ def test_the_async_twin_reads_a_topic_that_is_made_anew(cluster, kafka_topic, pr
             **options,
         ) as consumer:
 
-            async def until(holds):
+            async def poll_until(holds):
                 async with asyncio.timeout(slow_s(60)):
                     while not holds():
                         batch = await consumer.poll_batch(timeout_ms=20)
                         if batch is not None:
                             seen.extend(batch["value"].to_pylist())
 
-            await until(lambda: len(consumer.assignment()) == 4)
+            await poll_until(lambda: len(consumer.assignment()) == 4)
             for tp in consumer.assignment():
                 await consumer.position(tp)
             await asyncio.to_thread(produce, topic, values(COUNT), partition=spread(4))
-            await until(lambda: len(seen) >= COUNT)
+            await poll_until(lambda: len(seen) >= COUNT)
             made = asyncio.create_task(asyncio.to_thread(broker.make_anew, topic, gap_s, 4, produce))
-            await until(lambda: made.done() and len(set(seen)) >= 2 * COUNT)
+            await poll_until(lambda: made.done() and len(set(seen)) >= 2 * COUNT)
             assert await consumer.poll_batch(timeout_ms=0) is None
         return seen
 
@@ -261,72 +261,53 @@ def test_a_job_hears_of_a_topic_that_is_made_anew_long_before_its_metadata_is_to
 def job_under(ray_local, cluster, kafka_topic, produce, group_id, tmp_path):
     """Runs a job under which a topic is made anew, and checks what it has read and committed."""
 
-    def run(**options):
-        run_a_job_under(cluster, kafka_topic, produce, group_id, tmp_path, **options)
+    def run(*, loss, gap_s, metadata_max_age_ms=500, delivery="at_least_once"):
+        topic, broker = kafka_topic(4), Broker(cluster, group_id)
+        produce(topic, values(COUNT), partition=spread(4))
+        written, exact = tmp_path / "seen", delivery == "exactly_once"
+
+        def process(batch):
+            with written.open("ab") as file:
+                file.write(b"".join(value + b"\n" for value in batch["value"].to_pylist()))
+            return batch.select(["value"]) if exact else None
+
+        def seen():
+            return written.read_bytes().split() if written.exists() else []
+
+        config = {
+            "metadata_max_age_ms": metadata_max_age_ms,
+            "heartbeat_interval_ms": 300,
+            "start_timeout_s": 600,
+        }
+        job = ka.Job(
+            topics=[topic],
+            process=process,
+            group_id=group_id,
+            bootstrap_servers=broker.servers,
+            workers=1,
+            sink=ka.KafkaSink(kafka_topic(1)) if exact else None,
+            delivery=delivery,
+            config={**config, "on_data_loss": loss, "auto_commit_interval_ms": 50},
+        )
+        running = job.start()
+        try:
+            until(lambda: len(seen()) >= COUNT, 120, shown=lambda: len(seen()))
+            broker.make_anew(topic, gap_s, 4, produce)
+            if loss == "fail":
+                with pytest.raises(JobFailed, match=f"{topic}-.*: the topic was recreated"):
+                    running.wait()
+                assert sorted(set(seen())) == values(COUNT)
+            else:
+                until(lambda: len(set(seen())) >= 2 * COUNT, 120, shown=lambda: len(seen()))
+        finally:
+            with suppress(JobFailed):
+                running.stop()
+        new_id = broker.topic_id(topic)
+        ours = {
+            p: offset
+            for p, (offset, text) in broker.committed(topic).items()
+            if unpack(text).topic_id == new_id
+        }
+        assert ours == ({} if loss == "fail" else dict.fromkeys(range(4), COUNT // 4))
 
     return run
-
-
-def run_a_job_under(
-    cluster,
-    kafka_topic,
-    produce,
-    group_id,
-    tmp_path,
-    *,
-    loss,
-    gap_s,
-    metadata_max_age_ms=500,
-    delivery="at_least_once",
-):
-    topic, broker = kafka_topic(4), Broker(cluster, group_id)
-    produce(topic, values(COUNT), partition=spread(4))
-    written, exact = tmp_path / "seen", delivery == "exactly_once"
-
-    def process(batch):
-        with written.open("ab") as file:
-            file.write(b"".join(value + b"\n" for value in batch["value"].to_pylist()))
-        return batch.select(["value"]) if exact else None
-
-    def seen():
-        return written.read_bytes().split() if written.exists() else []
-
-    def until(holds):
-        deadline = time.monotonic() + slow_s(120)
-        while not holds():
-            assert time.monotonic() < deadline, len(seen())
-            time.sleep(0.1)
-
-    config = {
-        "metadata_max_age_ms": metadata_max_age_ms,
-        "heartbeat_interval_ms": 300,
-        "start_timeout_s": 600,
-    }
-    job = ka.Job(
-        topics=[topic],
-        process=process,
-        group_id=group_id,
-        bootstrap_servers=broker.servers,
-        workers=1,
-        sink=ka.KafkaSink(kafka_topic(1)) if exact else None,
-        delivery=delivery,
-        config={**config, "on_data_loss": loss, "auto_commit_interval_ms": 50},
-    )
-    running = job.start()
-    try:
-        until(lambda: len(seen()) >= COUNT)
-        broker.make_anew(topic, gap_s, 4, produce)
-        if loss == "fail":
-            with pytest.raises(JobFailed, match=f"{topic}-.*: the topic was recreated"):
-                running.wait()
-            assert sorted(set(seen())) == values(COUNT)
-        else:
-            until(lambda: len(set(seen())) >= 2 * COUNT)
-    finally:
-        with suppress(JobFailed):
-            running.stop()
-    new_id = broker.topic_id(topic)
-    ours = {
-        p: offset for p, (offset, text) in broker.committed(topic).items() if unpack(text).topic_id == new_id
-    }
-    assert ours == ({} if loss == "fail" else dict.fromkeys(range(4), COUNT // 4))

@@ -75,7 +75,7 @@ class GroupChecks:
         self._written_behind: dict[bytes, int] = {}
         """Number of its log's cuts before a record was written."""
         self._cuts_before: dict[tuple[str, TopicPartition], int] = {}
-        """The same of the last record that a client was given of a partition: its user moves the position by that."""
+        """Number of cuts of its log before the last record was written that a client was given of a partition: its user moves the position by that."""
         self._passed_over: dict[Log, list[tuple[int, int]]] = defaultdict(list)
         """Offsets from and to which records may be unseen for that reason."""
         self._most_committed: dict[Log, int] = defaultdict(int)

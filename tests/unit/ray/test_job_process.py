@@ -15,7 +15,7 @@ from kafka_actors.ray.job_process import JobProcess
 
 
 class Trace:
-    """What was done, in order."""
+    """Log of what was done, in order."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []

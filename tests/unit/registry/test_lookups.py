@@ -139,7 +139,7 @@ class Link:
 
 
 def answer_of(outcome, timeout_s=30.0):
-    """What a registry of a worker gets from the metadata actor, asked in another thread."""
+    """Answers that a worker's registry gets from the metadata actor, asked in another thread."""
 
     async def ask():
         link, registries = Link(outcome), [SlowRegistry(), SlowRegistry()]

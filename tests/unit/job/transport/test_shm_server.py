@@ -96,7 +96,7 @@ def test_a_process_of_another_user_is_served_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_a_worker_is_known_before_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is served already, and not known yet, would be served on when it is forgotten."""
+    """A worker that is served before it is known would be served on when it is forgotten."""
     server, known = Server(), []
 
     def begin(client: Any) -> None:

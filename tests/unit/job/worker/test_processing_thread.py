@@ -582,7 +582,7 @@ def test_a_stages_own_error_is_raised_as_it_is():
 
 
 def until_all_is_done(stage, item):
-    """As `work`, and again whenever a failed call is due."""
+    """Works on an item until no failed call of it waits to be made again."""
     stage.processing.work(item)
     while stage.source.paused:
         stage.now += stage.processing.idle_s()

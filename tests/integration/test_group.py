@@ -291,7 +291,7 @@ async def test_the_process_that_takes_over_a_member_id_gets_a_generation_that_th
     is told here by rare heartbeats."""
     topic, servers = kafka_topic(4, cluster=cluster), cluster.bootstrap_servers
     options = {"topics": [topic], "partition_assignment_strategy": [strategy]}
-    asleep = {"heartbeat_interval_ms": 4_000, "session_timeout_ms": 20_000}
+    asleep = {"heartbeat_interval_ms": 2_000, "session_timeout_ms": 20_000}
     with confluent(servers, group_id, topic, strategy) as theirs:
         await until_async(lambda: len(theirs) == 4)
         async with peer(servers, group_id, incarnation=1, **options, **asleep) as older:

@@ -264,6 +264,8 @@ class JobConfig(ConsumerConfig, frozen=True, kw_only=True, forbid_unknown_fields
     lanes_per_partition: Positive = 64
     """The number of lanes of a partition, with another `ordering` than `partition`: the most workers that can share one. A record's lane
     follows from its key."""
+    redact_keys: bool = True
+    """Whether the status shows keys of records as digests only: they may be personal."""
     retries: NonNegative = 3
     """The number of retries of `process` with a batch for which it failed. (Requests to brokers are retried independently.)"""
 

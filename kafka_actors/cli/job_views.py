@@ -15,8 +15,7 @@ from .output import Output, put_line
 from .results import NOT_KNOWN
 
 if TYPE_CHECKING:
-    from kafka_actors.job.messages import PartitionStatus
-    from kafka_actors.job.status import JobStatus, WorkerStatus
+    from kafka_actors.job.status import JobStatus, PartitionStatus, WorkerStatus
 
 __all__ = ["JsonView", "LineView", "ScreenView", "View", "count", "fields", "line", "screen", "view_for"]
 
@@ -229,6 +228,7 @@ def _headline(status: JobStatus, elapsed_s: float, title: str, latency_label: st
         "/s  " + "  ".join((*_behind(status, latency_label), f"restarts {status.totals.restarts}")),
         *_scaling(status),
         *_transactions(status),
+        *_window(status),
         *(f"\n{text}" for text in _waits(status)),
     )
 
@@ -270,6 +270,18 @@ def _transactions(status: JobStatus) -> list[str]:
     parts += [] if found.open_s is None else [f"open for {_time(found.open_s)}"]
     if found.aborted:
         parts.append(f"aborted {found.aborted:,} ({found.repeated:,} records again): {found.cause}")
+    return ["\n", "  ".join(parts)]
+
+
+def _window(status: JobStatus) -> list[str]:
+    """Records in flight of a job whose calls overtake each other, and the record that holds up its offset for longest."""
+    window = status.totals.window
+    if window is None:
+        return []
+    parts = [f"in flight {count(window.records, 'record')}", count(window.calls, "call")]
+    parts += [f"{window.keys:,} keys"] if window.keys else []
+    parts += [f"{window.parked:,} parked"] if window.parked else []
+    parts += [] if window.held_s is None else [f"held for {_time(window.held_s)} by {window.held_by}"]
     return ["\n", "  ".join(parts)]
 
 
@@ -319,6 +331,13 @@ def _partitions(partitions: list[PartitionStatus], room: int) -> list[Renderable
         numbers = [_number(n) for n in (p.position, p.committed, p.end, p.lag)]
         numbers.append(NOT_KNOWN if p.lag_seconds is None else _time(p.lag_seconds))
         state = f"{p.state}: {p.reason}" if p.reason else p.state
+        if p.window is not None and not p.reason:
+            state += f", {count(p.window.records, 'record')} in flight"
+            state += (
+                ""
+                if p.window.held_s is None
+                else f", held for {_time(p.window.held_s)} by {p.window.held_by}"
+            )
         # As a Text, because rich takes brackets in a reason, as in `[fe80::1]:9092`, for markup.
         table.add_row(p.topic, str(p.partition), *numbers, p.worker or NOT_KNOWN, Text(state))
     # Below the table: within it, the line would make the first column wide.

@@ -176,6 +176,7 @@ NOT_IN_JAVA = frozenset(
         "ping_interval_ms",
         "ping_timeout_ms",
         "rebalance_timeout_ms",
+        "redact_keys",
         "retries",  # Java's are those of a request
         "start_timeout_s",
         "worker_assignor",

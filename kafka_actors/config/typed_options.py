@@ -113,6 +113,7 @@ class JobOptions(ConsumerOptions, total=False):
     concurrency: int
     max_in_flight_records: int
     lanes_per_partition: int
+    redact_keys: bool
     retries: int
 
 

@@ -1,9 +1,8 @@
 """Messages between a job's actors: frozen, tagged Structs, sent as MessagePack and validated on receipt.
 
-Each message may be received twice and out of order without harm. A grant epoch is (incarnation of the coordinator actor, n),
-compared for equality only. Workers call and the coordinator answers, so a frozen worker delays nobody. Record bytes are not in
-these messages: they lie in shared memory (`job/transport/`), or are the result of a Ray call. The messages of a pull are in
-`kafka_actors.fetch.messages`.
+Each message may be received twice and out of order without harm. A grant epoch is (incarnation of the coordinator actor, n), compared for
+equality only. Workers call and the coordinator answers, so a frozen worker delays nobody. Record bytes are not in these messages: they lie
+in shared memory (`job/transport/`), or are the result of a Ray call. The messages of a pull are in `kafka_actors.fetch.messages`.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from kafka_actors.types import ConsumerGroupMetadata, TopicPartition
 
 from .lanes import SliceDone
 from .machines.timeline import TimelineEntry
+from .status import GroupState, PartitionStatus, WindowStatus
 from .transactions import ProducerGrant, TransactionalIds, TransactionReport
 
 GrantEpoch = tuple[int, int]
@@ -145,7 +145,7 @@ class Drain(Struct, frozen=True, tag=True):
 class HeldReport(Struct, frozen=True, tag=True):
     """Partition as its worker reports it. `processed`: the offset after the last record for which the function returned;
     `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed; `committed`: by the worker's
-    own transactions, None in a job without; `part`, `parts`: as in `Grant`."""
+    own transactions, None in a job without; `part`, `parts`: as in `Grant`; `window`: where calls overtake each other."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -158,6 +158,7 @@ class HeldReport(Struct, frozen=True, tag=True):
     committed: int | None = None
     part: int = 0
     parts: int = 1
+    window: WindowStatus | None = None
 
 
 class Report(Struct, frozen=True, tag=True):
@@ -269,49 +270,6 @@ class WorkerPlan(Struct, frozen=True, tag=True):
     died: list[DeathsInCall] = []
     ready: list[str] = []
     roles: int = 0
-
-
-class GroupState(Struct, frozen=True):
-    """The job as a member of its Kafka group.
-
-    `state`: unjoined, joining, syncing, stable, revoking, leaving, left or fatal. `generation`: of the group, -1 while
-    the job isn't in it. `partitions`: how many it has; `rebalances`: how many it went through. `heartbeat_age_s`: seconds
-    since the last heartbeat was sent that the broker acknowledged. `members`: how many the group has, of which the job
-    is one; None unless the job is measured.
-    """
-
-    state: str
-    generation: int
-    member_id: str
-    group_instance_id: str | None
-    partitions: int
-    rebalances: int
-    heartbeat_age_s: float | None = None
-    members: int | None = None
-
-
-class PartitionStatus(Struct, frozen=True):
-    """A partition of the job: the worker that has it, or those that share it, separated by ", ", and how far it is.
-
-    `position`: the next offset to read; `committed`: the group's offset; `end`: where the log ends (under
-    read_committed: the last stable offset); `start`: where it begins, None unless the job is measured. `lag`: records
-    not processed yet; `lag_seconds`: how long ago its end was where the job is now. `state`: free, granted, draining,
-    leaving or released. `reason`: why nothing of it is read or processed; empty where all is well. `leader`: the broker
-    that it is read from, None while none is known.
-    """
-
-    topic: str
-    partition: int
-    worker: str | None
-    position: int | None
-    committed: int | None
-    end: int | None
-    lag: int | None
-    state: str
-    reason: str = ""
-    lag_seconds: float | None = None
-    leader: int | None = None
-    start: int | None = None
 
 
 class CoordinatorStatus(Struct, frozen=True, tag=True):

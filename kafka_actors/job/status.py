@@ -7,22 +7,91 @@ have to skip members that they don't know: later releases may add some.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Hashable, Iterable
+
 from msgspec import Struct
 
 from .autoscale import Autoscale
 from .machines.health import Health
 from .machines.timeline import TimelineEntry
-from .messages import GroupState, PartitionStatus
 
 __all__ = [
     "ActorStatus",
+    "GroupState",
     "JobStatus",
     "JobTotals",
+    "PartitionStatus",
     "ScalingStatus",
     "TransactionStatus",
+    "WindowStatus",
     "WorkerStatus",
     "WorkersChange",
+    "key_text",
+    "merged",
 ]
+
+
+LONGEST_KEY = 40
+"""The most characters of a key that are shown."""
+
+
+class GroupState(Struct, frozen=True):
+    """The job as a member of its Kafka group.
+
+    `state`: unjoined, joining, syncing, stable, revoking, leaving, left or fatal. `generation`: of the group, -1 while
+    the job isn't in it. `partitions`: how many it has; `rebalances`: how many it went through. `heartbeat_age_s`: seconds
+    since the last heartbeat was sent that the broker acknowledged. `members`: how many the group has, of which the job
+    is one; None unless the job is measured.
+    """
+
+    state: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+    partitions: int
+    rebalances: int
+    heartbeat_age_s: float | None = None
+    members: int | None = None
+
+
+class WindowStatus(Struct, frozen=True):
+    """The window of a partition, or of several, in a job whose calls overtake each other (`ordering` other than `partition`).
+
+    `records`: from the first that isn't done to the newest one fetched; `calls`: in hand; `parked`: calls that failed and wait to be made
+    again; `keys`: with a record in hand, parked or ready, 0 where keys don't matter. `held_s`: the seconds for which the first record
+    that isn't done has held up the offset to commit; None where all are done. `held_by`: its offset and key.
+    """
+
+    records: int = 0
+    calls: int = 0
+    parked: int = 0
+    keys: int = 0
+    held_s: float | None = None
+    held_by: str = ""
+
+
+class PartitionStatus(Struct, frozen=True):
+    """A partition of the job: the worker that has it, or those that share it, separated by ", ", and how far it is.
+
+    `position`: the next offset to read; `committed`: the group's offset; `end`: where the log ends (under read_committed: the last
+    stable offset); `start`: where it begins, None unless the job is measured. `lag`: records not processed yet; `lag_seconds`: how long
+    ago its end was where the job is now. `state`: free, granted, draining, leaving or released. `reason`: why nothing of it is read or
+    processed; empty where all is well. `leader`: the broker that it is read from, None while none is known. `window`: where calls overtake each other."""
+
+    topic: str
+    partition: int
+    worker: str | None
+    position: int | None
+    committed: int | None
+    end: int | None
+    lag: int | None
+    state: str
+    reason: str = ""
+    lag_seconds: float | None = None
+    leader: int | None = None
+    start: int | None = None
+    window: WindowStatus | None = None
 
 
 class WorkerStatus(Struct, frozen=True):
@@ -107,7 +176,8 @@ class JobTotals(Struct, frozen=True, kw_only=True):
     largest `lag_seconds` of a partition. `latency_p50_ms` and `latency_p99_ms`: from a record's timestamp (when it was
     made, or appended where the topic says so) to the end of its processing, by the clocks of the producer or broker and
     of the worker: an estimate from a sample of each batch; None while nothing is processed. `blocked`: the number of
-    partitions of which nothing is read or processed. `restarts`: replacements of actors of every role.
+    partitions of which nothing is read or processed. `restarts`: replacements of actors of every role. `window`: where calls overtake
+    each other, all partitions together.
     """
 
     records_per_s: float | None = None
@@ -119,6 +189,7 @@ class JobTotals(Struct, frozen=True, kw_only=True):
     blocked: int = 0
     workers_ready: int = 0
     restarts: int = 0
+    window: WindowStatus | None = None
 
 
 class TransactionStatus(Struct, frozen=True, kw_only=True):
@@ -202,3 +273,32 @@ class JobStatus(Struct, frozen=True):
     def lag(self) -> int:
         """Records of this job's partitions that are not processed yet, as far as their ends are known."""
         return self.totals.lag or 0
+
+
+def merged(windows: Iterable[WindowStatus | None]) -> WindowStatus | None:
+    """Returns the sums of windows, with the record that has held up its offset for longest; None where there is no window."""
+    found = [window for window in windows if window is not None]
+    if not found:
+        return None
+    longest = max(found, key=lambda window: -1.0 if window.held_s is None else window.held_s)
+    return WindowStatus(
+        sum(window.records for window in found),
+        sum(window.calls for window in found),
+        sum(window.parked for window in found),
+        sum(window.keys for window in found),
+        longest.held_s,
+        longest.held_by,
+    )
+
+
+def key_text(key: Hashable, *, redact: bool = True) -> str:
+    """Returns words for a key: a digest that tells two keys apart and doesn't show them, or with `redact=False` the key itself."""
+    if not isinstance(key, bytes):
+        return "without a key"
+    if redact:
+        return f"key #{hashlib.blake2s(key, digest_size=4).hexdigest()}"
+    try:
+        text = repr(key.decode())
+    except UnicodeDecodeError:
+        text = f"0x{key.hex()}"
+    return f"key {text if len(text) <= LONGEST_KEY else text[: LONGEST_KEY - 1] + '…'}"

@@ -180,6 +180,28 @@ BLOCKED: Final = Instrument(
     "Partitions from which nothing is read or processed, by the reason",
     (LABEL, "topic", "partition", "reason"),
 )
+WINDOW: Final = Instrument(
+    "kafka_actors.partition.window",
+    InstrumentKind.UP_DOWN_COUNTER,
+    "{message}",
+    "Messages from the first that is not done to the newest one fetched, where calls overlap",
+    (LABEL, "topic", "partition"),
+)
+CALLS: Final = Instrument(
+    "kafka_actors.partition.calls",
+    InstrumentKind.UP_DOWN_COUNTER,
+    "{call}",
+    "Calls of the function in hand, and failed ones that are parked until they are made again, where calls overlap",
+    (LABEL, "topic", "partition", "state"),
+)
+"""States: in_flight, parked."""
+WATERMARK_AGE: Final = Instrument(
+    "kafka_actors.partition.watermark.age",
+    InstrumentKind.GAUGE,
+    "s",
+    "How long the first message that is not done has held up the offset to commit, where calls overlap",
+    (LABEL, "topic", "partition"),
+)
 ASSIGNED: Final = Instrument(
     "kafka_actors.consumer_group.assigned_partitions",
     InstrumentKind.UP_DOWN_COUNTER,

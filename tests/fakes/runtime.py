@@ -9,14 +9,8 @@ from typing import Any
 
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.job.actor_setup import ConnectionWanted, Topology
-from kafka_actors.job.messages import (
-    ActorInfo,
-    CoordinatorStatus,
-    GroupState,
-    JobStart,
-    WorkerPong,
-    pack,
-)
+from kafka_actors.job.messages import ActorInfo, CoordinatorStatus, JobStart, WorkerPong, pack
+from kafka_actors.job.status import GroupState
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 
 

@@ -7,13 +7,15 @@ import math
 from kafka_actors.job.autoscale import Autoscale
 from kafka_actors.job.machines.health import Health
 from kafka_actors.job.machines.timeline import TimelineEntry
-from kafka_actors.job.messages import GroupState, PartitionStatus
 from kafka_actors.job.status import (
     ActorStatus,
+    GroupState,
     JobStatus,
     JobTotals,
+    PartitionStatus,
     ScalingStatus,
     TransactionStatus,
+    WindowStatus,
     WorkerStatus,
 )
 from kafka_actors.status_page.machines.history import History, PlotPoint
@@ -90,6 +92,7 @@ def sample_status(partitions: int = 24, workers: int = 4, *, at_s: float = AT_S)
             blocked=sum(bool(p.reason) and p.reason != "at end" for p in held),
             workers_ready=max(0, workers - 1),
             restarts=2,
+            window=WindowStatus(8_400, 640, 2, 700, 12.5, "offset 125065, key #5f0c2e7b"),
         ),
         others=[*connections, *control],
         connections={node: [1, 2, 3] for node in NODES},

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_actors.job.messages import GroupState, PartitionStatus
-from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkerStatus
+from kafka_actors.job.status import (
+    ActorStatus,
+    GroupState,
+    JobStatus,
+    PartitionStatus,
+    ScalingStatus,
+    WorkerStatus,
+)
 
 
 def worker(name: str, records: int = 0, **more: Any) -> WorkerStatus:

@@ -3,6 +3,7 @@ whatever dies, and little again."""
 
 import os
 import random
+import re
 import signal
 import time
 
@@ -59,6 +60,10 @@ def test_what_was_done_beyond_a_slow_record_is_not_done_again(scene, tmp_path):
         until(lambda: len([c for c in scene.calls() if c.ended]) >= 250, 60, "the other keys' calls")
         done = {(c.partition, c.offset) for c in scene.calls() if c.ended}
         time.sleep(slow_s(2.5))  # a commit
+        held = running.status().totals.window
+        assert (held.records, held.calls, held.parked) == (300, 4, 0)
+        assert re.fullmatch("offset 0, key #[0-9a-f]{8}", held.held_by)
+        assert held.held_s > 2
         (worker,) = [pid for name, pid in running.status().actors.items() if name.startswith("worker")]
         os.kill(worker, signal.SIGKILL)
         until(lambda: len({c.pid for c in scene.calls()}) == 2, 60, "the next worker's calls")

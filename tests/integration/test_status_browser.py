@@ -186,7 +186,14 @@ def test_the_numbers_of_the_sample_are_on_the_page(page, served):
     assert page.text("#lag") == f"{lag / 1000:.0f}k"
     assert "records, up to 39 s behind" in page.text("#lag-time")
     details = page.text("#details")
-    for told in ("scorer-orders-scorer-5b0f6a0e", "session 45 s", "1..16", "workers were added 4 s ago"):
+    for told in (
+        "scorer-orders-scorer-5b0f6a0e",
+        "session 45 s",
+        "1..16",
+        "workers were added 4 s ago",
+        "640 calls, 700 keys, 2 parked",
+        "by offset 125065, key #5f0c2e7b",
+    ):
         assert told in details
 
 

@@ -48,8 +48,15 @@ from kafka_actors.group.machines.assignment import (
     encode_assignment,
     encode_subscription,
 )
-from kafka_actors.job.messages import GroupState, PartitionStatus
-from kafka_actors.job.status import ActorStatus, JobStatus, ScalingStatus, WorkersChange, WorkerStatus
+from kafka_actors.job.status import (
+    ActorStatus,
+    GroupState,
+    JobStatus,
+    PartitionStatus,
+    ScalingStatus,
+    WorkersChange,
+    WorkerStatus,
+)
 from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
 from kafka_actors.pipeline.fused import FailedRecord
 from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
@@ -394,7 +401,7 @@ STATUS_JSON = """
 / state group_id group workers partitions records value_bytes connections restarts actors scaling others latency timeline started_s state_since_s page page_node waits_for unconfirmed at_s name topics version health answered_s session_timeout_s totals transactions schemas
 /group state generation member_id group_instance_id partitions rebalances heartbeat_age_s members
 /workers[] name pid node ready partitions records value_bytes restarts work_s retiring records_per_s value_bytes_per_s busy
-/partitions[] topic partition worker position committed end lag state reason lag_seconds leader start
+/partitions[] topic partition worker position committed end lag state reason lag_seconds leader start window
 /connections 3f1c0a5b7d2e4c698a1b0c2d3e4f5061728394a5b6c7d8e9f0a1b2c3 b07e44d1905f4c6e8b3a2d1c0f9e8d7c6b5a49382716054433221100
 /restarts coordinator worker-1
 /actors coordinator.2 metadata.1 spare-0.1
@@ -404,7 +411,8 @@ STATUS_JSON = """
 /latency 4
 /timeline[] number at_s kind text
 /health live ready reason
-/totals records_per_s value_bytes_per_s lag lag_s latency_p50_ms latency_p99_ms blocked workers_ready restarts
+/totals records_per_s value_bytes_per_s lag lag_s latency_p50_ms latency_p99_ms blocked workers_ready restarts window
+/totals/window records calls parked keys held_s held_by
 /transactions committed aborted repeated cause open_s committed_ago_s
 /schemas
 """
@@ -456,7 +464,7 @@ FIELDS: list[tuple[Any, str]] = [
     (WorkersChange, "number before after reason seconds_ago"),
     (
         PartitionStatus,
-        "topic partition worker position committed end lag state reason lag_seconds leader start",
+        "topic partition worker position committed end lag state reason lag_seconds leader start window",
     ),
     (
         GroupState,
@@ -535,6 +543,9 @@ kafka.partition.oldest_offset gauge 1 group topic partition
 kafka_actors.consumer_group.lag.time gauge s group topic partition
 kafka_actors.partition.position gauge 1 group topic partition
 kafka_actors.partition.blocked up_down_counter {partition} group topic partition reason
+kafka_actors.partition.window up_down_counter {message} group topic partition
+kafka_actors.partition.calls up_down_counter {call} group topic partition state
+kafka_actors.partition.watermark.age gauge s group topic partition
 kafka_actors.consumer_group.assigned_partitions up_down_counter {partition} group
 kafka_actors.consumer_group.rebalance.duration histogram s group
 kafka_actors.consumer_group.rebalance.failures counter {rebalance} group
@@ -737,6 +748,7 @@ OPTIONS = [
     "receive_buffer_bytes",
     "reconnect_backoff_max_ms",
     "reconnect_backoff_ms",
+    "redact_keys",
     "request_timeout_ms",
     "resources_per_worker",
     "retries",

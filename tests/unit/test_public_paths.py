@@ -167,8 +167,7 @@ SHOWN = {
     "kafka_actors.job": "WorkerStatus",
     "kafka_actors.job.machines.health": "Health",
     "kafka_actors.job.machines.timeline": "TimelineEntry",
-    "kafka_actors.job.messages": "GroupState PartitionStatus",
-    "kafka_actors.job.status": "ActorStatus JobTotals ScalingStatus WorkersChange",
+    "kafka_actors.job.status": "ActorStatus GroupState JobTotals PartitionStatus ScalingStatus WindowStatus WorkersChange",
     "kafka_actors.coordinator": """
         AutoCommitTask BaseCoordinator CommitCallback ConsumerCoordinator ConsumerCoordinatorMetrics
         GroupBroker GroupClient GroupCoordinatorMetrics Heartbeat HeartbeatTask IgnoreRebalances MemberState

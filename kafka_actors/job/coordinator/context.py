@@ -16,6 +16,7 @@ from kafka_actors.group import CommittedStart, ConsumerCoordinator
 from kafka_actors.job.lanes import source
 from kafka_actors.job.machines.timeline import Timeline, entry_of
 from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
+from kafka_actors.job.status import merged
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
 from kafka_actors.telemetry.recorder import Recorder
@@ -102,6 +103,7 @@ class CoordinatorContext:
             end=max(ends, default=None),
             finished=all(held.finished for held in found),
             blocked=first.blocked or next((held.blocked for held in found if held.blocked), ""),
+            window=merged(held.window for held in found),
         )
 
     def follow(self, settlement: Settlement, carry_out: Callable[[SettlementAction], object]) -> None:

@@ -10,13 +10,12 @@ from kafka_actors.job import transactions
 from kafka_actors.job.messages import (
     CoordinatorStatus,
     DeathsInCall,
-    GroupState,
     HeldReport,
-    PartitionStatus,
     Report,
     WorkerPlan,
     WorkerProgress,
 )
+from kafka_actors.job.status import GroupState, PartitionStatus
 from kafka_actors.job.transactions import TransactionReport
 from kafka_actors.telemetry.machines.lag_time import LagTimes
 from kafka_actors.telemetry.machines.latency import added
@@ -209,6 +208,7 @@ class CoordinatorStatusReport:
             self._lag_times.behind(partition, done, self._job.clock()) if done is not None else None,
             self._leader(partition),
             self._log_starts.answer.get(partition),
+            holding.window if holding else None,
         )
 
     def _reason(self, partition: TopicPartition, holding: HeldReport | None, *, free: bool) -> str:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-from kafka_actors.job.messages import PartitionStatus, unpack
+from kafka_actors.job.messages import unpack
 from kafka_actors.job.plan import JobPlan
-from kafka_actors.job.status import JobStatus
+from kafka_actors.job.status import JobStatus, PartitionStatus
 from kafka_actors.telemetry import configure
 from kafka_actors.telemetry.attributes import kind_of_reason, of_group
 from kafka_actors.telemetry.gauges import gauges
 from kafka_actors.telemetry.instruments import (
     ASSIGNED,
     BLOCKED,
+    CALLS,
     CURRENT_OFFSET,
     DRAINS,
     GROUP_OFFSET,
@@ -33,6 +34,8 @@ from kafka_actors.telemetry.instruments import (
     POSITION,
     REBALANCE_FAILURES,
     RESTARTS,
+    WATERMARK_AGE,
+    WINDOW,
     WORKERS,
     Instrument,
 )
@@ -147,6 +150,9 @@ def points_of(status: JobStatus) -> Iterator[TallyPoint]:
         attributes = of_group(group, topic=topic, partition=partition.partition)
         for instrument, value in _numbers(partition):
             yield TallyPoint(instrument.name, attributes, value)
+        if (window := partition.window) is not None:
+            for state, calls in (("in_flight", window.calls), ("parked", window.parked)):
+                yield TallyPoint(CALLS.name, (*attributes, ("state", state)), calls)
         if partition.lag is not None:
             sums[LAG_SUM.name, topic] = sums.get((LAG_SUM.name, topic), 0) + partition.lag
         if partition.committed is not None:
@@ -159,7 +165,12 @@ def points_of(status: JobStatus) -> Iterator[TallyPoint]:
 
 
 def _numbers(partition: PartitionStatus) -> Iterator[tuple[Instrument, float]]:
+    window, age = partition.window, None
+    if window is not None:
+        age = window.held_s or 0.0
     for instrument, value in (
+        (WINDOW, None if window is None else window.records),
+        (WATERMARK_AGE, age),
         (LAG, partition.lag),
         (LAG_TIME, partition.lag_seconds),
         (GROUP_OFFSET, partition.committed),

@@ -26,6 +26,7 @@ from kafka_actors.events import DoneOffsetsDropped, EventSink
 from kafka_actors.fetch import FetchedBytes
 from kafka_actors.job.machines.lease import Lease
 from kafka_actors.job.messages import DeathsInCall
+from kafka_actors.job.status import WindowStatus
 from kafka_actors.records import Chunk
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, tracing
@@ -36,8 +37,8 @@ from .calls import RECHECK_S
 from .counters import WorkerCounters
 from .cut import Cut
 from .error_policy import ErrorPolicy, log_retry
-from .machines.record_window import RecordWindow, WindowChunk
-from .machines.records_in_flight import ConcurrentCall, RecordsInFlight
+from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
+from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
 from .processing_thread import FetchedRecords
 from .slice_records import records_of_slice
@@ -46,9 +47,6 @@ from .user_function import CallFailed, UserFunction
 __all__ = ["Callers", "ConcurrentCalls", "PausableRecords"]
 
 NEVER = float("inf")
-AT_ONCE_S = 0.0003
-"""Longest time that messages are called one after another by one caller, however many are ready."""
-MOST_AT_ONCE = 64
 
 
 class PausableRecords(FetchedRecords, Protocol):
@@ -109,13 +107,12 @@ class ConcurrentCalls:
             most_rows=config.max_in_flight_records,
             most_bytes=config.worker_buffer_bytes,
             may_begin=self._may_begin,
+            redact_keys=config.redact_keys,
         )
         self._spans = spans or ProcessSpans(config.group_id, "")
         self.counters = WorkerCounters(config.group_id, recorder or Recorder())
         self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
         self._full: set[TopicPartition] = set()
-        self._one_s = 1.0
-        """Seconds that a call on a message takes: an average in which the last 20 calls count most."""
         self._lanes = config.lanes_per_partition
         self.paused = self.stopped = False
         self.callers = make_callers(self)
@@ -272,7 +269,7 @@ class ConcurrentCalls:
         window, passed, ended = call.window, [], False
         with self._lock:
             now = self._clock()
-            self._pace(call, now)
+            self.in_flight.pace(call, now)
             if not self.in_flight.next_half(call):
                 passed = self.in_flight.finished(call, now)
                 ended = self._advanced(window)
@@ -284,13 +281,6 @@ class ConcurrentCalls:
             self.callers.wake_callers(ready)
         if room:
             self.callers.wake()
-
-    def _pace(self, call: ConcurrentCall, now: float) -> None:
-        """Has calls over messages take as many at once as take `AT_ONCE_S`, by how long the last ones took."""
-        if self._messages:
-            one_s = (now - call.began) / len(call.rows)
-            self._one_s += (one_s - self._one_s) * 0.05
-            self.in_flight.at_once = max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / max(self._one_s, 1e-9))))
 
     def _settled(self, call: ConcurrentCall, failure: CallFailed) -> bool:
         """Whether a failed call is over: its records were skipped, or are dead letters. Otherwise it is made again."""
@@ -376,6 +366,10 @@ class ConcurrentCalls:
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere. Call it with the lock held."""
         full = self.in_flight.blocked(partition, self._clock())
         return self.blocked_by() or self.counters.blocked(partition) or full
+
+    def window(self, partition: TopicPartition) -> WindowStatus | None:
+        """Returns the window of a partition in numbers; None where it has none. Call it with the lock held."""
+        return self.in_flight.status(partition, self._clock())
 
     def note_waiting(self) -> None:
         """Partitions have no turns here: nothing is noted."""

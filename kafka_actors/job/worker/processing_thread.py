@@ -307,6 +307,9 @@ class ProcessingThread:
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere."""
         return self.counters.blocked(partition) or self._turns.blocked(partition, self._clock())
 
+    def window(self, partition: TopicPartition) -> None:
+        """Partitions with one call at a time have no window."""
+
     def follow(self, watermarks: Iterable[tuple[TopicPartition, int]]) -> None:
         """Partitions whose records have an order aren't dealt in slices: nothing follows."""
 

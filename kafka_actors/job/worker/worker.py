@@ -23,7 +23,7 @@ from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import Fetcher, FetchProgress, PartitionStart
 from kafka_actors.job.actor_setup import CoordinatorLink, MetadataLink
 from kafka_actors.job.machines.lease import Lease
-from kafka_actors.job.messages import CommitRequest, Orders, Report, WorkerPong, failure_of
+from kafka_actors.job.messages import CommitRequest, HeldReport, Orders, Report, WorkerPong, failure_of
 from kafka_actors.telemetry.attributes import of_cluster
 from kafka_actors.telemetry.machines.latency import Counts
 from kafka_actors.telemetry.recorder import Recorder
@@ -208,12 +208,7 @@ class Worker:
         self._processing.note_waiting()
         with self._lock:
             progress = self._fetch_progress(self._assignment.held)
-            holdings = [
-                report_of(
-                    held, progress[partition], self._blocked(held), commits=self._transactions is not None
-                )
-                for partition, held in self._assignment.held.items()
-            ]
+            holdings = [self._report_of(held, progress[each]) for each, held in self._assignment.held.items()]
             seen = self._assignment.seen
             transactions = None if self._transactions is None else self._transactions.sessions.report()
         counters = self._processing.counters
@@ -232,10 +227,13 @@ class Worker:
             self._function.new_schemas(),
         )
 
-    def _blocked(self, held: HeldPartition) -> str:
+    def _report_of(self, held: HeldPartition, progress: FetchProgress) -> HeldReport:
+        partition, processing = held.partition, self._processing
+        blocked = processing.blocked(partition) or self._function.waits_for(partition)
         if held.state is HeldState.HALTED:
-            return "failed: its function raised, and was not to be called again"
-        return self._processing.blocked(held.partition) or self._function.waits_for(held.partition)
+            blocked = "failed: its function raised, and was not to be called again"
+        commits = self._transactions is not None
+        return report_of(held, progress, blocked, processing.window(partition), commits=commits)
 
     def _fetch_progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Returns the fetcher's progress. Its positions go into the assignment, so that also those of partitions without

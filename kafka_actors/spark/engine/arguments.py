@@ -68,6 +68,7 @@ NOT_ON_SPARK = frozenset(
         "ping_interval_ms",
         "ping_timeout_ms",
         "rebalance_timeout_ms",
+        "redact_keys",
         "retries",
         "session_timeout_ms",
         "start_timeout_s",

@@ -57,7 +57,18 @@ function transactionPairs(transactions) {
   ];
 }
 
-function details({ at_s, state, state_since_s, answered_s, session_timeout_s, group, scaling, transactions }) {
+/** Pairs for the records in flight of a job, or of one partition, whose calls overtake each other. */
+function windowPairs(window) {
+  if (!known(window)) return [];
+  const { records, calls, parked, keys, held_s, held_by } = window;
+  const more = [count(calls, "call"), keys ? count(keys, "key") : "", parked ? `${whole(parked)} parked` : ""];
+  return [
+    ["In flight", [count(records, "record"), ...more.filter(Boolean)].join(", ")],
+    ["Held", known(held_s) ? `for ${duration(held_s)} by ${held_by}` : null],
+  ];
+}
+
+function details({ at_s, state, state_since_s, answered_s, session_timeout_s, group, scaling, transactions, totals }) {
   const ago = (since_s) => (known(since_s) ? `${duration(at_s - since_s)} ago` : "never");
   const heartbeat = known(group?.heartbeat_age_s) ? `${duration(group.heartbeat_age_s)} ago` : "none yet";
   const policy = policyOf(scaling);
@@ -76,6 +87,7 @@ function details({ at_s, state, state_since_s, answered_s, session_timeout_s, gr
     ["Processed", policy ? rate(scaling.processed_per_s) : null],
     ["Pace", policy ? `${rate(scaling.pace_per_s)} for a worker without a pause` : null],
     ["Busiest worker", policy ? share(scaling.busy) : null],
+    ...windowPairs(totals?.window),
     ...transactionPairs(transactions),
   ]);
 }

@@ -188,6 +188,7 @@ class PartitionTable {
       ["Committed", whole(view.committed)],
       ["Not committed", whole(waiting)],
       ["End", whole(view.end)],
+      ...windowPairs(view.window),
       ["Worker", view.worker ?? NOT_KNOWN],
       ["Leader", view.leader ?? NOT_KNOWN],
     ]);

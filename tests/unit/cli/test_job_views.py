@@ -3,13 +3,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from rich.console import Console, RenderableType
 
 from kafka_actors.cli.job_views import LATENCY, LineView, count, fields, line, screen
 from kafka_actors.cli.output import Output
 from kafka_actors.job import Autoscale
-from kafka_actors.job.messages import GroupState, PartitionStatus
-from kafka_actors.job.status import JobStatus, JobTotals, ScalingStatus, WorkerStatus
+from kafka_actors.job.status import (
+    GroupState,
+    JobStatus,
+    JobTotals,
+    PartitionStatus,
+    ScalingStatus,
+    WindowStatus,
+    WorkerStatus,
+)
 
 ELAPSED_S = 12.34
 
@@ -193,6 +201,18 @@ def test_an_offset_that_is_not_known_is_not_shown_as_a_number() -> None:
         r for r in _drawn(screen(_status([unknown]), ELAPSED_S, 40)).splitlines() if r.startswith("orders")
     )
     assert row.split() == ["orders", "0", "-", "-", "-", "-", "-", "-", "waiting"]
+
+
+def test_what_is_in_flight_is_shown_with_the_record_that_holds_it_up() -> None:
+    held = WindowStatus(1_200, 64, 3, 70, 12.0, "offset 5, key #1a2b3c4d")
+    orders = structs.replace(_partition(0, 9), window=held)
+    drawn = _drawn(screen(_status([orders, _partition(1, 2)], window=held), ELAPSED_S, 40), 200)
+    assert (
+        "in flight 1,200 records  64 calls  70 keys  3 parked  held for 12.0s by offset 5, key #1a2b3c4d"
+        in drawn
+    )
+    assert "active, 1,200 records in flight, held for 12.0s by offset 5, key #1a2b3c4d" in drawn
+    assert drawn.count("in flight") == 2
 
 
 def test_counting() -> None:

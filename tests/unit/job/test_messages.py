@@ -23,13 +23,11 @@ from kafka_actors.job.messages import (
     DeathsInCall,
     Drain,
     Grant,
-    GroupState,
     HeldReport,
     Identity,
     JobFailure,
     JobStart,
     Orders,
-    PartitionStatus,
     Report,
     WorkerPlan,
     WorkerPong,
@@ -39,6 +37,7 @@ from kafka_actors.job.messages import (
     packed_error,
     unpack,
 )
+from kafka_actors.job.status import GroupState, PartitionStatus
 from kafka_actors.job.transactions import ProducerGrant, TransactionalIds, TransactionReport
 from kafka_actors.types import ConsumerGroupMetadata, TopicPartition
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from kafka_actors.base.rates import WINDOW_S, Window, known_sum, rate
 from kafka_actors.job.messages import CoordinatorStatus, WorkerProgress
-from kafka_actors.job.status import JobStatus, JobTotals, WorkerStatus
+from kafka_actors.job.status import JobStatus, JobTotals, WorkerStatus, merged
 from kafka_actors.telemetry.attributes import kind_of_reason
 from kafka_actors.telemetry.machines.latency import Counts, quantile, since
 
@@ -111,6 +111,7 @@ def _totals(status: JobStatus, rates: JobRates | None) -> JobTotals:
         blocked=sum(kind_of_reason(p.reason) not in NOT_BLOCKED for p in status.partitions),
         workers_ready=sum(worker.ready for worker in status.workers),
         restarts=sum(status.restarts.values()),
+        window=merged(partition.window for partition in status.partitions),
     )
 
 

@@ -24,63 +24,30 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Literal
 
-import pyarrow as pa
-
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.machines.retries import exhausted
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
+from kafka_actors.job.status import WindowStatus, key_text
 from kafka_actors.types import TopicPartition
 
-from .record_window import Hand, RecordWindow, WindowChunk, key_digest
+from .record_window import ConcurrentCall, Hand, RecordWindow, WindowChunk
 
-__all__ = ["ConcurrentCall", "Ordering", "RecordsInFlight"]
+__all__ = ["Ordering", "RecordsInFlight"]
 
 Ordering = Literal["partition", "key", "unordered"]
 
+AT_ONCE_S = 0.0003
+"""Longest time that messages are called one after another by one caller, however many are ready."""
+MOST_AT_ONCE = 64
 LONG_S = 1.0
 """Time for which the watermark of a full window stands still before `blocked` says so."""
-
-
-class ConcurrentCall:
-    """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
-    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when."""
-
-    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "rows", "taken")
-
-    def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
-        self.chunk = chunk
-        self.rows = self.taken = rows
-        self.attempts = 0
-        self.halves: list[list[int]] = []
-        self.alone = alone
-        self.began = 0.0
-
-    @property
-    def window(self) -> RecordWindow:
-        return self.chunk.window
-
-    @property
-    def batch(self) -> pa.RecordBatch:
-        """The records of the call."""
-        first, rows = self.rows[0], len(self.rows)
-        if self.rows[-1] - first == rows - 1:
-            return self.chunk.batch.slice(first, rows)
-        return self.chunk.batch.take(pa.array(self.rows, pa.int32()))
-
-    @property
-    def first(self) -> int:
-        return int(self.chunk.offsets[self.rows[0]])
-
-    @property
-    def last(self) -> int:
-        return int(self.chunk.offsets[self.rows[-1]])
 
 
 class RecordsInFlight:
     """The records in flight of one worker. `callers`: how many calls are made at once. `messages`: the function is one over messages; else
     `batch_rows` is the most of a call, None for an even share. `retries`: of a call. `may_begin(window)`: whether calls on its records may
-    begin."""
+    begin. `redact_keys`: keys are told by a digest only, because they may be personal."""
 
     def __init__(
         self,
@@ -93,6 +60,7 @@ class RecordsInFlight:
         most_rows: int,
         most_bytes: int,
         may_begin: Callable[[RecordWindow], bool],
+        redact_keys: bool = True,
     ) -> None:
         self.keyed = ordering == "key"
         self._callers = callers
@@ -100,10 +68,13 @@ class RecordsInFlight:
         self._batch_rows = batch_rows
         self.at_once = 1
         """The most messages of a call."""
+        self._one_s = 1.0
+        """Seconds that a call on a message takes: an average in which the last 20 calls count most."""
         self._retries = retries
         self._most_rows = most_rows
         self._most_bytes = most_bytes
         self._may_begin = may_begin
+        self._redact_keys = redact_keys
         self._windows: dict[TopicPartition, RecordWindow] = {}
         self._suspects: dict[TopicPartition, DeathsInCall] = {}
         self._watermarks: dict[TopicPartition, int] = {}
@@ -246,7 +217,9 @@ class RecordsInFlight:
     def take(self, now: float) -> ConcurrentCall | None:
         """Begins the next call, None while there is none. Each has to end with `finished` or `again`."""
         while self._parked and self._parked[0][0] <= now:
-            self._again.append(heapq.heappop(self._parked)[2])
+            due = heapq.heappop(self._parked)[2]
+            due.window.parked -= 1
+            self._again.append(due)
         if self._alone is not None or (self._careful and self.calls):
             return None
         call = self._next()
@@ -328,6 +301,13 @@ class RecordsInFlight:
         if chunk.keys is not None:
             self._free({chunk.keys[row] for row in taken}, call.window)
 
+    def pace(self, call: ConcurrentCall, now: float) -> None:
+        """Has calls over messages take as many at once as take `AT_ONCE_S`, by how long the last ones took."""
+        if self._messages:
+            one_s = (now - call.began) / len(call.rows)
+            self._one_s += (one_s - self._one_s) * 0.05
+            self.at_once = max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / max(self._one_s, 1e-9))))
+
     def cut(self, call: ConcurrentCall, offset: int) -> None:
         """Cuts a call over messages down to the one that failed: those before it are done, those behind it are ready again. The call goes on."""
         at = next(index for index, row in enumerate(call.rows) if call.chunk.offsets[row] == offset)
@@ -345,6 +325,7 @@ class RecordsInFlight:
         self._end(call)
         if not call.window.closed:
             heapq.heappush(self._parked, (due, next(self._numbers), call))
+            call.window.parked += 1
 
     def halve(self, call: ConcurrentCall) -> None:
         """Ends a call with several records that failed for good: it is made with halves of them, one after the other, to find those at
@@ -383,9 +364,19 @@ class RecordsInFlight:
 
     # ------------------------------------------------------------ for people
 
+    def status(self, partition: TopicPartition, now: float) -> WindowStatus | None:
+        """Returns the window of a partition in numbers; None where it has none."""
+        window = self._windows.get(partition)
+        if window is None:
+            return None
+        first = window.first_undone()
+        held: tuple[float | None, str] = (None, "")
+        if first is not None:
+            held = now - window.moved_at, f"offset {first[0]}, {self._key_text(first[1])}"
+        return WindowStatus(window.in_flight, window.hand.calls, window.parked, len(window.chains), *held)
+
     def blocked(self, partition: TopicPartition, now: float) -> str:
-        """Returns, in words, which record has held up a full window for long; empty if none has. Keys are told by a digest only, because
-        they may be personal."""
+        """Returns, in words, which record has held up a full window for long; empty if none has."""
         window = self._windows.get(partition)
         if window is None or window.full_since is None or now - window.moved_at < LONG_S:
             return ""
@@ -394,6 +385,9 @@ class RecordsInFlight:
             return f"its window is full: from offset {self._watermarks.get(partition, 0)} on, records of other workers are not done"
         offset, key = first
         return (
-            f"its window is full: {window.in_flight:,} records from offset {offset} on, {key_digest(key)}, "
+            f"its window is full: {window.in_flight:,} records from offset {offset} on, {self._key_text(key)}, "
             f"which is not done since {now - window.moved_at:.0f} s"
         )
+
+    def _key_text(self, key: Hashable) -> str:
+        return key_text(key, redact=self._redact_keys)

@@ -37,6 +37,7 @@ from kafka_actors.fetch.machines.partition_state import FetchProgress
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.messages import CommitEntry, CommitReply, Grant, GrantEpoch, HeldReport, Orders, Version
+from kafka_actors.job.status import WindowStatus
 from kafka_actors.types import TopicPartition
 
 __all__ = ["AssignmentChanges", "HeldPartition", "HeldState", "WorkerAssignment"]
@@ -370,14 +371,19 @@ class WorkerAssignment:
 
 
 def report_of(
-    held: HeldPartition, progress: FetchProgress, blocked: str = "", *, commits: bool = False
+    held: HeldPartition,
+    progress: FetchProgress,
+    blocked: str = "",
+    window: WindowStatus | None = None,
+    *,
+    commits: bool = False,
 ) -> HeldReport:
-    """Makes the report of one partition. `blocked`: why nothing of it is processed, empty if it only lacks records; `commits`: the
-    worker commits by itself."""
+    """Makes the report of one partition. `blocked`: why nothing of it is processed, empty if it only lacks records; `window`: of a job whose
+    calls overtake each other; `commits`: the worker commits by itself."""
     return HeldReport(
         held.partition, held.epoch, held.processed, held.leader_epoch,
         progress.position, progress.end, held.finished, blocked or progress.blocked,
-        held.committed if commits else None, held.part, held.parts,
+        held.committed if commits else None, held.part, held.parts, window,
     )  # fmt: skip
 
 

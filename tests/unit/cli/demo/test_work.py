@@ -17,8 +17,7 @@ import pytest
 from kafka_actors.cli.demo import work
 from kafka_actors.cli.demo.orders import make_orders
 from kafka_actors.cli.demo.work import Killer, LedgerActor, Revenue, victim_of, worker_id
-from kafka_actors.job.messages import PartitionStatus
-from kafka_actors.job.status import JobStatus, ScalingStatus, WorkerStatus
+from kafka_actors.job.status import JobStatus, PartitionStatus, ScalingStatus, WorkerStatus
 
 HERE = "node-1"
 

@@ -3,7 +3,8 @@
 import pytest
 from fakes.statuses import job, partition, worker
 
-from kafka_actors.job.messages import CoordinatorStatus, GroupState, WorkerProgress
+from kafka_actors.job.messages import CoordinatorStatus, WorkerProgress
+from kafka_actors.job.status import GroupState
 from kafka_actors.job.supervisor.machines.figures import JobRates, RateWindow, WorkerRates, with_figures
 from kafka_actors.telemetry.machines.latency import LatencyTally
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kafka_actors.job.messages import CoordinatorStatus, GroupState, PartitionStatus, WorkerProgress
+from kafka_actors.job.messages import CoordinatorStatus, WorkerProgress
+from kafka_actors.job.status import GroupState, PartitionStatus
 from kafka_actors.job.supervisor.machines.load import Load, LoadMeter, Observation, PartitionLoad, observed
 from kafka_actors.types import TopicPartition
 

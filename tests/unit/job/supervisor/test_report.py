@@ -8,16 +8,8 @@ from kafka_actors.errors import DisconnectedError, JobFailed
 from kafka_actors.events import WorkersChanged
 from kafka_actors.job.machines.health import UNANSWERED_S, health
 from kafka_actors.job.machines.timeline import TimelineEntry
-from kafka_actors.job.messages import (
-    ActorInfo,
-    CoordinatorStatus,
-    GroupState,
-    JobFailure,
-    PartitionStatus,
-    WorkerProgress,
-    pack,
-)
-from kafka_actors.job.status import ScalingStatus
+from kafka_actors.job.messages import ActorInfo, CoordinatorStatus, JobFailure, WorkerProgress, pack
+from kafka_actors.job.status import GroupState, PartitionStatus, ScalingStatus
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import Job
 

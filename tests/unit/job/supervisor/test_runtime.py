@@ -9,8 +9,8 @@ import pytest
 from fakes.virtual_time import run_in_virtual_time
 
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.job.messages import ActorInfo, CoordinatorStatus, GroupState, PartitionStatus
-from kafka_actors.job.status import ScalingStatus
+from kafka_actors.job.messages import ActorInfo, CoordinatorStatus
+from kafka_actors.job.status import GroupState, PartitionStatus, ScalingStatus
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.job.supervisor.runtime import (
     METADATA,

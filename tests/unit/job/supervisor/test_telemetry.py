@@ -2,8 +2,15 @@
 
 import asyncio
 
-from kafka_actors.job.messages import GroupState, PartitionStatus, pack
-from kafka_actors.job.status import JobStatus, ScalingStatus, WorkerStatus
+from kafka_actors.job.messages import pack
+from kafka_actors.job.status import (
+    GroupState,
+    JobStatus,
+    PartitionStatus,
+    ScalingStatus,
+    WindowStatus,
+    WorkerStatus,
+)
 from kafka_actors.job.supervisor import telemetry as observing
 from kafka_actors.job.supervisor.telemetry import JobTelemetry, points_of
 from kafka_actors.telemetry.instruments import BY_NAME, CONSUMED_MESSAGES
@@ -14,7 +21,18 @@ def status():
     partitions = [
         PartitionStatus("t", 0, "worker-0.1", 70, 60, 100, 30, "granted", "", 2.5, start=40),
         PartitionStatus("t", 1, "worker-0.1", 10, None, 20, 10, "granted", "retrying: offset 10, ValueError"),
-        PartitionStatus("u", 0, None, None, 5, None, None, "free", "no worker"),
+        PartitionStatus(
+            "u",
+            0,
+            None,
+            None,
+            5,
+            None,
+            None,
+            "free",
+            "no worker",
+            window=WindowStatus(7, 3, 2, 5, 1.5, "offset 5, key #12"),
+        ),
     ]
     workers = [
         WorkerStatus("worker-0.1", 1, "n", True, [("t", 0), ("t", 1)], 9, 90, 0),
@@ -49,6 +67,10 @@ def test_a_status_becomes_the_gauges_of_the_table():
         ("kafka_actors.partition.position", "t", 1): 10,
         ("kafka_actors.partition.blocked", "t", 1, "retrying"): 1,
         ("kafka_actors.partition.blocked", "u", 0, "no_worker"): 1,
+        ("kafka_actors.partition.window", "u", 0): 7,
+        ("kafka_actors.partition.calls", "u", 0, "in_flight"): 3,
+        ("kafka_actors.partition.calls", "u", 0, "parked"): 2,
+        ("kafka_actors.partition.watermark.age", "u", 0): 1.5,
     }
 
 

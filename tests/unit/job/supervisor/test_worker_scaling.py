@@ -6,7 +6,8 @@ import pytest
 
 from kafka_actors.events import NoRoomForWorkers, WorkersChanged
 from kafka_actors.job import Autoscale
-from kafka_actors.job.messages import CoordinatorStatus, GroupState, PartitionStatus, WorkerProgress
+from kafka_actors.job.messages import CoordinatorStatus, WorkerProgress
+from kafka_actors.job.status import GroupState, PartitionStatus
 from kafka_actors.job.supervisor.machines.load import PartitionLoad, observed
 from kafka_actors.job.supervisor.worker_scaling import UNPLACED_S, Autoscaler
 from kafka_actors.types import TopicPartition

@@ -5,8 +5,9 @@ import pytest
 
 from kafka_actors.group.done_offsets import NOTHING_DONE
 from kafka_actors.job.messages import DeathsInCall
+from kafka_actors.job.status import WindowStatus, key_text
 from kafka_actors.job.worker.machines.record_window import WindowChunk
-from kafka_actors.job.worker.machines.records_in_flight import RecordsInFlight, key_digest
+from kafka_actors.job.worker.machines.records_in_flight import RecordsInFlight
 from kafka_actors.types import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -206,7 +207,7 @@ def test_a_window_is_full_from_the_first_undone_record_to_the_newest():
     assert not scene.in_flight.roomy(P0), "the first one holds it"
     assert scene.in_flight.blocked(P0, 0.5) == ""
     assert scene.in_flight.blocked(P0, 7.0) == (
-        f"its window is full: 4 records from offset 0 on, {key_digest(b'a')}, which is not done since 7 s"
+        f"its window is full: 4 records from offset 0 on, {key_text(b'a')}, which is not done since 7 s"
     )
     scene.finish(calls[0], now=7.0)
     assert scene.in_flight.roomy(P0)
@@ -225,10 +226,25 @@ def test_each_partition_has_an_equal_share_of_the_bytes():
     assert not scene.in_flight.roomy(P0)
 
 
-def test_keys_are_shown_as_digests():
-    assert key_digest(b"alice@example.org") != key_digest(b"bob@example.org")
-    assert "alice" not in key_digest(b"alice@example.org")
-    assert key_digest(None) == "without a key"
+def test_a_window_in_numbers_has_calls_parked_ones_keys_and_what_holds_it_up():
+    scene = Scene()
+    assert scene.in_flight.status(P0, 1.0) is None
+    scene.admit("aab")
+    calls = scene.taken()
+    scene.in_flight.again(calls[0], due=5.0)
+    assert scene.in_flight.status(P0, 3.0) == WindowStatus(3, 1, 1, 2, 3.0, f"offset 0, {key_text(b'a')}")
+    scene.finish(calls[2], now=3.0)
+    assert scene.in_flight.status(P0, 4.0) == WindowStatus(3, 0, 1, 1, 4.0, f"offset 0, {key_text(b'a')}")
+    scene.finish(scene.take(5.0), now=6.0)
+    assert scene.in_flight.status(P0, 8.0) == WindowStatus(2, 0, 0, 1, 2.0, f"offset 1, {key_text(b'a')}")
+    scene.finish(scene.take(8.0), now=8.0)
+    assert scene.in_flight.status(P0, 9.0) == WindowStatus()
+
+
+def test_keys_are_told_where_they_need_not_be_redacted():
+    scene = Scene(messages=True, redact_keys=False)
+    scene.admit(["alice"])
+    assert scene.in_flight.status(P0, 1.0).held_by == "offset 0, key 'alice'"
 
 
 def died(first, last, times=1):

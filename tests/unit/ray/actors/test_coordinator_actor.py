@@ -12,7 +12,6 @@ from kafka_actors.job.messages import (
     CommitReply,
     CommitRequest,
     CoordinatorStatus,
-    GroupState,
     Identity,
     JobStart,
     Orders,
@@ -21,6 +20,7 @@ from kafka_actors.job.messages import (
     pack,
     unpack,
 )
+from kafka_actors.job.status import GroupState
 from kafka_actors.ray import Job
 from kafka_actors.ray.actors import coordinator_actor
 from kafka_actors.ray.actors.coordinator_actor import CoordinatorActor

@@ -220,6 +220,14 @@ class FetchPartition:
         """Whether the partition is to be fetched, leaving backoff and leader aside."""
         return self.state is FetchState.FETCHING and not self.paused and not self.draining
 
+    def may_look_up(self, now: float) -> bool:
+        """Whether the leader can be asked about a position now, and is not being asked."""
+        return not self.looking_up and self.retry_at <= now and not self.draining and self.leader >= 0
+
+    def waits_until(self, until: float) -> bool:
+        """Whether a backoff or the time of a follower ends at this moment."""
+        return until == self.retry_at or (self.replica >= 0 and until == self.replica_until)
+
     def reason(self, now: float) -> str:
         """Returns why no records are fetched, for people; empty while they are. The kind of reason comes first, before a
         colon or a bracket: metrics take it from there (`kafka_actors.telemetry.attributes`)."""

@@ -16,14 +16,15 @@ a typed error. Records that were handed out are not taken back, unless the posit
 (`revoke`, `rewind`). Under a new leader epoch a position is validated before anything more is read (KIP-320,
 `SubscriptionState.maybeValidatePositionForCurrentLeader` in Java's client).
 
-Few partitions wait for time or for an answer, so those are listed apart (`watch`): a plan looks at them alone, whatever the
-number of partitions.
+A plan costs nothing for partitions that only read: those that wait for an answer are listed apart (`watch`), and the ends of backoffs
+and of preferred replicas, which each partition may have, are a heap. An entry that a partition no longer waits for is passed over.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import UsageError
@@ -61,6 +62,7 @@ class PartitionTable:
         self.read_committed = read_committed
         self._partitions: dict[TopicPartition, FetchPartition] = {}
         self._watched: dict[TopicPartition, FetchPartition] = {}
+        self._timers: list[tuple[float, TopicPartition]] = []
         self.dirty: dict[TopicPartition, None] = {}
         self.discard: dict[TopicPartition, bool] = {}  # True: records that were handed out, too
         self._failed: dict[TopicPartition, FetchPartition] = {}
@@ -93,7 +95,7 @@ class PartitionTable:
         self.dirty[tp] = None
 
     def watch(self, partition: FetchPartition) -> None:
-        """Lists a partition that time or the answer to a look-up will change; `tick` takes it off the list."""
+        """Lists a partition that waits for a look-up; `tick` takes it off the list."""
         self._watched[partition.tp] = partition
 
     # ------------------------------------------------------------ assignment and the user's calls
@@ -298,7 +300,7 @@ class PartitionTable:
         """Reads from the follower that the leader named, for `replica_lifetime_s` (KIP-392)."""
         partition.replica = replica
         partition.replica_until = now + self._replica_lifetime_s
-        self.watch(partition)
+        heappush(self._timers, (partition.replica_until, partition.tp))
         self.touch(partition.tp)
 
     def leave_replica(self, broker: int) -> bool:
@@ -316,39 +318,35 @@ class PartitionTable:
         partition.failures += 1
         partition.trouble = trouble
         partition.retry_at = now + self._retry_backoff(partition.failures)
-        self.watch(partition)
+        heappush(self._timers, (partition.retry_at, partition.tp))
         self.touch(partition.tp)
 
     def tick(self, now: float) -> None:
         """Ends backoffs and preferred replicas whose time is over."""
-        for tp, partition in list(self._watched.items()):
-            if 0 < partition.retry_at <= now:
+        while self._timers and self._timers[0][0] <= now:
+            partition = self._partitions.get(heappop(self._timers)[1])
+            if partition is not None and 0 < partition.retry_at <= now:
                 partition.retry_at = 0.0
-                self.touch(tp)
-            if partition.replica >= 0 and partition.replica_until <= now:
+                self.touch(partition.tp)
+            if partition is not None and partition.replica >= 0 and partition.replica_until <= now:
                 partition.replica = UNKNOWN
-                self.touch(tp)
-            waits = partition.retry_at > 0 or partition.replica >= 0
-            if not waits and partition.state not in (FetchState.AWAITING_OFFSET, FetchState.VALIDATING):
+                self.touch(partition.tp)
+        for tp, partition in list(self._watched.items()):
+            if partition.state not in (FetchState.AWAITING_OFFSET, FetchState.VALIDATING):
                 del self._watched[tp]
 
     def wakeup(self) -> float | None:
         """Returns when the next backoff or preferred replica ends, None for never."""
-        times = [p.retry_at for p in self._watched.values() if 0 < p.retry_at < math.inf]
-        times += [p.replica_until for p in self._watched.values() if p.replica >= 0]
-        return min(times) if times else None
+        while self._timers:
+            until, tp = self._timers[0]
+            if tp in self._partitions and self._partitions[tp].waits_until(until):
+                return until
+            heappop(self._timers)
+        return None
 
     def to_ask(self, state: FetchState, now: float) -> list[FetchPartition]:
         """Returns the partitions in this state whose leader can be asked now, and is not being asked."""
-        return [
-            p
-            for p in self._watched.values()
-            if p.state is state
-            and not p.looking_up
-            and p.retry_at <= now
-            and not p.draining
-            and p.leader >= 0
-        ]
+        return [p for p in self._watched.values() if p.state is state and p.may_look_up(now)]
 
     # ------------------------------------------------------------ positions
 

@@ -273,6 +273,25 @@ def test_a_replica_is_read_from_for_its_time_and_then_the_leader_is_asked_again(
     assert (partition.source, table.wakeup(), list(table.dirty)) == (1, None, [A0])
 
 
+def test_the_last_word_on_a_time_counts_and_partitions_that_are_gone_wait_for_nothing():
+    table = table_of(start=PartitionStart((1, 1), 10))
+    partition = table.require(A0)
+    table.prefer_replica(partition, 2, 100.0)
+    table.prefer_replica(partition, 3, 150.0)
+    table.back_off(partition, "no answer", 150.0)
+    settle(table)
+    assert table.wakeup() == partition.retry_at > 150.0
+    table.tick(partition.retry_at)
+    assert (partition.retry_at, partition.replica, table.wakeup()) == (0.0, 3, 150.0 + LIFETIME_S)
+    table.tick(100.0 + LIFETIME_S)
+    assert (partition.source, table.wakeup()) == (3, 150.0 + LIFETIME_S)
+    table.revoke(A0)
+    assert table.wakeup() is None
+    table.assign(A0, PartitionStart((1, 2), 10), snapshot(1))
+    table.tick(150.0 + LIFETIME_S)
+    assert table.wakeup() is None
+
+
 def test_a_follower_that_fails_sends_only_its_own_partitions_back_to_their_leaders():
     table = table_of(start=PartitionStart((1, 1), 10))
     table.assign(A1, PartitionStart((1, 1), 10), snapshot(1, 2))

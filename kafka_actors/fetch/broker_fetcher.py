@@ -15,7 +15,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
@@ -25,11 +25,14 @@ from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_he
 from kafka_actors.records import next_offset
 
 from .machines.fetch_session import FetchSession, SequenceGap
-from .messages import Answer, Outcome, Pull
+from .messages import Answer, Outcome, PartitionFetch, Pull, Records
+from .shared_records import KeptRecords, SharedRecords, kept_of
 
 logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
+BUSY_WAIT_MS = 100
+"""Longest wait of the broker while another worker fetches a partition for this one, too."""
 THIN_BYTES = 64 * 1024
 """Size of a response below which the next one keeps the pace that the pull asks for."""
 
@@ -64,7 +67,8 @@ class BrokerFetcher:
 
     `connect` makes the connection: `net.FetchSocket`. While no pull waits, no Fetch is sent: the pulls outstanding are
     the credit. After a failure every pull is refused with `DisconnectedError` until one with sequence 0 begins anew; it
-    opens the connection again.
+    opens the connection again. `shared`: the records of partitions that other workers of this node read, too; `lend(size, now)` lends
+    memory for a copy of them, where the worker reads in place.
     """
 
     def __init__(
@@ -75,12 +79,16 @@ class BrokerFetcher:
         config: ConsumerConfig,
         *,
         connect: Connect,
+        shared: SharedRecords | None = None,
+        lend: Callable[[int, float], memoryview] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.broker = broker
         self.address = (host, port)
         self._config = config
         self._connect = connect
+        self._shared = shared
+        self._lend = lend
         self._clock = clock
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[_PullJob | None] = queue.SimpleQueue()
@@ -130,6 +138,8 @@ class BrokerFetcher:
         channel = self._channel
         if channel is not None:
             channel.close()
+        if self._shared is not None:
+            self._shared.end(self)
 
     async def close(self) -> None:
         """Closes the connection as `shut` does, and waits up to `JOIN_S` for the thread to end."""
@@ -201,10 +211,59 @@ class BrokerFetcher:
     def _fetch(self, pull: Pull) -> Answer:
         channel = self._ready(pull)
         self._session.apply(pull)
+        if self._shared is not None and (wants := self._session.shared()):
+            return self._fetch_shared(self._shared, channel, pull, wants)
+        return self._fetch_from(channel, pull, pull.max_wait_ms)
+
+    def _fetch_from(
+        self, channel: BlockingChannel, pull: Pull, wait_ms: int, without: Collection[tuple[str, int]] = ()
+    ) -> Answer:
         self._keep_pace(pull.pace_ms / 1000)
-        answer = self._exchange(channel, pull.max_wait_ms)
+        answer = self._exchange(channel, wait_ms, without)
         self._thin = answer[0].size < THIN_BYTES
         return answer
+
+    def _fetch_shared(
+        self, shared: SharedRecords, channel: BlockingChannel, pull: Pull, wants: list[PartitionFetch]
+    ) -> Answer:
+        """Returns what another worker has fetched, or fetches; where others fetch all that is wanted, waits for them as a broker would."""
+        until = self._clock() + pull.max_wait_ms / 1000
+        while True:
+            kept, busy = shared.claim(self, wants, pull.max_bytes)
+            if kept:
+                return self._session.serve(each.fetched for each in kept), self._copied(kept)
+            if len(busy) < len(self._session):
+                break
+            left = until - self._clock()
+            if left <= 0 or self._closed:
+                return self._session.serve(()), []
+            self._hand_over()
+            shared.wait(left)
+        brought: list[KeptRecords] = []
+        try:
+            wait_ms = min(pull.max_wait_ms, BUSY_WAIT_MS) if busy else pull.max_wait_ms
+            answer = self._fetch_from(channel, pull, wait_ms, busy)
+            brought = kept_of(wants, answer, self._used)
+        finally:
+            shared.end(self, brought)
+        return answer
+
+    def _copied(self, kept: list[KeptRecords]) -> list[Records]:
+        """Copies records into the memory that the worker reads, where it reads in place."""
+        size = sum(each.fetched.size for each in kept)
+        if self._lend is None:
+            return [each.records for each in kept]
+        try:
+            memory = self._lend(size, self._clock())
+        except MemoryError as error:
+            raise DisconnectedError(f"no memory for {size} bytes of records") from error
+        start, views = 0, list[Records]()
+        for each in kept:
+            view = memory[start : start + each.fetched.size]
+            view[:] = each.records
+            views.append(view)
+            start += each.fetched.size
+        return views
 
     def _keep_pace(self, pace_s: float) -> None:
         """Waits after a small response, where each costs the one who carries it much: records that come meanwhile come
@@ -214,9 +273,11 @@ class BrokerFetcher:
             self._hand_over()
             time.sleep(left)
 
-    def _exchange(self, channel: BlockingChannel, wait_ms: int) -> Answer:
+    def _exchange(
+        self, channel: BlockingChannel, wait_ms: int, without: Collection[tuple[str, int]]
+    ) -> Answer:
         best = channel.versions.pick(FetchRequest)
-        request, version = self._session.request(best, wait=wait_ms > 0)
+        request, version = self._session.request(best, wait_ms=wait_ms, without=without)
         self._correlation_id += 1
         request_bytes = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
         limit_ms = self._config.request_timeout_ms + wait_ms

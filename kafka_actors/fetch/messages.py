@@ -33,7 +33,8 @@ class PartitionFetch(Struct, frozen=True, tag=True, gc=False):
     """A request to fetch one partition from an offset on.
 
     `epoch` comes back in each `FetchedPartition`. `topic_id` is 16 bytes, None where the broker doesn't know ids.
-    `leader_epoch` is the leader's as metadata has it, so that a broker behind or ahead of it says so (KIP-320).
+    `leader_epoch` is the leader's as metadata has it, so that a broker behind or ahead of it says so (KIP-320). `shared`: other
+    workers read the partition, too.
     """
 
     topic: str
@@ -43,6 +44,7 @@ class PartitionFetch(Struct, frozen=True, tag=True, gc=False):
     max_bytes: int
     topic_id: bytes | None = None
     leader_epoch: int = -1
+    shared: bool = False
 
 
 class Pull(Struct, frozen=True, tag=True):

@@ -14,9 +14,8 @@ from pathlib import Path
 from types import TracebackType
 
 from .admin import ClusterAdmin
-from .broker_properties import broker_properties
 from .distribution import DEFAULT_VERSION, Distribution, KafkaUnavailable, locked
-from .node import Node, NodeFailed, PortTaken, free_ports, kafka_uuid
+from .node import Node, NodeFailed, PortTaken, broker_properties, free_ports, kafka_uuid
 from .watchdog import Watchdog
 
 TEST_JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")

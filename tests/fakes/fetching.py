@@ -1,4 +1,5 @@
-"""A `FetchMachine` step by step, without IO: its clock is moved by the test, and answers are made in few words."""
+"""A `FetchMachine` step by step, without IO: its clock is moved by the test, and answers are made in few words; and what brokers answer to
+Fetch requests, counted."""
 
 from fakes.planned import planned
 
@@ -10,6 +11,7 @@ from kafka_actors.fetch.machines.partition_state import (
     PartitionStart,
 )
 from kafka_actors.fetch.messages import FetchedPartition, FetchReply
+from kafka_actors.testing.fake_kafka import ChangeResponse
 from kafka_actors.types import TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -91,3 +93,16 @@ def wants(issue):
 
 def bad(offset, next_offset):
     return CorruptRecordBatchError("a", 0, offset, next_offset, "checksum", "corrupt")
+
+
+def count_fetched(kafka):
+    """Returns a list that gets the sizes of the records in all answers to Fetch requests."""
+    sizes = []
+
+    def counted(call, response):
+        parts = [part for topic in response.responses for part in topic.partitions]
+        sizes.extend(len(part.records or b"") for part in parts)
+        return response
+
+    kafka.on("Fetch", ChangeResponse(counted), times=None)
+    return sizes

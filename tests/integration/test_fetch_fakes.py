@@ -5,12 +5,15 @@ import itertools
 import uuid
 
 import pytest
+from fakes.fetching import count_fetched
+from msgspec import structs
 from waiting import slow_s, until_async, within
 
 import kafka_actors.records as records
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, Fetcher, PartitionFetch, PartitionStart, Pull
+from kafka_actors.fetch.shared_records import SharedRecords
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
 from kafka_actors.protocol import FetchResponse
 from kafka_actors.protocol.messages.fetch import FetchableTopicResponse, PartitionData
@@ -266,5 +269,113 @@ def test_close_does_not_wait_for_a_broker_that_is_silent():
             await fetcher.close()
         with pytest.raises(DisconnectedError):
             await pull
+
+    on_one_broker(test)
+
+
+SHARED = structs.replace(WANT, shared=True)
+
+
+async def read(fetcher, shared=SHARED, until=COUNT, first=0):
+    """Pulls the records of a partition up to an offset; returns each answer's offsets, and the records' bytes."""
+    seen, brought, at = [], [], shared.fetch_offset
+    for number in itertools.count(first):
+        pull = Pull(number, [shared] if number == 0 else [], max_bytes=10_000, max_wait_ms=500)
+        reply, parts = await fetcher.pull(pull)
+        for fetched, records_of_it in zip(reply.partitions, parts, strict=True):
+            if fetched.size:
+                assert (fetched.fetch_offset, fetched.epoch) == (at, shared.epoch)
+                at = fetched.next_offset
+                seen.append(at)
+                brought.append(bytes(records_of_it))
+        if at >= until:
+            return seen, brought
+
+
+def test_records_that_several_workers_read_are_fetched_once():
+    """Whoever comes first fetches, and who comes later gets the same bytes, from wherever it begins."""
+
+    async def test(kafka, config):
+        shared, sizes = SharedRecords(), count_fetched(kafka)
+        fetchers = [connected(kafka, config, shared=shared) for _ in range(4)]
+        late = structs.replace(SHARED, fetch_offset=33, epoch=(0, 4))
+        own = [SHARED, structs.replace(SHARED, epoch=(0, 2)), structs.replace(SHARED, epoch=(0, 3)), late]
+        answers = await asyncio.gather(*map(read, fetchers, own))
+        whole = b"".join(answers[0][1])
+        assert [b"".join(brought) for _, brought in answers[1:3]] == [whole] * 2
+        assert whole.endswith(b"".join(answers[3][1]))
+        assert sum(sizes) == len(whole)
+        alone = connected(kafka, config)
+        await read(alone)
+        assert sum(sizes) == 2 * len(whole), "who shares with nobody fetches for itself"
+        for fetcher in (*fetchers, alone):
+            await fetcher.close()
+
+    on_one_broker(test)
+
+
+def test_where_the_one_that_fetches_fails_another_one_does():
+    async def test(kafka, config):
+        shared = SharedRecords()
+        one, two = (connected(kafka, config, shared=shared) for _ in range(2))
+        held = kafka.on("Fetch", Hold())
+        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=5_000))
+        await until_async(lambda: held.calls)
+        waiting = two.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=60_000))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        assert len(kafka.requests("Fetch")) == 1
+        await one.close()
+        with pytest.raises(DisconnectedError):
+            await failing
+        reply, _ = await waiting
+        assert reply.partitions[0].next_offset == 10
+        await two.close()
+
+    on_one_broker(test)
+
+
+def test_who_waits_for_anothers_records_is_answered_in_time_and_can_be_closed():
+    async def test(kafka, config):
+        shared = SharedRecords()
+        one, two, three = (connected(kafka, config, shared=shared) for _ in range(3))
+        held = kafka.on("Fetch", Hold())
+        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=5_000))
+        await until_async(lambda: held.calls)
+        with within(5):
+            reply, _ = await two.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=50))
+        assert reply.partitions == []
+        waiting = three.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=60_000))
+        await asyncio.sleep(0.05)
+        with within(5):
+            await three.close()
+            assert (await waiting)[0].partitions == []
+        for fetcher in (one, two):
+            await fetcher.close()
+        with pytest.raises(DisconnectedError):
+            await failing
+
+    on_one_broker(test)
+
+
+def test_partitions_of_others_do_not_wait_for_one_that_is_fetched_elsewhere():
+    async def test(kafka, config):
+        kafka.create_topic("u", 1)
+        kafka.produce("u", [b"1"])
+        shared = SharedRecords()
+        one, two = (connected(kafka, config, shared=shared) for _ in range(2))
+        held = kafka.on("Fetch", Hold())
+        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=5_000))
+        await until_async(lambda: held.calls)
+        alone = PartitionFetch("u", 0, (0, 2), 0, ONE_BATCH)
+        reply, _ = await two.pull(Pull(0, [SHARED, alone], max_bytes=1000, max_wait_ms=5_000))
+        assert [(each.topic, each.next_offset) for each in reply.partitions] == [("u", 1)]
+        await one.close()
+        with pytest.raises(DisconnectedError):
+            await failing
+        replies = [await two.pull(Pull(n, max_bytes=1000, max_wait_ms=10)) for n in (1, 2)]
+        found = [each.next_offset for reply, _ in replies for each in reply.partitions if each.topic == "t"]
+        assert found[:1] == [10]
+        await two.close()
 
     on_one_broker(test)

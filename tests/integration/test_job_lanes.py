@@ -4,9 +4,13 @@ import random
 import time
 
 import pytest
+from fakes.fetching import count_fetched
 from jobs.by_key import InTasks, InThreads, repeated
 from jobs.ordered import KILLS, SEED, OrderedJob, by_value, hit
 from waiting import slow_s, until
+
+import kafka_actors as ka
+from kafka_actors.testing.produce import Produce
 
 __all__ = ["by_value"]
 
@@ -63,6 +67,38 @@ def test_workers_come_and_go_at_one_partition_and_nothing_comes_twice(
     calls = scene.check()
     assert len({call.pid for call in calls}) >= 6
     assert repeated(calls) == []
+
+
+def test_records_that_workers_of_a_node_share_cross_the_network_once(fake_kafka, group_id, tmp_path):
+    """Also where the functions of some are slower than those of others."""
+    topic = fake_kafka.create_topic("shared", 1)
+    scene = OrderedJob(fake_kafka, topic, group_id, tmp_path, Produce(fake_kafka.bootstrap_servers))
+    sizes = count_fetched(fake_kafka)
+
+    def fill(count):
+        scene.fill(count, lambda n: b"%d" % (n % 300), 1)
+
+    fill(100)
+    job = scene.job(InTasks, 0.02, ordering="key", concurrency=8, workers=4, until=None, config=UNFORCED)
+    with job.start() as running:
+        until(lambda: sharing(running) == 4, 120, "workers that share the partition")
+        before = sum(sizes)
+        for more in range(5):
+            fill(1_000)
+            until(
+                lambda made=100 + 1_000 * (more + 1): len(scene.calls()) >= made, 120, "calls on all records"
+            )
+        of_the_job = sum(sizes) - before
+        assert running.stop(timeout=slow_s(30))
+    assert len({call.pid for call in scene.check()}) >= 4
+    sizes.clear()
+    with ka.Consumer(bootstrap_servers=fake_kafka.bootstrap_servers) as consumer:
+        consumer.assign([ka.TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        read = 0
+        while read < 5_100:
+            read += len(consumer.poll_batch(timeout_ms=1_000) or ())
+    assert of_the_job < 1.2 * sum(sizes)
 
 
 def test_nothing_is_lost_or_out_of_order_whatever_dies(scene):

@@ -33,6 +33,8 @@ import uuid
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
+from msgspec.structs import replace
+
 from kafka_actors.errors import FetchSessionIdNotFoundError
 from kafka_actors.fetch.messages import FetchedPartition, FetchReply, PartitionFetch, Pull, without_records
 from kafka_actors.protocol.messages.fetch import (
@@ -107,7 +109,8 @@ class FetchSession:
         ] = {}  # partitions in the broker's session, with topic ids if any
         self._changed: dict[Key, None] = {}
         self._requested: frozenset[Key] | None = None  # partitions of a full request
-        self._turn: list[Key] | None = None  # the partitions of this request, where they take turns
+        self._turn: list[Key] | None = None  # the partitions whose turn it is, where they take turns
+        self._subset: list[Key] | None = None  # the partitions of this request; None for all
         self._full_in_a_row = 0
         self._names: dict[bytes, str] = {}
 
@@ -141,22 +144,38 @@ class FetchSession:
         self._session_id = NO_SESSION
         self._epoch = FULL
 
-    def request(self, max_version: int, *, wait: bool = True) -> tuple[FetchRequest, int]:
-        """Returns the next request and the version to send it in. `max_version`: the highest that both sides know. Without
-        `wait` the broker answers at once, with the records that it has."""
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def shared(self) -> list[PartitionFetch]:
+        """Returns the partitions that other workers read, too, each from its next fetch offset on."""
+        return [
+            replace(wanted.want, fetch_offset=wanted.offset)
+            for wanted in self._wanted.values()
+            if wanted.want.shared
+        ]
+
+    def request(
+        self, max_version: int, *, wait_ms: int | None = None, without: Collection[Key] = ()
+    ) -> tuple[FetchRequest, int]:
+        """Returns the next request and the version to send it in. `max_version`: the highest that both sides know. `wait_ms`: how long the
+        broker may wait for records, by default as the pull says. `without`: partitions to leave out this time."""
         with_ids = self._without_id == 0 and max_version >= FIRST_WITH_TOPIC_IDS
         if with_ids != self._with_ids:
             # A session can't mix names and ids (KIP-516): keeping the id closes the old one on the broker.
             self._epoch = FULL
             self._with_ids = with_ids
-        before, self._turn = self._turn, self._next_turn()
-        requested: Collection[Key] = self._wanted if self._turn is None else self._turn
+        before, self._turn = self._subset, self._next_turn()
+        self._subset = self._turn
+        if without:
+            self._subset = [key for key in self._turn or self._wanted if key not in without]
+        requested: Collection[Key] = self._wanted if self._subset is None else self._subset
         if self._epoch == FULL:
             forgotten: dict[Key, bytes | None] = {}
             named: Iterable[Key] = requested
             self._requested = frozenset(requested)
             self._in_session = {}
-        elif self._turn is None and before is None:
+        elif self._subset is None and before is None:
             forgotten = self._forgotten(self._changed, self._wanted)
             named = [key for key in self._changed if key in self._wanted]
             self._requested = None
@@ -165,7 +184,7 @@ class FetchSession:
             named = [key for key in requested if key in self._changed or key not in self._in_session]
             self._requested = None
         request = FetchRequest(
-            max_wait_ms=self._pull.max_wait_ms if wait and self._turn is None else 0,
+            max_wait_ms=(self._pull.max_wait_ms if wait_ms is None else wait_ms) if self._turn is None else 0,
             min_bytes=self._min_bytes,
             max_bytes=self._pull.max_bytes,
             isolation_level=self._isolation_level,
@@ -222,6 +241,18 @@ class FetchSession:
         )
         return reply, records
 
+    def serve(self, found: Iterable[FetchedPartition]) -> FetchReply:
+        """Makes the reply to the pull of records that another session has fetched, and advances as `digest` does."""
+        partitions = []
+        for fetched in found:
+            key = (fetched.topic, fetched.partition)
+            wanted = self._wanted[key]
+            own = replace(fetched, epoch=wanted.want.epoch, fetch_offset=wanted.offset)
+            self._advance(key, wanted, fetched.next_offset)
+            partitions.append(own)
+        size = sum(fetched.size for fetched in partitions)
+        return FetchReply(self.broker, self._pull.sequence, partitions, size)
+
     def _fetched(
         self, key: Key, wanted: _SessionPartition, data: PartitionData, next_offset: NextOffset
     ) -> FetchedPartition:
@@ -236,10 +267,7 @@ class FetchSession:
             size = len(data.records)
             behind = next_offset(data.records)
             if behind is not None and behind > fetch_offset:
-                wanted.offset = behind
-                self._changed[key] = None
-                # Brokers fill a response in the order of the request: partitions with records go to the end.
-                self._wanted[key] = self._wanted.pop(key)
+                self._advance(key, wanted, behind)
         fetched = FetchedPartition(
             topic=key[0],
             partition=key[1],
@@ -260,6 +288,12 @@ class FetchSession:
         ):  # also after bytes that lead nowhere: the worker finds out why, and requests it again
             self._drop(key)
         return fetched
+
+    def _advance(self, key: Key, wanted: _SessionPartition, offset: int) -> None:
+        wanted.offset = offset
+        self._changed[key] = None
+        # Brokers fill a response in the order of the request: partitions with records go to the end.
+        self._wanted[key] = self._wanted.pop(key)
 
     def _next_turn(self) -> list[Key] | None:
         """Returns the partitions to ask for now, where they take turns; None for all.

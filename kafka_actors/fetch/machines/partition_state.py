@@ -122,7 +122,7 @@ class PartitionStart(Struct, frozen=True):
     `offset` None: `auto_offset_reset` decides, or the beginning where `from_start`. `end_offset`: a bounded
     run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: 16 bytes, the
     id of the topic that these offsets are of, or that was read before; None for whichever topic has the name. If the topic
-    has another id now, it counts as recreated.
+    has another id now, it counts as recreated. `shared`: other workers read the partition, too.
     """
 
     epoch: Epoch = (0, 0)
@@ -131,6 +131,7 @@ class PartitionStart(Struct, frozen=True):
     end_offset: int | None = None
     from_start: bool = False
     topic_id: bytes | None = None
+    shared: bool = False
 
 
 class FetchPartition:
@@ -159,6 +160,7 @@ class FetchPartition:
         "replica",
         "replica_until",
         "retry_at",
+        "shared",
         "state",
         "topic_id",
         "tp",
@@ -178,6 +180,7 @@ class FetchPartition:
         self.proven = False  # the broker's own bounds show that the position is out of range
         self.paused = False
         self.draining = False
+        self.shared = start.shared
         self.end_offset = start.end_offset
         self.position = UNKNOWN
         self.position_epoch = start.leader_epoch

@@ -259,4 +259,5 @@ def want_of(partition: FetchPartition, max_bytes: int) -> PartitionFetch:
         max_bytes=max_bytes,
         topic_id=partition.topic_id,
         leader_epoch=partition.leader_epoch,
+        shared=partition.shared,
     )

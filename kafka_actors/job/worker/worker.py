@@ -260,7 +260,7 @@ class Worker:
             self._fetcher.assign(
                 {
                     g.partition: PartitionStart(
-                        g.epoch, g.offset, g.leader_epoch, g.end_offset, g.from_start, g.topic_id
+                        g.epoch, g.offset, g.leader_epoch, g.end_offset, g.from_start, g.topic_id, g.parts > 1
                     )
                     for g in changes.begin
                 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.fetch import BrokerFetcher
 from kafka_actors.fetch.broker_fetcher import Connect
 from kafka_actors.fetch.messages import Pull
+from kafka_actors.fetch.shared_records import SharedRecords
 from kafka_actors.job.actor_setup import ProcessSetup
 from kafka_actors.job.messages import pack, unpack
 from kafka_actors.job.transport.shared_memory import SharedMemory
@@ -39,6 +41,7 @@ class ConnectionActor(ActorShell):
         self._broker: BrokerChannels | None = None
         self._fetchers: dict[str, BrokerFetcher] = {}
         self._server = SharedMemoryServer(self._fetcher_into)
+        self._shared = SharedRecords()
 
     @once
     async def begin(self, broker: int, host: str, port: int) -> None:
@@ -76,11 +79,17 @@ class ConnectionActor(ActorShell):
 
     def _fetcher_into(self, memory: SharedMemory) -> BrokerFetcher:
         ring = ReceiveRing(memory.allocate)
-        return self._new_fetcher(lambda host, port, config: FetchSocket(host, port, config, ring=ring))
+        return self._new_fetcher(
+            lambda host, port, config: FetchSocket(host, port, config, ring=ring), ring.lend
+        )
 
-    def _new_fetcher(self, connect: Connect) -> BrokerFetcher:
-        broker = self._begun()
-        return BrokerFetcher(broker.id, broker.host, broker.port, self._config, connect=connect)
+    def _new_fetcher(
+        self, connect: Connect, lend: Callable[[int, float], memoryview] | None = None
+    ) -> BrokerFetcher:
+        broker, shared = self._begun(), self._shared
+        return BrokerFetcher(
+            broker.id, broker.host, broker.port, self._config, connect=connect, shared=shared, lend=lend
+        )
 
     async def forget(self, workers: list[str]) -> None:
         """Closes the sockets of workers that are gone."""

@@ -11,12 +11,14 @@ from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, LocalSources, PartitionFetch, Pull
 from kafka_actors.fetch.messages import Outcome
+from kafka_actors.fetch.shared_records import SharedRecords
 from kafka_actors.protocol import ApiKey, FetchResponse
 from kafka_actors.protocol.codec import response_frame
 
 VERSION = 12
 LENGTH = 4
 SOON_S = 10
+WANT = PartitionFetch("t", 0, (0, 1), 0, 1000)
 
 
 class Channel:
@@ -51,21 +53,23 @@ class Channel:
 class Harness:
     """A fetcher whose doings come out of `next_seen`, in their order."""
 
-    def __init__(self):
+    def __init__(self, **more):
         self._seen = queue.Queue()
         self.answers = queue.Queue()
         self.outcomes = []
         self.threads = set()
         config = build(ConsumerConfig, bootstrap_servers="b:1")
-        self.fetcher = BrokerFetcher(1, "b", 1, config, connect=lambda *_: Channel(self._seen, self.answers))
+        self.fetcher = BrokerFetcher(
+            1, "b", 1, config, connect=lambda *_: Channel(self._seen, self.answers), **more
+        )
 
-    def pull(self, sequence, stream=0):
+    def pull(self, sequence, stream=0, want=WANT):
         def answered(outcome):
             self.threads.add(threading.current_thread().name)
             self.outcomes.append(outcome)
             self._seen.put(("answered", sequence))
 
-        wants = [PartitionFetch("t", 0, (0, 1), 0, 1000)] if sequence == 0 else []
+        wants = [want] if sequence == 0 else []
         pull = Pull(sequence, wants, max_bytes=1000, max_wait_ms=10, stream=stream)
         self.fetcher.fetch(pull, answered)
 
@@ -93,6 +97,20 @@ def test_an_answer_is_handed_over_while_the_next_request_is_under_way(harness):
     assert harness.next_seen() == [("answered", 1)]  # no other pull waits
     assert [reply.sequence for reply, _ in harness.outcomes] == [0, 1]
     assert harness.threads == {"fetch-1"}
+
+
+def test_a_claim_on_a_shared_partition_ends_with_a_failed_request():
+    """Also where the fetcher lives on: another one may fetch the partition then."""
+    shared = SharedRecords()
+    harness = Harness(shared=shared)
+    want = PartitionFetch("t", 0, (0, 1), 0, 1000, shared=True)
+    harness.pull(0, want=want)
+    assert harness.next_seen() == [("sent", 1)]
+    assert shared.claim("another", [want], 1000) == ([], {("t", 0)})
+    harness.answers.put(DisconnectedError("reset"))
+    assert harness.next_seen() == [("answered", 0)]
+    assert shared.claim("another", [want], 1000) == ([], frozenset())
+    asyncio.run(harness.fetcher.close())
 
 
 def test_what_was_received_is_handed_over_before_a_failure_is(harness):

@@ -68,7 +68,7 @@ class Source:
         self.pulls[pull.sequence] = answered
 
     def answer(self, sequence, error=None, **more):
-        self.pulls.pop(sequence)(error or (FetchReply(1, sequence, [], **more), []))
+        self.pulls.pop(sequence)(error or (FetchReply(1, sequence, [], **{"seconds": 0.1, **more}), []))
 
 
 class Lookups:
@@ -374,8 +374,9 @@ async def test_bytes_and_failures_are_counted_by_group_and_broker_once_its_addre
     scene.source.answer(0, size=10)
     scene.driver._meter.follow(ClusterSnapshot(brokers={1: BrokerMetadata(1, "b1", 9092)}))
     scene.source.answer(1, size=32)
-    await scene.want(pull(2))
-    scene.source.answer(2, DisconnectedError("reset"))
+    await scene.want(pull(2), pull(3))
+    scene.source.answer(2, size=500, seconds=0.0)  # another worker has fetched it
+    scene.source.answer(3, DisconnectedError("reset"))
     counts = {(c.name, dict(c.attributes).get("server.address")): c for c in scene.tally.state().counts}
     assert {name: point.value for name, point in counts.items()} == {
         ("kafka_actors.fetch.size", None): 10,

@@ -3,9 +3,10 @@
 import uuid
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_actors.fetch.machines.fetch_session import FetchSession, SequenceGap
-from kafka_actors.fetch.messages import PartitionFetch, Pull
+from kafka_actors.fetch.messages import FetchedPartition, PartitionFetch, Pull
 from kafka_actors.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchResponse,
@@ -97,6 +98,36 @@ def test_a_request_within_a_session_names_only_what_advanced():
     wire.answer(response())
     request, _ = wire.ask()
     assert (request.session_epoch, named(request)) == (2, [])
+
+
+def test_a_partition_that_is_left_out_once_leaves_the_brokers_session_and_comes_back():
+    wire = Wire()
+    wire.ask([want(), want(partition=1)])
+    wire.answer(response(data(0), data(1)))
+    wire.session.apply(Pull(1, max_wait_ms=500))
+    request, _ = wire.session.request(17, wait_ms=20, without={("a", 1)})
+    assert (request.max_wait_ms, named(request)) == (20, [])
+    assert [forgotten.partitions for forgotten in request.forgotten_topics_data] == [[1]]
+    wire.answer(response(data(0, b"5")))
+    wire.session.apply(Pull(2, max_wait_ms=500))
+    request, _ = wire.session.request(17)
+    assert (request.max_wait_ms, sorted(named(request))) == (500, [("a", 0, 5), ("a", 1, 0)])
+    assert request.forgotten_topics_data == []
+
+
+def test_records_that_another_session_fetched_move_the_offset_on():
+    wire = Wire()
+    wire.ask([replace(want(epoch=(2, 2), offset=3), shared=True), want(partition=1)])
+    wire.answer(response(data(0), data(1)))
+    assert [(w.partition, w.fetch_offset) for w in wire.session.shared()] == [(0, 3)]
+    theirs = FetchedPartition("a", 0, (1, 1), 0, 12, high_watermark=40, aborted=((7, 2),), size=8)
+    wire.session.apply(Pull(1))
+    reply = wire.session.serve([theirs])
+    assert (reply.broker, reply.sequence, reply.size) == (3, 1, 8)
+    assert reply.partitions == [replace(theirs, epoch=(2, 2), fetch_offset=3)]
+    assert [(w.partition, w.fetch_offset) for w in wire.session.shared()] == [(0, 12)]
+    wire.session.apply(Pull(2))
+    assert named(wire.session.request(17)[0]) == [("a", 0, 12)]
 
 
 def test_each_answer_carries_the_epoch_of_its_want():

@@ -21,7 +21,9 @@ from kafka_actors.ray.actors.connection_actor import ConnectionActor
 class Fetcher:
     """Fetches for one worker of a broker."""
 
-    def __init__(self, broker: int, host: str, port: int, config: Any, connect: Any) -> None:
+    def __init__(
+        self, broker: int, host: str, port: int, config: Any, connect: Any, shared: Any, lend: Any
+    ) -> None:
         self.where = (broker, host, port)
         self.closed = False
         self.pulls: list[Pull] = []

@@ -31,10 +31,10 @@ def fetched(offset, to, partition=0, size=10, **more):
     return FetchedPartition("t", partition, (0, 1), offset, to, size=size, **more)
 
 
-def kept(offset, to, at=0.0, size=10, **asked):
-    partition = asked.get("partition", 0)
-    records = asked.pop("base", offset).to_bytes(8, "big") + b"r" * (size - 8)
-    return KeptRecords(want(offset, **asked), fetched(offset, to, partition, size), records, at)
+def kept(offset, to, at=0.0, size=10, **request):
+    partition = request.get("partition", 0)
+    records = request.pop("base", offset).to_bytes(8, "big") + b"r" * (size - 8)
+    return KeptRecords(want(offset, **request), fetched(offset, to, partition, size), records, at)
 
 
 def found(shared, *wants, most_bytes=1_000):

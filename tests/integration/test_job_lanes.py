@@ -69,6 +69,32 @@ def test_workers_come_and_go_at_one_partition_and_nothing_comes_twice(
     assert repeated(calls) == []
 
 
+@pytest.mark.slow
+def test_sixteen_workers_share_one_partition_and_go_again(
+    kafka_cluster, kafka_topic, group_id, tmp_path, produce
+):
+    """2, 16, 3 workers, half of the records with one key, a tenth without: 16 processes take a minute to come up on two cores."""
+    scene = OrderedJob(kafka_cluster, kafka_topic(1), group_id, tmp_path, produce)
+    made = 0
+
+    def fill():
+        scene.fill(1_000, lambda n: b"hot" if n % 2 else None if n % 10 == 0 else b"%d" % n, 1)
+        return made + 1_000
+
+    made = fill()
+    job = scene.job(InTasks, 0.01, ordering="key", concurrency=8, workers=2, until=None, config=UNFORCED)
+    with job.start() as running:
+        for workers in (2, 16, 3):
+            running.scale(workers)
+            until(lambda wanted=workers: sharing(running) == wanted, 300, "workers that share the partition")
+            made = fill()
+            until(lambda made=made: len(scene.calls()) >= made, 300, "calls by these workers")
+        assert running.stop(timeout=slow_s(60))
+    calls = scene.check()
+    assert len({call.pid for call in calls}) >= 12  # the hot key's is busy, and others have a slice each
+    assert repeated(calls) == []
+
+
 def test_records_that_workers_of_a_node_share_cross_the_network_once(fake_kafka, group_id, tmp_path):
     """Also where the functions of some are slower than those of others."""
     topic = fake_kafka.create_topic("shared", 1)

@@ -6,25 +6,31 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from kafka_actors.errors import DisconnectedError
+from kafka_actors.schemas.errors import SchemaNotFoundError
 from kafka_actors.schemas.registry import Schema, SchemaAddress, SchemaRequest, SharedRegistry, schema_at
 
+MISSING_S = 5.0
+"""Seconds for which what isn't there is not asked for again: records with a broken id come by the thousand, and a new schema soon."""
+MOST_MISSING = 1_000
 MOST_CACHES = 32
 """Caches that a process keeps for copies that are still to come, as those of a query's next tasks."""
 
 
 class SchemaCache:
-    """Schemas by id, by GUID, and by subject and version: none of them ever changes. For any thread.
+    """Schemas by id, by GUID, and by subject and version: none of them ever changes. What isn't there is known for `MISSING_S`. For any thread.
 
     Copies by pickle share one cache in a process, so a process that unpickles a registry for each task asks once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._token = uuid.uuid4().hex
         self._known: dict[SchemaAddress, Schema] = {}
         self._prepare()
@@ -32,6 +38,7 @@ class SchemaCache:
     def _prepare(self) -> None:
         self._lock = threading.Lock()
         self._asking: dict[SchemaAddress, threading.Lock] = {}
+        self._missing: dict[SchemaAddress, tuple[float, SchemaNotFoundError]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
@@ -46,18 +53,35 @@ class SchemaCache:
     def once(self, address: SchemaAddress, ask: Callable[[], Schema]) -> Schema:
         """Returns what is known. Where there is nothing yet, one thread asks, and others wait for it. Raises what `ask` raises."""
         with self._lock:
-            if (known := self._known.get(address)) is not None:
+            if (known := self._look(address)) is not None:
                 return known
             asking = self._asking.setdefault(address, threading.Lock())
         with asking:
             with self._lock:
-                if (known := self._known.get(address)) is not None:
+                if (known := self._look(address)) is not None:
                     return known
-            found = ask()
+            try:
+                found = ask()
+            except SchemaNotFoundError as error:
+                with self._lock:
+                    if len(self._missing) >= MOST_MISSING:
+                        self._missing.clear()
+                    self._missing[address] = self._clock() + MISSING_S, error
+                raise
             with self._lock:
                 self._known[address] = found
                 self._asking.pop(address, None)
             return found
+
+    def _look(self, address: SchemaAddress) -> Schema | None:
+        """Returns what is known, and raises what is known not to be there. Call it with the lock held."""
+        known = self._known.get(address)
+        if known is None and address in self._missing:
+            until, error = self._missing.pop(address)
+            if self._clock() < until:
+                self._missing[address] = until, error
+                raise error.with_traceback(None)
+        return known
 
 
 _caches: OrderedDict[str, SchemaCache] = OrderedDict()

@@ -49,6 +49,39 @@ def test_what_could_not_be_asked_for_is_asked_for_again():
     assert made.once(1, lambda: FIRST) == FIRST
 
 
+def test_what_is_not_there_is_asked_for_again_after_some_seconds_and_not_with_each_batch():
+    now, asked = [0.0], []
+    made = SchemaCache(lambda: now[0])
+
+    def ask():
+        asked.append(now[0])
+        if now[0] < 7:
+            raise SchemaNotFoundError("schema id 9: http://r doesn't have it")
+        return FIRST
+
+    for now[0] in (0.0, 1.0, lookups.MISSING_S - 0.1, lookups.MISSING_S, 9.0):
+        with pytest.raises(SchemaNotFoundError, match="schema id 9"):
+            made.once(9, ask)
+    assert asked == [0.0, lookups.MISSING_S]
+    made.known({9: SECOND})
+    assert made.once(9, never) == SECOND, "as when it was registered here"
+    assert pickle.loads(pickle.dumps(made)).once(8, lambda: FIRST) == FIRST
+
+
+def test_few_of_many_broken_ids_are_kept_in_mind(monkeypatch):
+    monkeypatch.setattr(lookups, "MOST_MISSING", 3)
+    made, asked = SchemaCache(lambda: 0.0), []
+
+    def ask(number):
+        asked.append(number)
+        raise SchemaNotFoundError(f"schema id {number}")
+
+    for number in (1, 2, 3, 1, 4, 1):
+        with pytest.raises(SchemaNotFoundError, match=f"schema id {number}"):
+            made.once(number, lambda number=number: ask(number))
+    assert asked == [1, 2, 3, 4, 1]
+
+
 def test_a_process_keeps_some_caches_and_no_more():
     plans = [pickle.dumps(SchemaCache()) for _ in range(lookups.MOST_CACHES + 1)]
     for plan in plans:

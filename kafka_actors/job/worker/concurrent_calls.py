@@ -19,8 +19,8 @@ from typing import Protocol
 
 from opentelemetry.trace import Span
 
+from kafka_actors.base.message import messages_of
 from kafka_actors.config import JobConfig
-from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import KafkaActorsError, UsageError, WorkerDiedError
 from kafka_actors.events import DoneOffsetsDropped, EventSink
 from kafka_actors.fetch import FetchedBytes
@@ -36,8 +36,8 @@ from .calls import RECHECK_S
 from .counters import WorkerCounters
 from .cut import Cut
 from .error_policy import ErrorPolicy, log_retry
-from .machines.record_window import RecordWindow, WindowChunk
-from .machines.records_in_flight import ConcurrentCall, RecordsInFlight
+from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
+from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
 from .processing_thread import FetchedRecords
 from .slice_records import records_of_slice

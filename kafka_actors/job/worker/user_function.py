@@ -18,8 +18,8 @@ from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed, is_async, misfit
 from kafka_actors.base.fork_guard import end_child, forks
+from kafka_actors.base.message import Message, messages_of
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.consumer.message import Message, messages_of
 from kafka_actors.errors import ConfigError
 from kafka_actors.events import NewSchemaSeen
 from kafka_actors.schemas.registry import SharedRegistry

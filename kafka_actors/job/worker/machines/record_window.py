@@ -31,7 +31,7 @@ from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.job.worker.slice_records import KnownSlice
 from kafka_actors.types import TopicPartition
 
-__all__ = ["Hand", "RecordWindow", "WindowChunk", "key_digest"]
+__all__ = ["ConcurrentCall", "Hand", "RecordWindow", "WindowChunk", "key_digest"]
 
 
 class Hand:
@@ -216,6 +216,41 @@ class RecordWindow:
             if row >= 0:
                 return int(chunk.offsets[row]), chunk.batch["key"][row].as_py()
         return None
+
+
+class ConcurrentCall:
+    """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
+    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when."""
+
+    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "rows", "taken")
+
+    def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
+        self.chunk = chunk
+        self.rows = self.taken = rows
+        self.attempts = 0
+        self.halves: list[list[int]] = []
+        self.alone = alone
+        self.began = 0.0
+
+    @property
+    def window(self) -> RecordWindow:
+        return self.chunk.window
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The records of the call."""
+        first, rows = self.rows[0], len(self.rows)
+        if self.rows[-1] - first == rows - 1:
+            return self.chunk.batch.slice(first, rows)
+        return self.chunk.batch.take(pa.array(self.rows, pa.int32()))
+
+    @property
+    def first(self) -> int:
+        return int(self.chunk.offsets[self.rows[0]])
+
+    @property
+    def last(self) -> int:
+        return int(self.chunk.offsets[self.rows[-1]])
 
 
 def key_digest(key: Hashable) -> str:

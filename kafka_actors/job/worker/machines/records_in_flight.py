@@ -24,57 +24,20 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Literal
 
-import pyarrow as pa
-
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.machines.retries import exhausted
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.types import TopicPartition
 
-from .record_window import Hand, RecordWindow, WindowChunk, key_digest
+from .record_window import ConcurrentCall, Hand, RecordWindow, WindowChunk, key_digest
 
-__all__ = ["ConcurrentCall", "Ordering", "RecordsInFlight"]
+__all__ = ["Ordering", "RecordsInFlight"]
 
 Ordering = Literal["partition", "key", "unordered"]
 
 LONG_S = 1.0
 """Time for which the watermark of a full window stands still before `blocked` says so."""
-
-
-class ConcurrentCall:
-    """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
-    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when."""
-
-    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "rows", "taken")
-
-    def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
-        self.chunk = chunk
-        self.rows = self.taken = rows
-        self.attempts = 0
-        self.halves: list[list[int]] = []
-        self.alone = alone
-        self.began = 0.0
-
-    @property
-    def window(self) -> RecordWindow:
-        return self.chunk.window
-
-    @property
-    def batch(self) -> pa.RecordBatch:
-        """The records of the call."""
-        first, rows = self.rows[0], len(self.rows)
-        if self.rows[-1] - first == rows - 1:
-            return self.chunk.batch.slice(first, rows)
-        return self.chunk.batch.take(pa.array(self.rows, pa.int32()))
-
-    @property
-    def first(self) -> int:
-        return int(self.chunk.offsets[self.rows[0]])
-
-    @property
-    def last(self) -> int:
-        return int(self.chunk.offsets[self.rows[-1]])
 
 
 class RecordsInFlight:

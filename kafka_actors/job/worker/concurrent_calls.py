@@ -296,12 +296,12 @@ class ConcurrentCalls:
         """Whether a failed call is over: its records were skipped, or are dead letters. Otherwise it is made again."""
         attempts, window, partition = call.attempts + 1, call.window, call.window.partition
         if attempts <= self._spec.retries and not failure.final:
-            call.attempts = attempts
-            wait_s = self._spec.backoff.wait_s(attempts, random.random)
             self.counters.retrying(partition, failure)
             log_retry(partition, failure, attempts, self._spec.retries)
             with self._lock:
-                self.in_flight.again(call, self._clock() + wait_s)
+                if not self.in_flight.split(call):
+                    call.attempts, wait_s = attempts, self._spec.backoff.wait_s(attempts, random.random)
+                    self.in_flight.again(call, self._clock() + wait_s)
                 self._closed(call, failure)
             self.callers.wake()  # which looks when it is due
             return False

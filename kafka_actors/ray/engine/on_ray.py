@@ -86,6 +86,7 @@ class OnRay(BoundPipeline[RunningJob]):
         if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
             resources = {"num_gpus": checked.num_gpus, **(resources or {})}
         group_id = merged.pop("group_id")
+        by_partition = {**merged, **options}.get("ordering", "partition") == "partition"
         super().__init__(pipeline, progress)
         self._arguments = {"workers": workers, "resources_per_worker": resources_per_worker, **options}
         self._config = more
@@ -98,7 +99,7 @@ class OnRay(BoundPipeline[RunningJob]):
                 process=function_of(PipelinePlan(pipeline, group_id)),
                 workers=workers,
                 resources_per_worker=resources,
-                retries=0,  # stages have their own
+                retries=0 if by_partition else pipeline.retries,  # by partition stages have their own
                 config=merged,
                 **options,
             )

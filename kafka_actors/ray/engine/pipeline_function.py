@@ -86,9 +86,13 @@ class PipelineFunction:
         """Processes one batch. Raises `StageError`, and what keeps a dead letter from being sent."""
         return self._results(batch, *self._stages.run(batch))
 
-    async def call_async(self, batch: pa.RecordBatch) -> DeferredWrites | None:
-        """Processes one batch, in whose async stages batches of other partitions may go on. Raises as `__call__`."""
-        return self._results(batch, *await carried_out_async(self._stages.calls(batch)))
+    def call_try(self, batch: pa.RecordBatch, attempt: int) -> DeferredWrites | None:
+        """Processes one batch whose attempts the worker counts. Raises as `__call__`, and before the last attempt what a function raises."""
+        return self._results(batch, *self._stages.run(batch, attempt=attempt))
+
+    async def call_async(self, batch: pa.RecordBatch, attempt: int | None = None) -> DeferredWrites | None:
+        """Processes one batch, in whose async stages others may go on. Raises as `__call__`, with an `attempt` as `call_try`."""
+        return self._results(batch, *await carried_out_async(self._stages.calls(batch, attempt=attempt)))
 
     def _results(
         self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]
@@ -178,6 +182,9 @@ class AsyncPipelineFunction:
 
     async def __call__(self, batch: pa.RecordBatch) -> DeferredWrites | None:
         return await self._function.call_async(batch)
+
+    async def call_try(self, batch: pa.RecordBatch, attempt: int) -> DeferredWrites | None:
+        return await self._function.call_async(batch, attempt)
 
     @classmethod
     def chosen_schemas(cls) -> dict[str, str]:

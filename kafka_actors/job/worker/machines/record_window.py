@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Hashable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_actors.base.batches import numbers
+from kafka_actors.base.bisect import PartCalls
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets, ranges_of
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
@@ -220,21 +222,41 @@ class RecordWindow:
 
 class ConcurrentCall:
     """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
-    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when."""
+    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when.
+    `parts`: the calls on parts of the one that this is a part of, None where it is whole."""
 
-    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "rows", "taken")
+    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "parts", "rows", "taken")
 
     def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
         self.chunk = chunk
         self.rows = self.taken = rows
         self.attempts = 0
         self.halves: list[list[int]] = []
+        self.parts: PartCalls | None = None
         self.alone = alone
         self.began = 0.0
 
     @property
     def window(self) -> RecordWindow:
         return self.chunk.window
+
+    def split(self) -> list[ConcurrentCall]:
+        """Returns two calls with half of the keys each, and of each key all its rows; none for one key. A row without a key is by itself."""
+        rows_of: dict[Hashable, list[int]] = {}
+        for row in self.rows:
+            key = None if self.chunk.keys is None else self.chunk.keys[row]
+            rows_of.setdefault(row if key is None else key, []).append(row)
+        keys = list(rows_of.values())
+        if len(keys) == 1:
+            return []
+        self.parts = self.parts or PartCalls()
+        if not self.parts.failed():
+            return []
+        half = len(keys) // 2
+        halves = [ConcurrentCall(self.chunk, sorted(chain(*part))) for part in (keys[:half], keys[half:])]
+        for call in halves:
+            call.parts, call.attempts = self.parts, self.attempts
+        return halves
 
     @property
     def batch(self) -> pa.RecordBatch:

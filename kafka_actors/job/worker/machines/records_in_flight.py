@@ -3,7 +3,8 @@
 Theory of operation. Records of each partition are admitted into its `RecordWindow`, in order. `ordering="key"`: a record waits until those of
 its key in its partition that were admitted before it are done; records without a key wait for nothing. `ordering="unordered"`: none
 waits. What needn't wait is *ready*, and `take` makes calls of it; a call ends with `finished`, or is made `again` later, and its keys
-stay taken meanwhile: a failing record parks its key, and other keys go on.
+stay taken meanwhile: a failing record parks its key, and other keys go on. A call over a batch that fails with records of several keys is
+made again at once in two, with half of the keys each (`split`), until it is known which keys have to wait.
 
 A call of a function over batches has records of one chunk: at most `batch_rows`, by default an even share of what is ready for each caller.
 One over messages has one record, or where calls take next to no time `at_once` of them, one after another: to begin and end each by
@@ -274,6 +275,8 @@ class RecordsInFlight:
         """Ends a call: its records are done. Returns the chunks that the watermark has passed."""
         self._end(call)
         window, chunk = call.window, call.chunk
+        if call.parts is not None:
+            call.parts.succeeded()
         if window.closed:
             return []
         self._done(call, call.rows, call.taken)
@@ -308,6 +311,15 @@ class RecordsInFlight:
         self._end(call)
         if not call.window.closed:
             heapq.heappush(self._parked, (due, next(self._numbers), call))
+
+    def split(self, call: ConcurrentCall) -> bool:
+        """Ends a call that failed with records of several keys, which is made again in two at once. Returns False, and ends nothing, for one
+        key, and where so many parts have failed, and none has succeeded, that their keys are hardly at fault."""
+        halves = call.split()
+        if halves:
+            self._end(call)
+            self._again.extend(halves)
+        return bool(halves)
 
     def halve(self, call: ConcurrentCall) -> None:
         """Ends a call with several records that failed for good: it is made with halves of them, one after the other, to find those at

@@ -255,6 +255,28 @@ def test_a_record_at_fault_is_skipped_and_its_key_goes_on():
     assert flight.calls.take().first == 1
 
 
+def test_of_a_batch_that_fails_other_keys_go_on_while_the_one_at_fault_waits():
+    flight = Flight(unit="batch", retries=2, on_error="skip", concurrency=1, batch_rows=8)
+    flight.reader.put(P0, 0, "abcabd")
+    flight.admit()
+
+    def make(now):
+        flight.now, made = now, []
+        while (call := flight.calls.take()) is not None:
+            rows = call.batch["offset"].to_pylist()
+            made.append(rows)
+            flight.calls.ended(call, failure(call) if 3 in rows else None)
+        return made
+
+    assert make(100.0) == [[0, 1, 2, 3, 4, 5], [0, 1, 3, 4], [2, 5], [0, 3], [1, 4]]
+    assert flight.commit()[0].done == DoneOffsets([(1, 3), (4, 6)], 3).text(0)
+    assert make(100.2) == [[0, 3]]
+    assert flight.events == []
+    assert make(101.0) == [[0, 3], [0], [3]]
+    assert flight.events == [RecordsSkipped("t", 0, 3, 3, "ValueError: no good")]
+    assert flight.processed() == 6
+
+
 def test_the_records_at_fault_of_a_batch_are_found_by_halves():
     flight = Flight(unit="batch", on_error="skip", concurrency=1, batch_rows=4)
     flight.reader.put(P0, 0, "aaaab")

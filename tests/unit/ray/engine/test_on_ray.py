@@ -95,6 +95,14 @@ def test_what_does_not_go_with_what_a_stage_says_is_refused_by_its_name(
         keyed(ordering="key", concurrency=64).on_ray(**options)
 
 
+def test_where_calls_overlap_the_worker_makes_them_again() -> None:
+    pauses = ka.Backoff(initial_ms=7)
+    by_key = keyed(ordering="key").on_error("skip", retries=5).on_ray(retry_backoff=pauses).job
+    assert (by_key.config.retries, by_key.retry_backoff, by_key.config.on_error) == (5, pauses, "fail")
+    assert keyed().on_ray(ordering="unordered").job.config.retries == 3
+    assert keyed().on_ray().job.config.retries == 0, "stages make theirs again"
+
+
 def test_calls_at_once_need_an_order_of_more_than_one() -> None:
     with pytest.raises(ConfigError, match=r"^score: concurrency is 8 with ordering='partition', one call at"):
         keyed(concurrency=8).on_ray()

@@ -308,7 +308,8 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         on_error: OnError | None = None,
     ) -> Pipeline:
         """Writes files under a directory or a URI that pyarrow knows (`s3://…`). A file appears whole or not at all,
-        before the offsets are committed. On Ray its name is `{topic}-{partition}-{first offset}-{last offset}.parquet`.
+        before the offsets are committed. On Ray its name is `{topic}-{partition}-{first offset}-{last offset}.parquet`, with a digest of
+        its offsets at the end where batches overlap: see `ParquetSink`.
         Files of a stream on Spark are named after its micro-batches, each of which is there once.
 
         `kafka=True` adds the column `_kafka`, by which rows that were written twice after a crash can be found.

@@ -118,14 +118,17 @@ def _own_key(rows: StageRows, source: pa.RecordBatch) -> Array:
     return source.column("key").take(pa.array(rows.origin, mask=rows.origin == NO_RECORD))
 
 
-def opened(stage: Stage, source: ReadKafka, slot: ProducerSlot | None = None) -> Writer:
-    """Opens a sink of a pipeline. `slot`: the producer of a worker with transactions. Raises what its constructor raises."""
+def opened(
+    stage: Stage, source: ReadKafka, slot: ProducerSlot | None = None, *, by_partition: bool = True
+) -> Writer:
+    """Opens a sink of a pipeline. `slot`: the producer of a worker with transactions; `by_partition`: the records of a partition come in
+    order. Raises what its constructor raises."""
     if isinstance(stage, WriteKafka) and slot is not None:
         return transactional_writer(slot, producer_config(stage.name, source, stage.options), stage.topic)
     if isinstance(stage, WriteKafka):
         return KafkaWriter(producer_config(stage.name, source, stage.options), stage.topic)
     if isinstance(stage, WriteParquet):
-        return ParquetWriter(stage.path, stage.compression)
+        return ParquetWriter(stage.path, stage.compression, by_partition=by_partition)
     assert isinstance(stage, WriteFunction)
     return UserSink(stage.target, stage.arguments).open(ClientConfig())
 

@@ -15,7 +15,6 @@ from kafka_actors.pipeline.bound_pipeline import BoundPipeline, RunProgress
 from kafka_actors.pipeline.engines import RUN_OPTIONS, CheckedPipeline, check_travels, explain
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.ray import Job, RunningJob
-from kafka_actors.ray.job_options import check_ordering
 from kafka_actors.ray.log_settings import quiet_lines
 
 from .pipeline_function import PipelinePlan, function_of
@@ -79,8 +78,7 @@ class OnRay(BoundPipeline[RunningJob]):
                     stage,
                     f"{option} is {value!r}, and the run's options say {other!r}: a run has one; say it once",
                 )
-        parquet = [s.step.stage.name for s in checked.sinks if isinstance(s.step.stage, WriteParquet)]
-        if parquet:
+        if any(isinstance(sink.step.stage, WriteParquet) for sink in checked.sinks):
             merged.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
         resources = resources_per_worker
         if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
@@ -96,14 +94,13 @@ class OnRay(BoundPipeline[RunningJob]):
                 pattern=source.pattern,
                 group_id=group_id,
                 bootstrap_servers=merged.pop("bootstrap_servers"),
-                process=function_of(PipelinePlan(pipeline, group_id)),
+                process=function_of(PipelinePlan(pipeline, group_id, by_partition)),
                 workers=workers,
                 resources_per_worker=resources,
                 retries=0 if by_partition else pipeline.retries,  # by partition stages have their own
                 config=merged,
                 **options,
             )
-            check_ordering(self.job.config, files=", ".join(parquet))
 
     def changed(
         self,

@@ -26,10 +26,11 @@ from kafka_actors.types import TopicPartition
 
 
 class PipelinePlan(msgspec.Struct, frozen=True):
-    """A pipeline on its way to the workers."""
+    """A pipeline on its way to the workers. `by_partition`: the records of a partition go through it in their order."""
 
     pipeline: Pipeline
     group_id: str
+    by_partition: bool = True
 
 
 def function_of(plan: PipelinePlan) -> type[PipelineFunction | AsyncPipelineFunction]:
@@ -76,7 +77,8 @@ class PipelineFunction:
         self._slot = slot
         self._policies = {step.stage.name: step.on_error for step in checked.with_sinks}
         self._stages = FusedSteps(checked.steps, retries=pipeline.retries)
-        self._sinks = OpenSinks(checked.sinks, pipeline.source, pipeline.retries, partial(opened, slot=slot))
+        open_sink = partial(opened, slot=slot, by_partition=self.bound.by_partition)
+        self._sinks = OpenSinks(checked.sinks, pipeline.source, pipeline.retries, open_sink)
         self._dead: DeadLetters | None = None
         if pipeline.dead_letter_topic is not None:
             config = producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)

@@ -50,11 +50,6 @@ def test_files_are_written_each_ten_seconds_unless_the_interval_is_said(tmp_path
     files = read().decode_json("id BIGINT").write_parquet(str(tmp_path))
     assert files.on_ray().job.config.auto_commit_interval_ms == PARQUET_COMMIT_MS
     assert files.on_ray(config={"auto_commit_interval_ms": 50}).job.config.auto_commit_interval_ms == 50
-    with pytest.raises(
-        ConfigError,
-        match=r"ordering: is 'key' with write_parquet, whose files hold records in the order",
-    ):
-        files.on_ray(ordering="key")
 
 
 def keyed(**said: Any) -> ka.Pipeline:
@@ -99,6 +94,8 @@ def test_where_calls_overlap_the_worker_makes_them_again() -> None:
     pauses = ka.Backoff(initial_ms=7)
     by_key = keyed(ordering="key").on_error("skip", retries=5).on_ray(retry_backoff=pauses).job
     assert (by_key.config.retries, by_key.retry_backoff, by_key.config.on_error) == (5, pauses, "fail")
+    assert not by_key.plan().spec.target.bound.by_partition
+    assert keyed().on_ray().job.plan().spec.target.bound.by_partition
     assert keyed().on_ray(ordering="unordered").job.config.retries == 3
     assert keyed().on_ray().job.config.retries == 0, "stages make theirs again"
 

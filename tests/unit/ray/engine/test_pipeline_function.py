@@ -153,6 +153,17 @@ def test_after_a_stages_own_policy_no_further_attempt_is_made():
     assert raised.value.final
 
 
+def test_batches_that_overtake_each_other_are_in_one_file(tmp_path):
+    pipeline = READ.raw().write_parquet(str(tmp_path))
+    plan = PipelinePlan(pipeline, "g", by_partition=False)
+    function = function_of(plan)(print)
+    for first in (3, 0):
+        function(SOURCE.slice(first, 3))
+    function.flush()
+    assert len(list(tmp_path.iterdir())) == 1
+    assert function_of(PipelinePlan(pipeline, "g")).bound.by_partition
+
+
 def test_a_sink_has_its_policy_too():
     def refuse(batch):
         if 3 in batch["id"].to_pylist():

@@ -215,7 +215,7 @@ def _check_spark(checked: CheckedPipeline) -> None:
         if isinstance(step.stage, Function) and step.stage.ordering not in (None, "partition"):
             raise ConfigError(
                 step.stage.name,
-                f"ordering is {step.stage.ordering!r}, which is for Ray: on Spark one task reads a partition, in its order; leave it out",
+                f"ordering is {step.stage.ordering!r}, which is for Ray: on Spark one task reads a partition, in its order; say it in on_ray(…)",
             )
         if isinstance(step.stage, DataFrames):
             before = step.stage

@@ -191,7 +191,8 @@ class StageGuard:
             permanent = not made.retriable or isinstance(answer, CastError)
             if attempt <= self._retries and not permanent:
                 if counted is not None:
-                    answer.add_note(f"raised in stage {self.name}")
+                    if (note := f"raised in stage {self.name}") not in getattr(answer, "__notes__", ()):
+                        answer.add_note(note)  # once, if a function raises one object again and again
                     raise answer
                 self._log_retry(answer, attempt)
                 yield exponential_backoff(attempt, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)

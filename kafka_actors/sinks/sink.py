@@ -40,15 +40,17 @@ class Origin(NamedTuple):
 
 def origin_of(batch: pa.RecordBatch) -> Origin:
     """The origin of a fetched batch, which has at least one row."""
-    offsets = numbers(batch.column("offset"))
-    first, last = int(offsets[0]), int(offsets[-1])
-    complete = last - first + 1 == len(offsets)
+    column = batch.column("offset")
+    packed = b""
+    if not column.null_count:  # on Spark rows may belong to no record
+        offsets = numbers(column)
+        packed = b"" if offsets[-1] - offsets[0] + 1 == len(offsets) else offsets.tobytes()
     return Origin(
         batch.column("topic")[0].as_py(),
         batch.column("partition")[0].as_py(),
-        first,
-        last,
-        b"" if complete else offsets.tobytes(),
+        column[0].as_py(),
+        column[-1].as_py(),
+        packed,
     )
 
 

@@ -110,6 +110,16 @@ def test_where_the_caller_counts_all_attempts_but_the_last_raise_at_once():
     outcome = steps.run(source(), attempt=3)
     assert [f.record for f in outcome.failures] == [45]
     assert naps == []
+    again = ValueError("no good")
+
+    def same(batch):
+        raise again
+
+    steps = FusedSteps(JSON.map_batches(same, schema=SCHEMA, name="score").check().steps, retries=2)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no good"):
+            steps.run(source(), attempt=1)
+    assert again.__notes__ == ["raised in stage score"]
     failing = FusedSteps(
         JSON.map_batches(function, schema=SCHEMA, name="score").check().steps, retries=2, sleep=naps.append
     )

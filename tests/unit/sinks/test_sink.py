@@ -42,6 +42,14 @@ def test_the_origin_of_a_batch_with_gaps_has_all_offsets():
     assert origin != Origin("orders", 3, 100, 103)
 
 
+def test_rows_that_belong_to_no_record_have_an_origin_without_offsets():
+    nothing = {
+        name: pa.nulls(2, records([b"a"]).schema.field(name).type)
+        for name in ("topic", "partition", "offset")
+    }
+    assert origin_of(pa.record_batch(nothing)) == Origin(None, None, None, None)
+
+
 def test_a_function_is_called_with_each_batch():
     taken = []
     writer = as_sink(taken.append).open(CONNECTION)

@@ -20,7 +20,7 @@ from .expressions import readable
 from .rows import KAFKA
 from .schema_stages import SchemaStage
 from .source import ReadKafka, changed_source, producer_options
-from .stages import Function, OnError, Ordering, Stage, WriteKafka
+from .stages import FlatMap, Function, MapMessages, OnError, Ordering, Stage, WriteKafka
 
 
 def checked_function(
@@ -195,6 +195,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
     def is_async(self) -> bool:
         """Whether a stage has an async function."""
         return any(isinstance(stage, Function) and stage.is_async for stage in self.stages)
+
+    @property
+    def by_record(self) -> bool:
+        """Whether a stage calls its function with single records or rows."""
+        return any(isinstance(stage, (MapMessages, FlatMap)) for stage in self.stages)
 
     # ------------------------------------------------------------ composing
 

@@ -46,9 +46,6 @@ from .user_function import CallFailed, UserFunction
 __all__ = ["Callers", "ConcurrentCalls", "PausableRecords"]
 
 NEVER = float("inf")
-AT_ONCE_S = 0.0003
-"""Longest time that messages are called one after another by one caller, however many are ready."""
-MOST_AT_ONCE = 64
 
 
 class PausableRecords(FetchedRecords, Protocol):
@@ -104,6 +101,7 @@ class ConcurrentCalls:
             config.ordering,
             config.concurrency,
             messages=self._messages,
+            by_record=self._spec.by_record,
             batch_rows=config.batch_rows,
             retries=self._spec.retries,
             most_rows=config.max_in_flight_records,
@@ -114,8 +112,6 @@ class ConcurrentCalls:
         self.counters = WorkerCounters(config.group_id, recorder or Recorder())
         self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
         self._full: set[TopicPartition] = set()
-        self._one_s = 1.0
-        """Seconds that a call on a message takes: an average in which the last 20 calls count most."""
         self._lanes = config.lanes_per_partition
         self.paused = self.stopped = False
         self.callers = make_callers(self)
@@ -272,7 +268,7 @@ class ConcurrentCalls:
         window, passed, ended = call.window, [], False
         with self._lock:
             now = self._clock()
-            self._pace(call, now)
+            self.in_flight.pace(call, now)
             if not self.in_flight.next_half(call):
                 passed = self.in_flight.finished(call, now)
                 ended = self._advanced(window)
@@ -284,13 +280,6 @@ class ConcurrentCalls:
             self.callers.wake_callers(ready)
         if room:
             self.callers.wake()
-
-    def _pace(self, call: ConcurrentCall, now: float) -> None:
-        """Has calls over messages take as many at once as take `AT_ONCE_S`, by how long the last ones took."""
-        if self._messages:
-            one_s = (now - call.began) / len(call.rows)
-            self._one_s += (one_s - self._one_s) * 0.05
-            self.in_flight.at_once = max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / max(self._one_s, 1e-9))))
 
     def _settled(self, call: ConcurrentCall, failure: CallFailed) -> bool:
         """Whether a failed call is over: its records were skipped, or are dead letters. Otherwise it is made again."""

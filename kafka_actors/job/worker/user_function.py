@@ -62,6 +62,11 @@ class FunctionSpec(msgspec.Struct, frozen=True):
         return [] if found is None else found()
 
     @property
+    def by_record(self) -> bool:
+        """Whether it is a pipeline that calls a function with single records."""
+        return bool(getattr(self.target, "by_record", False))
+
+    @property
     def is_async(self) -> bool:
         return is_async(_call_of(self.target) if self.is_class else self.target)
 

@@ -38,9 +38,11 @@ def function_of(plan: PipelinePlan) -> type[PipelineFunction | AsyncPipelineFunc
 
     class Bound(PipelineFunction):
         bound = plan
+        by_record = plan.pipeline.by_record
 
     class AsyncBound(AsyncPipelineFunction):
         bound = Bound
+        by_record = plan.pipeline.by_record
 
     return AsyncBound if plan.pipeline.is_async else Bound
 
@@ -52,6 +54,7 @@ class PipelineFunction:
     """
 
     bound: ClassVar[PipelinePlan]
+    by_record: ClassVar[bool]
 
     @classmethod
     def transactional_sinks(cls) -> list[tuple[str, object]]:
@@ -174,6 +177,7 @@ class AsyncPipelineFunction:
     """Runs a `PipelineFunction` with async stages as the async function of a job: calls of different partitions overlap."""
 
     bound: ClassVar[type[PipelineFunction]]
+    by_record: ClassVar[bool]
 
     @classmethod
     def transactional_sinks(cls) -> list[tuple[str, object]]:

@@ -8,7 +8,9 @@ made again at once in two, with half of the keys each (`split`), until it is kno
 
 A call of a function over batches has records of one chunk: at most `batch_rows`, by default an even share of what is ready for each caller.
 One over messages has one record, or where calls take next to no time `at_once` of them, one after another: to begin and end each by
-itself would take longer. None of these waits for another one, so where one of them fails (`cut`) those behind it are ready again.
+itself would take longer. None of these waits for another one, so where one of them fails (`cut`) those behind it are ready again. A
+pipeline that calls a function with single records (`by_record`) has batches, but of no more than it gets done soon: an even share of
+many slow records would hold their keys, a drain and the watermark for their sum.
 
 Records in whose call workers died (`SuspectCalls`) are called one by one, with no other call in hand, so that it is clear which of them
 ends the process.
@@ -37,14 +39,21 @@ __all__ = ["Ordering", "RecordsInFlight"]
 
 Ordering = Literal["partition", "key", "unordered"]
 
+AT_ONCE_S = 0.0003
+"""Longest time that messages are called one after another by one caller, however many are ready."""
+MOST_AT_ONCE = 64
+BY_RECORD_S = 0.01
+"""Longest time of a batch of a pipeline that calls a function with single records: all its stages begin and end with each batch."""
+MANY = 1 << 31
+
 LONG_S = 1.0
 """Time for which the watermark of a full window stands still before `blocked` says so."""
 
 
 class RecordsInFlight:
     """The records in flight of one worker. `callers`: how many calls are made at once. `messages`: the function is one over messages; else
-    `batch_rows` is the most of a call, None for an even share. `retries`: of a call. `may_begin(window)`: whether calls on its records may
-    begin."""
+    `batch_rows` is the most of a call, None for an even share, and `by_record` says that it calls one with single records. `retries`: of
+    a call. `may_begin(window)`: whether calls on its records may begin."""
 
     def __init__(
         self,
@@ -52,6 +61,7 @@ class RecordsInFlight:
         callers: int,
         *,
         messages: bool = False,
+        by_record: bool = False,
         batch_rows: int | None = None,
         retries: int,
         most_rows: int,
@@ -62,8 +72,13 @@ class RecordsInFlight:
         self._callers = callers
         self._messages = messages
         self._batch_rows = batch_rows
-        self.at_once = 1
-        """The most messages of a call."""
+        self._at_once_s, self._most_at_once = (
+            (AT_ONCE_S, MOST_AT_ONCE) if messages else (BY_RECORD_S if by_record else 0.0, MANY)
+        )
+        self.at_once = 1 if self._at_once_s else MANY
+        """The most records of a call."""
+        self._one_s = 1.0
+        """Seconds that a call takes for each record: an average in which the last 20 calls count most."""
         self._retries = retries
         self._most_rows = most_rows
         self._most_bytes = most_bytes
@@ -254,7 +269,13 @@ class RecordsInFlight:
     def _most_of_a_call(self) -> int:
         if self._messages:
             return self.at_once
-        return self._batch_rows or -(-(len(self._ready) + 1) // self._callers)
+        return min(self._batch_rows or -(-(len(self._ready) + 1) // self._callers), self.at_once)
+
+    def pace(self, call: ConcurrentCall, now: float) -> None:
+        """Takes how long a call took: calls on single records have as many as would take `AT_ONCE_S`, or `BY_RECORD_S`."""
+        if self._at_once_s:
+            self._one_s += ((now - call.began) / len(call.rows) - self._one_s) * 0.05
+            self.at_once = max(1, min(self._most_at_once, int(self._at_once_s / max(self._one_s, 1e-9))))
 
     def _behind(self, chunk: WindowChunk, row: int, most: int) -> list[int]:
         key = chunk.keys[row] if chunk.keys is not None else None

@@ -244,6 +244,29 @@ def test_calls_that_take_no_time_take_more_messages_and_slow_ones_one():
     assert len(flight.calls.take().rows) == 1
 
 
+def test_batches_of_a_pipeline_that_calls_a_function_by_record_have_what_it_gets_done_soon():
+    class Pipeline:
+        by_record = True
+
+    def sizes(one_s):
+        flight, found = Flight(Pipeline, ordering="unordered", unit="batch", concurrency=2), []
+        for number in range(300):
+            flight.reader.put(P0, number * 1_000, ["k"] * 1_000)
+            flight.admit()
+            flight.lease.renew(flight.now, 60.0)
+            call = flight.calls.take()
+            found.append(len(call.rows))
+            flight.now += one_s * len(call.rows)
+            flight.calls.ended(call, None)
+        return found[0], max(found[-20:])  # of one chunk: the last ones may be fewer
+
+    first, last = sizes(0.00002)
+    assert first == 1
+    assert 400 <= last <= 500
+    assert sizes(0.004) == (1, 2)
+    assert sizes(0.1) == (1, 1)
+
+
 def test_a_record_at_fault_is_skipped_and_its_key_goes_on():
     flight = Flight(on_error="skip")
     flight.reader.put(P0, 0, "aa")

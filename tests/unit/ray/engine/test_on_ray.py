@@ -90,6 +90,15 @@ def test_what_does_not_go_with_what_a_stage_says_is_refused_by_its_name(
         keyed(ordering="key", concurrency=64).on_ray(**options)
 
 
+def test_a_worker_knows_of_functions_over_single_records() -> None:
+    def by_record(pipeline: ka.Pipeline) -> bool:
+        return pipeline.write_kafka("scored").on_ray().job.plan().spec.by_record
+
+    assert by_record(read().map_messages(same, schema="id BIGINT"))
+    assert by_record(read().raw().flat_map(same, schema="id BIGINT"))
+    assert not by_record(read().raw().map_batches(same, schema="id BIGINT"))
+
+
 def test_where_calls_overlap_the_worker_makes_them_again() -> None:
     pauses = ka.Backoff(initial_ms=7)
     by_key = keyed(ordering="key").on_error("skip", retries=5).on_ray(retry_backoff=pauses).job

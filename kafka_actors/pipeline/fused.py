@@ -132,9 +132,15 @@ class StageGuard:
         self._retries = retries
         self._sleep = sleep
 
-    def run(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> list[StageRows]:
-        """Runs a stage that is not async on rows. Raises `StageError` under "fail"."""
-        return carried_out(self.calls(rows, source, failures), self._sleep)
+    def run(
+        self,
+        rows: StageRows,
+        source: pa.RecordBatch,
+        failures: list[FailedRecord],
+        attempt: int | None = None,
+    ) -> list[StageRows]:
+        """Runs a stage that is not async on rows. Raises as `calls`."""
+        return carried_out(self.calls(rows, source, failures, attempt), self._sleep)
 
     def calls(
         self,

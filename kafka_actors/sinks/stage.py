@@ -179,12 +179,19 @@ class OpenSinks:
             self.close()
             raise
 
-    def write(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> None:
+    def write(
+        self,
+        rows: StageRows,
+        source: pa.RecordBatch,
+        failures: list[FailedRecord],
+        attempt: int | None = None,
+    ) -> None:
         """Writes rows, whose records are in `source`, to all sinks. Records that a sink refuses are added to `failures`, as its
-        policy says. Raises `StageError`."""
+        policy says. Raises `StageError`; and, where the caller counts the attempts, the error of a sink before any of them has a row."""
         for encoding, guard in self._guards:
             for part in [rows] if encoding is None else encoding.run(rows, source, failures):
-                guard.run(part, source, failures)
+                guard.run(part, source, failures, attempt)
+                attempt = None  # another attempt would write these rows again
 
     def flush(self) -> None:
         """Returns when all rows are durable in all sinks. Raises `SinkError` with the name of the sink."""

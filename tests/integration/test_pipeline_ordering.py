@@ -141,6 +141,51 @@ def test_messages_overlap_each_key_keeps_its_order_and_a_failing_one_waits_alone
     assert topics.committed() == (200, set())
 
 
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_key_whose_rows_the_sink_refuses_waits_alone(topics, tmp_path, kind):
+    """In the pauses between the tries neither a thread nor the event loop is held."""
+    keys = [b"bad" if n % 10 == 3 else b"k%d" % (n % 7) for n in range(200)]
+    topics.fill(keys)
+    gate, stored = tmp_path / "gate", str(tmp_path / "stored")
+
+    def score(message):
+        return {"key": message.key, "n": message.offset}
+
+    async def later(message):
+        await asyncio.sleep(0)
+        return score(message)
+
+    def post(batch):
+        if b"bad" in batch["key"].to_pylist() and not gate.exists():
+            raise OSError("no answer")
+        with open(stored, "a") as file:
+            file.writelines(f"{n}\n" for n in batch["n"].to_pylist())
+
+    def offsets():
+        return list(map(int, open(stored).read().split())) if os.path.exists(stored) else []
+
+    pipeline = (
+        topics.read()
+        .map_messages(
+            score if kind == "plain" else later,
+            schema="key BINARY, n BIGINT",
+            ordering="key",
+            concurrency=2,
+        )
+        .write(post)
+        .on_error("fail", retries=500)
+    )
+    pauses = ka.Backoff(initial_ms=20, max_ms=500)
+    with pipeline.on_ray(until="latest", retry_backoff=pauses).start() as run:
+        good = [n for n, key in enumerate(keys) if key != b"bad"]
+        until(lambda: sorted(offsets()) == good, 60, "the other keys' rows")
+        until(lambda: topics.committed() == (3, {n for n in good if n > 3}), 30, "their commit")
+        gate.touch()
+        run.wait(timeout=slow_s(60))
+    assert sorted(offsets()) == list(range(200))
+    assert [n for n in offsets() if keys[n] == b"bad"] == [n for n in range(200) if keys[n] == b"bad"]
+
+
 def test_a_stage_that_fails_for_good_ends_the_run_with_its_attempts(topics):
     topics.fill([b"a", b"b", b"c"])
 

@@ -93,28 +93,40 @@ class PipelineFunction:
 
     def call_try(self, batch: pa.RecordBatch, attempt: int) -> DeferredWrites | None:
         """Processes one batch whose attempts the worker counts. Raises as `__call__`, and before the last attempt what a function raises."""
-        return self._results(batch, *self._stages.run(batch, attempt=attempt))
+        return self._results(batch, *self._stages.run(batch, attempt=attempt), attempt)
 
     async def call_async(self, batch: pa.RecordBatch, attempt: int | None = None) -> DeferredWrites | None:
         """Processes one batch, in whose async stages others may go on. Raises as `__call__`, with an `attempt` as `call_try`."""
-        return self._results(batch, *await carried_out_async(self._stages.calls(batch, attempt=attempt)))
+        output = await carried_out_async(self._stages.calls(batch, attempt=attempt))
+        return self._results(batch, *output, attempt)
 
     def _results(
-        self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]
+        self,
+        batch: pa.RecordBatch,
+        rows: list[StageRows],
+        failures: list[FailedRecord],
+        attempt: int | None = None,
     ) -> DeferredWrites | None:
         """Writes now, or leaves it to the worker."""
         if self._slot is not None:
             return DeferredWrites(lambda: self._put_out(batch, rows, failures))
-        self._put_out(batch, rows, failures)
+        self._put_out(batch, rows, failures, attempt)
         return None
 
-    def _put_out(self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]) -> None:
+    def _put_out(
+        self,
+        batch: pa.RecordBatch,
+        rows: list[StageRows],
+        failures: list[FailedRecord],
+        attempt: int | None = None,
+    ) -> None:
         """Writes the rows of a batch to the sinks, and takes out the records that failed. Nothing in it is awaited: it holds
         a lock for which a flush in another thread may wait."""
         with self._lock:  # a flush comes before the whole batch, or after it
             for part in rows:
                 self._unflushed = True
-                self._sinks.write(part, batch, failures)
+                self._sinks.write(part, batch, failures, attempt)
+                attempt = None
         if failures:
             self._take_out(batch, failures)
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
+    from kafka_actors.base.message import Message, messages_of
+
     from .async_consumer import AsyncConsumer
     from .consumer import Consumer
-    from .message import Message, messages_of
     from .rebalance import ConsumerRebalanceListener
 
 # Loaded when first used: the workers of a job need messages, and no consumer.
@@ -17,8 +18,8 @@ _HOMES = {
     "AsyncConsumer": "async_consumer",
     "Consumer": "consumer",
     "ConsumerRebalanceListener": "rebalance",
-    "Message": "message",
-    "messages_of": "message",
+    "Message": "kafka_actors.base.message",
+    "messages_of": "kafka_actors.base.message",
 }
 
 __all__ = [

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.fork_guard import another_loop
+from kafka_actors.base.message import Message, messages_of
 from kafka_actors.base.other_clients import not_an_iterator
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.config.typed_options import ConsumerOptions
@@ -23,7 +24,6 @@ from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPa
 
 from .consumer_session import ConsumerSession, Pattern, Topics
 from .delivery import Cursor
-from .message import Message, messages_of
 from .operations import BaseConsumer
 from .rebalance import ConsumerRebalanceListener, awaited
 from .waiting import Block, Call, CallLimit, Done, LoopWakeup, Step, Steps

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
 from kafka_actors.base.io_thread import ended_within
+from kafka_actors.base.message import Message, messages_of
 from kafka_actors.base.other_clients import not_an_iterator
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.config.typed_options import ConsumerOptions
@@ -22,7 +23,6 @@ from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPa
 
 from .consumer_session import ConsumerSession, Pattern, Topics
 from .delivery import Cursor
-from .message import Message, messages_of
 from .operations import BaseConsumer
 from .rebalance import ConsumerRebalanceListener
 from .waiting import Call, CallLimit, Done, OneReader, Step, Steps, ThreadWakeup

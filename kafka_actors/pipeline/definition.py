@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 import msgspec
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ from .expressions import readable
 from .rows import KAFKA
 from .schema_stages import SchemaStage
 from .source import ReadKafka, changed_source, producer_options
-from .stages import Function, OnError, Stage, WriteKafka
+from .stages import FlatMap, Function, MapMessages, OnError, Ordering, Stage, WriteKafka
 
 
 def checked_function(
@@ -44,7 +44,10 @@ def checked_function(
     if inspect.isasyncgenfunction(call):
         raise ConfigError(stage, "is an async generator: return the batches, or a list of them")
     if is_async(call) and not awaited:
-        raise ConfigError(stage, "is async: only map_batches awaits its function; make it a plain function")
+        raise ConfigError(
+            stage,
+            "is async: only map_batches and map_messages await their function; make it a plain function",
+        )
     if of_class and not is_async(call) and (other := async_method(target, "flush", "close")) is not None:
         raise ConfigError(
             stage, f"is given the class {target.__name__}, whose {other} is async: make it a plain method"
@@ -136,6 +139,20 @@ def check_delivery(
             )
 
 
+def check_call_options(
+    stage: str, *, num_gpus: Any = 0, ordering: Any = None, concurrency: Any = None, kafka: bool = False
+) -> None:
+    """Checks the options of a stage that calls the user's code. Raises `ConfigError`, naming the stage."""
+    if isinstance(num_gpus, bool) or not isinstance(num_gpus, (int, float)) or num_gpus < 0:
+        raise ConfigError(stage, f"num_gpus is {num_gpus!r}: must be a number of 0 or more")
+    if ordering is not None and ordering not in get_args(Ordering):
+        raise ConfigError(stage, f"ordering is {ordering!r}: accepts 'partition', 'key' or 'unordered'")
+    if concurrency is not None and (
+        isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1
+    ):
+        raise ConfigError(stage, f"concurrency is {concurrency!r}: must be a whole number of 1 or more")
+
+
 S = TypeVar("S", bound=Stage)
 
 _POLICIES = ("fail", "skip", "dead_letter")
@@ -178,6 +195,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
     def is_async(self) -> bool:
         """Whether a stage has an async function."""
         return any(isinstance(stage, Function) and stage.is_async for stage in self.stages)
+
+    @property
+    def by_record(self) -> bool:
+        """Whether a stage calls its function with single records or rows."""
+        return any(isinstance(stage, (MapMessages, FlatMap)) for stage in self.stages)
 
     # ------------------------------------------------------------ composing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -53,6 +53,10 @@ class CheckedSink(NamedTuple):
         return self.step.stage.name
 
 
+RUN_OPTIONS = ("ordering", "concurrency")
+"""Options of a job that a stage may say for the whole run."""
+
+
 class CheckedPipeline(NamedTuple):
     """Checked definition. The sinks, all of which get the rows behind the last step, are not among the steps."""
 
@@ -68,6 +72,22 @@ class CheckedPipeline(NamedTuple):
     def with_sinks(self) -> tuple[CheckedStage, ...]:
         """The steps, and those of the sinks."""
         return (*self.steps, *(sink.step for sink in self.sinks))
+
+    @property
+    def run_options(self) -> dict[str, tuple[Any, str]]:
+        """Options of a run on Ray that stages say, each with the first stage that says it. Raises `ConfigError` where two differ."""
+        found: dict[str, tuple[Any, str]] = {}
+        for stage in (step.stage for step in self.steps if isinstance(step.stage, Function)):
+            for option in RUN_OPTIONS:
+                if (value := getattr(stage, option)) is None:
+                    continue
+                first, name = found.setdefault(option, (value, stage.name))
+                if value != first:
+                    raise ConfigError(
+                        stage.name,
+                        f"{option} is {value!r}, and {name} says {first!r}: a run has one; say it once",
+                    )
+        return found
 
     @property
     def num_gpus(self) -> float:
@@ -89,6 +109,7 @@ def check(pipeline: Definition, engine: str | None) -> CheckedPipeline:
         steps.append(CheckedStage(stage, columns, behind, pipeline.policy_of(stage)))
         columns = behind
     checked = _split(steps)
+    _ = checked.run_options  # raises where stages differ
     if engine == RAY:
         _check_ray(pipeline, checked)
     if engine == SPARK:
@@ -191,6 +212,11 @@ def _check_spark(checked: CheckedPipeline) -> None:
                 step.stage.name,
                 "needs version=, a number: a query that is started again keeps the schema of values only",
             )
+        if isinstance(step.stage, Function) and step.stage.ordering not in (None, "partition"):
+            raise ConfigError(
+                step.stage.name,
+                f"ordering is {step.stage.ordering!r}, which is for Ray: on Spark one task reads a partition, in its order; say it in on_ray(…)",
+            )
         if isinstance(step.stage, DataFrames):
             before = step.stage
         elif (
@@ -267,8 +293,13 @@ def engine(name: str) -> Any:
 
 Place = Literal["worker", "source", "mapInArrow", "DataFrame"]
 
+_ORDERS = {
+    "partition": "one batch of one partition after another",
+    "key": "batches in the order of each key, {} at once",
+    "unordered": "batches in any order, {} at once",
+}
 _TEXTS: dict[Place, str] = {
-    "worker": "in each worker, one batch of one partition after another",
+    "worker": "in each worker",
     "source": "fused into the data source's Python worker, before rows enter the JVM",
     "mapInArrow": "as mapInArrow, behind the JVM",
     "DataFrame": "by Spark",
@@ -292,8 +323,9 @@ def placed(checked: CheckedPipeline, engine: str) -> list[tuple[CheckedStage, Pl
     return found
 
 
-def explain(pipeline: Definition, engine: str) -> str:
-    """The plan of a pipeline on an engine, as text of several lines. Raises `ConfigError` as `check`."""
+def explain(pipeline: Definition, engine: str, run: Mapping[str, Any] | None = None) -> str:
+    """The plan of a pipeline on an engine, as text of several lines. `run`: the options of a run on Ray, where more than the pipeline says
+    them. Raises `ConfigError` as `check`."""
     if engine not in (RAY, SPARK):
         raise ConfigError("engine", f"is {engine!r}: accepts 'ray' or 'spark'")
     checked = check(pipeline, engine)
@@ -303,12 +335,9 @@ def explain(pipeline: Definition, engine: str) -> str:
     before: Place | None = None
     for number, (step, place) in enumerate(placed(checked, engine), 1):
         if place != before:
-            overlap = (
-                "; batches of different partitions overlap" if engine == RAY and pipeline.is_async else ""
-            )
-            lines.append(f"  {_TEXTS[place]}{overlap}:")
+            lines.append(f"  {_TEXTS[place]}{_order(pipeline, checked, run) if engine == RAY else ''}:")
             before = place
-        lines += _step(number, step)
+        lines += _step(number, step, engine)
     if checked.sinks:
         flushed = "all flushed" if len(checked.sinks) > 1 else "flushed"
         sinks = "sinks, each row to all of them" if len(checked.sinks) > 1 else "sink"
@@ -326,6 +355,18 @@ def explain(pipeline: Definition, engine: str) -> str:
     return "\n".join(lines)
 
 
+def _order(pipeline: Definition, checked: CheckedPipeline, run: Mapping[str, Any] | None) -> str:
+    """Order in which batches go through the stages on Ray, in words."""
+    assert pipeline.source is not None
+    said = {option: value for option, (value, _) in checked.run_options.items()}
+    known = {**pipeline.source.options, **said, **(run or {})}
+    ordering = known.get("ordering", "partition")
+    overlap = (
+        "; batches of different partitions overlap" if pipeline.is_async and ordering == "partition" else ""
+    )
+    return f", {_ORDERS[ordering].format(known.get('concurrency', 1))}{overlap}"
+
+
 def _chosen(stage: Stage) -> str:
     chosen = getattr(stage, "chosen", "")
     if not chosen and getattr(stage, "writer", None) is not None:
@@ -333,9 +374,12 @@ def _chosen(stage: Stage) -> str:
     return f", by {chosen}" if chosen else ""
 
 
-def _step(number: int, step: CheckedStage) -> list[str]:
+def _step(number: int, step: CheckedStage, engine: str) -> list[str]:
     gpus = getattr(step.stage, "num_gpus", 0)
     more = ", async" if getattr(step.stage, "is_async", False) else ""
+    for option in RUN_OPTIONS if engine == RAY else ():
+        value = getattr(step.stage, option, None)
+        more += "" if value is None else f", {option} {value}"
     more += f", num_gpus {gpus:g} in each worker" if gpus else ""
     more += _chosen(step.stage)
     columns = (

@@ -132,17 +132,28 @@ class StageGuard:
         self._retries = retries
         self._sleep = sleep
 
-    def run(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> list[StageRows]:
-        """Runs a stage that is not async on rows. Raises `StageError` under "fail"."""
-        return carried_out(self.calls(rows, source, failures), self._sleep)
+    def run(
+        self,
+        rows: StageRows,
+        source: pa.RecordBatch,
+        failures: list[FailedRecord],
+        attempt: int | None = None,
+    ) -> list[StageRows]:
+        """Runs a stage that is not async on rows. Raises as `calls`."""
+        return carried_out(self.calls(rows, source, failures, attempt), self._sleep)
 
     def calls(
-        self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]
+        self,
+        rows: StageRows,
+        source: pa.RecordBatch,
+        failures: list[FailedRecord],
+        attempt: int | None = None,
     ) -> StageCalls[list[StageRows]]:
-        """Yields the calls of the stage for rows, and returns what they made. Raises `StageError` under "fail"."""
+        """Yields the calls of the stage for rows, and returns what they made. Raises `StageError` under "fail"; where the caller counts the
+        attempts, also the stage's own error, for which there is to be a further one."""
         if isinstance(self.made, RecordwiseStep):
             return [(yield from self._recordwise(self.made, rows, source, failures))]
-        return (yield from self._guarded(self.made, rows, source, failures))
+        return (yield from self._guarded(self.made, rows, source, failures, attempt))
 
     def _recordwise(
         self,
@@ -174,12 +185,21 @@ class StageGuard:
         return output
 
     def _guarded(
-        self, made: StageStep, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]
+        self,
+        made: StageStep,
+        rows: StageRows,
+        source: pa.RecordBatch,
+        failures: list[FailedRecord],
+        counted: int | None,
     ) -> StageCalls[list[StageRows]]:
-        attempt = 1
+        attempt = counted or 1
         while isinstance(answer := (yield _call_of(made, rows, source)), BaseException):
             permanent = not made.retriable or isinstance(answer, CastError)
             if attempt <= self._retries and not permanent:
+                if counted is not None:
+                    if (note := f"raised in stage {self.name}") not in getattr(answer, "__notes__", ()):
+                        answer.add_note(note)  # once, if a function raises one object again and again
+                    raise answer
                 self._log_retry(answer, attempt)
                 yield exponential_backoff(attempt, CALL_BACKOFF_S, CALL_BACKOFF_MAX_S)
                 attempt += 1
@@ -270,6 +290,9 @@ class FusedSteps:
     `retries`: how often a user's function is called again; `sleep` waits in between.
 
     With an async function (`is_async`) an engine carries out `calls` and `closing` in an event loop, in place of `run` and `close`.
+
+    An `attempt` says that whoever calls counts the attempts, from 1, and calls with the same batch again: all but the last raise a function's
+    error at once, so that nothing is held by a pause in between.
     """
 
     def __init__(
@@ -306,19 +329,23 @@ class FusedSteps:
         found = [guard.made.new_schemas for guard in self._guards if isinstance(guard.made, RecordwiseStep)]
         return [event for new in found if new is not None for event in new.events]
 
-    def run(self, source: pa.RecordBatch, begun: StageRows | None = None) -> StageOutput:
+    def run(
+        self, source: pa.RecordBatch, begun: StageRows | None = None, attempt: int | None = None
+    ) -> StageOutput:
         """Processes a batch of one partition, with the columns of `SCHEMA`; `begun` are the rows that earlier stages made of
-        it in another process. Raises `StageError`."""
-        return carried_out(self.calls(source, begun), self._sleep)
+        it in another process. Raises `StageError`, and with an `attempt` also a function's own error."""
+        return carried_out(self.calls(source, begun, attempt), self._sleep)
 
-    def calls(self, source: pa.RecordBatch, begun: StageRows | None = None) -> StageCalls[StageOutput]:
+    def calls(
+        self, source: pa.RecordBatch, begun: StageRows | None = None, attempt: int | None = None
+    ) -> StageCalls[StageOutput]:
         """Yields the calls that process a batch as `run`; those for batches of different partitions may overlap."""
         rows = [rows_of(source) if begun is None else begun]
         failures: list[FailedRecord] = []
         for guard in self._guards:
             output: list[StageRows] = []
             for part in rows:
-                output += yield from guard.calls(part, source, failures)
+                output += yield from guard.calls(part, source, failures, attempt)
             rows = [made for made in output if made.batch.num_rows]
         return StageOutput(rows, failures)
 

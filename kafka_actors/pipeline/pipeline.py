@@ -12,7 +12,15 @@ from kafka_actors.errors import ConfigError
 
 from . import stages as s
 from .decoding import Decoding
-from .definition import bare, called, check_delivery, checked_function, checked_items, named
+from .definition import (
+    bare,
+    called,
+    check_call_options,
+    check_delivery,
+    checked_function,
+    checked_items,
+    named,
+)
 from .encoders import writer_schema
 from .engines import CheckedPipeline, check, engine, explain
 from .expressions import checked_expression
@@ -121,6 +129,8 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
         num_gpus: float = 0,
         kafka: bool = False,
+        ordering: s.Ordering | None = None,
+        concurrency: int | None = None,
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> Pipeline:
@@ -137,18 +147,37 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
 
         If it returns as many rows as it got, each belongs to the same record as before. Otherwise pass `kafka=True`:
         the batch then has the column `_kafka`, which the result has to keep.
+
+        `ordering` and `concurrency` are those of the whole run on Ray, as `on_ray` and `Job` have them: `ordering="key",
+        concurrency=64` has each worker take 64 batches through all stages at once, in the order of each record's key. Stages that say
+        one have to say the same; those without a word run in it. On Spark an ordering other than "partition" is refused.
         """
         return self._function(
-            s.MapBatches,
-            "map_batches",
-            function,
-            schema,
-            fn_constructor_kwargs,
-            num_gpus,
-            kafka,
-            name,
-            on_error,
-        )
+            s.MapBatches, "map_batches", function, schema, fn_constructor_kwargs, name, on_error,
+            num_gpus=num_gpus, kafka=kafka, ordering=ordering, concurrency=concurrency,
+        )  # fmt: skip
+
+    def map_messages(
+        self,
+        function: Any,
+        *,
+        schema: Any = None,
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        ordering: s.Ordering | None = None,
+        concurrency: int | None = None,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> Pipeline:
+        """Calls a function, or an object as in `map_batches`, with each record as a `Message`. It returns a row as a dict, or None for
+        no row. It gets records as they were read, so no decoder comes before it; a function over rows is for `flat_map`.
+
+        `schema`, async functions, `ordering` and `concurrency` are as in `map_batches`; a missing column is null. Records that go
+        through the stages together are called one after another, so calls overlap only with a `concurrency`.
+        """
+        return self._function(
+            s.MapMessages, "map_messages", function, schema, fn_constructor_kwargs, name, on_error,
+            ordering=ordering, concurrency=concurrency,
+        )  # fmt: skip
 
     def flat_map(
         self,
@@ -161,9 +190,7 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
     ) -> Pipeline:
         """Calls a function, or an object as in `map_batches`, with each row as a dict. It returns any number of rows,
         as dicts."""
-        return self._function(
-            s.FlatMap, "flat_map", function, schema, fn_constructor_kwargs, 0, False, name, on_error
-        )
+        return self._function(s.FlatMap, "flat_map", function, schema, fn_constructor_kwargs, name, on_error)
 
     def _function(
         self,
@@ -172,23 +199,20 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         target: Any,
         schema: Any,
         arguments: Any,
-        num_gpus: float,
-        kafka: bool,
         name: str | None,
         on_error: OnError | None,
+        **options: Any,
     ) -> Pipeline:
         stage = named(name, f"{method}({called(target)})")
-        if isinstance(num_gpus, bool) or not isinstance(num_gpus, (int, float)) or num_gpus < 0:
-            raise ConfigError(stage, f"num_gpus is {num_gpus!r}: must be a number of 0 or more")
+        check_call_options(stage, **options)
         return self._with(
             kind,
             stage,
             on_error,
             target=target,
             schema=None if schema is None else as_schema(stage, schema),
-            arguments=checked_function(stage, target, arguments, awaited=kind is s.MapBatches),
-            num_gpus=num_gpus,
-            kafka=kafka,
+            arguments=checked_function(stage, target, arguments, awaited=kind is not s.FlatMap),
+            **options,
         )
 
     def spark(
@@ -284,7 +308,8 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         on_error: OnError | None = None,
     ) -> Pipeline:
         """Writes files under a directory or a URI that pyarrow knows (`s3://…`). A file appears whole or not at all,
-        before the offsets are committed. On Ray its name is `{topic}-{partition}-{first offset}-{last offset}.parquet`.
+        before the offsets are committed. On Ray its name is `{topic}-{partition}-{first offset}-{last offset}.parquet`, with a digest of
+        its offsets at the end where batches overlap: see `ParquetSink`.
         Files of a stream on Spark are named after its micro-batches, each of which is there once.
 
         `kafka=True` adds the column `_kafka`, by which rows that were written twice after a crash can be found.
@@ -324,7 +349,8 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         """Binds this pipeline to Ray, as a job, a member of its consumer group: see `kafka_actors.ray.OnRay`.
 
         Options are those of `Job`: `until`, `name`, `detached`, `resources_per_worker`, `batch_rows`,
-        `batch_linger_ms`, `worker_assignor`, `partition_assignment_strategy`, `config`. Raises `ConfigError` as `check`.
+        `batch_linger_ms`, `ordering`, `concurrency`, `worker_assignor`, `partition_assignment_strategy`, `config`. Raises `ConfigError`
+        as `check`.
         """
         bound: OnRay = engine("ray")(self, workers=workers, **options)
         return bound

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed
+from kafka_actors.base.message import messages_of
 from kafka_actors.errors import kind_of
 from kafka_actors.events import NewSchemaSeen
 from kafka_actors.schemas.framing import with_header_frames
@@ -25,7 +26,7 @@ from .expressions import evaluate, uses_kafka
 from .rows import KAFKA, NO_RECORD, Numbers, StageRows, with_kafka
 from .schema_stages import Decode as DecodeBySchema
 from .schema_stages import DecodeKey, SchemaStage
-from .stages import DecodeJson, Filter, FlatMap, Function, MapBatches, Raw, Select, WithColumns
+from .stages import DecodeJson, Filter, FlatMap, Function, MapBatches, MapMessages, Raw, Select, WithColumns
 
 MOST_NEW_SCHEMAS = 100
 
@@ -263,6 +264,10 @@ class CallRowsStep(CallStep):
             found += _rows_in(result)
             counts.append(len(found) - before)
         self._nothing.returned(some)
+        return self._made_rows(found, np.repeat(rows.origin, counts))
+
+    def _made_rows(self, found: list[Any], origin: Numbers) -> list[StageRows]:
+        """The rows that a function gave as dicts. Raises `TypeError` for what is none, and `CastError`."""
         if not found:
             return []
         known = self._schema.names
@@ -274,7 +279,23 @@ class CallRowsStep(CallStep):
                     raise CastError(
                         f"it gave a column {name!r} that its schema lacks; there are {', '.join(known)}"
                     )
-        return [StageRows(batch_of(found, self._schema), np.repeat(rows.origin, counts))]
+        return [StageRows(batch_of(found, self._schema), origin)]
+
+
+class CallMessagesStep(CallRowsStep):
+    """Calls the user's function with each record as a `Message`; it returns a row, or None."""
+
+    def run(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        return self._rows_for([self._made(message) for message in messages_of(rows.batch)], rows)
+
+    async def run_async(self, rows: StageRows, source: pa.RecordBatch) -> list[StageRows]:
+        return self._rows_for([await self._made(message) for message in messages_of(rows.batch)], rows)
+
+    def _rows_for(self, results: list[Any], rows: StageRows) -> list[StageRows]:
+        """The rows among the results for all records."""
+        some = np.array([result is not None for result in results], dtype=bool)
+        self._nothing.returned(bool(some.any()))
+        return self._made_rows([result for result in results if result is not None], rows.origin[some])
 
 
 def _rows_in(result: Any) -> Iterable[Any]:
@@ -309,6 +330,13 @@ def _numbers(kafka: Any, source: pa.RecordBatch) -> Numbers:
     return pc.fill_null(at, NO_RECORD).to_numpy(zero_copy_only=False).astype(np.int32)  # type: ignore[no-any-return]  # Arrow is untyped
 
 
+_CALLS: dict[type[Function], type[CallStep]] = {
+    MapBatches: CallStep,
+    MapMessages: CallMessagesStep,
+    FlatMap: CallRowsStep,
+}
+
+
 def _new_schemas(stage: SchemaStage) -> NewSchemas | None:
     return None if stage.known is None else NewSchemas(stage)
 
@@ -338,6 +366,5 @@ def make(step: CheckedStage) -> StageStep | RecordwiseStep:
         return ComputeStep(stage.expressions(before), before, behind)
     if isinstance(stage, WithColumns):
         return ComputeStep(dict(stage.items), before, behind)
-    assert isinstance(stage, (MapBatches, FlatMap))
-    kind: Callable[[Function, pa.Schema], CallStep] = CallRowsStep if isinstance(stage, FlatMap) else CallStep
-    return kind(stage, behind)
+    assert isinstance(stage, Function)
+    return _CALLS[type(stage)](stage, behind)

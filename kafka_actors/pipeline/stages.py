@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.base.batches import SCHEMA
 from kafka_actors.base.callables import is_async
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas.writer_schema import WriterSchema
@@ -23,6 +24,7 @@ from .rows import KAFKA
 from .schemas import as_schema
 
 OnError: TypeAlias = Literal["fail", "skip", "dead_letter"]
+Ordering: TypeAlias = Literal["partition", "key", "unordered"]
 Columns: TypeAlias = pa.Schema | None
 
 RAY, SPARK = "ray", "spark"
@@ -161,13 +163,16 @@ class WithColumns(Stage, frozen=True, kw_only=True, eq=False):
 
 
 class Function(Stage, frozen=True, kw_only=True, eq=False):
-    """Calls the user's code: a function, or an object of a class that is made once per process."""
+    """Calls the user's code: a function, or an object of a class that is made once per process. `ordering` and `concurrency` are what
+    it says of the run on Ray, None where it has no word."""
 
     target: Any
     schema: pa.Schema | None = None
     arguments: dict[str, Any] = {}
     num_gpus: float = 0
     kafka: bool = False
+    ordering: Ordering | None = None
+    concurrency: int | None = None
 
     @property
     def is_class(self) -> bool:
@@ -205,6 +210,18 @@ class Function(Stage, frozen=True, kw_only=True, eq=False):
 
 class MapBatches(Function, frozen=True, kw_only=True, eq=False):
     """Calls a function with each RecordBatch; it returns a RecordBatch, a Table, several of them, or None for no rows."""
+
+
+class MapMessages(Function, frozen=True, kw_only=True, eq=False):
+    """Calls a function with each record as a `Message`; it returns a row as a dict, or None for no row."""
+
+    def output(self, columns: Columns) -> Columns:
+        if columns is None or not columns.equals(SCHEMA):
+            raise ConfigError(
+                self.name,
+                "gets records as they were read: put it before what changes their columns; a function over rows is for flat_map",
+            )
+        return super().output(columns)
 
 
 class FlatMap(Function, frozen=True, kw_only=True, eq=False):

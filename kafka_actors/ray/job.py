@@ -21,7 +21,7 @@ from kafka_actors.job.status import JobStatus
 from kafka_actors.job.transactions import TransactionalIds, prefix_of
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
-from kafka_actors.sinks import KafkaSink, ParquetSink
+from kafka_actors.sinks import KafkaSink
 from kafka_actors.sinks.sink import as_sinks
 from kafka_actors.telemetry.sdk import Settings
 
@@ -195,7 +195,7 @@ class Job:
         if config.batch_linger_ms and config.batch_rows is None:
             reason = f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full"
             raise ConfigError("batch_linger_ms", reason)
-        check_ordering(config, files=next((repr(s) for s in self._sinks if isinstance(s, ParquetSink)), ""))
+        check_ordering(config)
         check_assignors(config)
 
     def changed(

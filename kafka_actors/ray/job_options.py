@@ -142,8 +142,8 @@ def checked_backoff(backoff: Any, config: JobConfig) -> Backoff:
     return backoff
 
 
-def check_ordering(config: JobConfig, *, files: str = "") -> None:
-    """Checks which other options go with the `ordering`. `files`: the name of a sink that writes them, if there is one."""
+def check_ordering(config: JobConfig) -> None:
+    """Checks which other options go with the `ordering`."""
     ordering, refused, reason = config.ordering, "ordering", ""
     if ordering == "partition":
         if config.concurrency > 1:
@@ -151,8 +151,6 @@ def check_ordering(config: JobConfig, *, files: str = "") -> None:
             reason = f"is {config.concurrency} with ordering='partition', one call at a time: choose 'key' or 'unordered'"
     elif config.delivery == "exactly_once":
         reason = f"is {ordering!r} with delivery='exactly_once', whose transactions have one offset before which all is done: choose 'partition'"
-    elif files:
-        reason = f"is {ordering!r} with {files}, whose files hold records in the order of their offsets: choose 'partition'"
     elif config.batch_linger_ms:
         refused = "batch_linger_ms"
         reason = f"is {config.batch_linger_ms} with ordering={ordering!r}, where calls get what is ready: leave it out"

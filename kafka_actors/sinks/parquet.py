@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from kafka_actors.base.paths import sync, wrong_path
-from kafka_actors.config import PARQUET_COMPRESSIONS, ClientConfig
+from kafka_actors.config import PARQUET_COMPRESSIONS, ClientConfig, JobConfig
 from kafka_actors.errors import ConfigError
 
 from .sink import Origin
@@ -27,6 +29,10 @@ class ParquetSink:
     `auto_commit_interval_ms` decides how large they get. A file's name is
     `{topic}-{partition}-{first offset}-{last offset}.parquet`, and `….1.parquet` for a second file of the same records,
     such as rows of another schema. Delivery is at least once: after a crash a record may be in two files.
+
+    With another `ordering` than "partition" records between the first and the last one of a file may be in another one, of a later flush or
+    of another worker. So the name ends with a digest of all offsets, `…-{last offset}-{digest}.parquet`, and only a file of the very
+    same records takes its place. Rows are in the order in which calls ended; by key, those of each key in that of their records.
     """
 
     def __init__(self, path: str, *, compression: str = "zstd") -> None:
@@ -39,41 +45,59 @@ class ParquetSink:
 
     def open(self, connection: ClientConfig) -> ParquetWriter:
         """Makes the directory. Raises what the file system raises (`OSError`)."""
-        return ParquetWriter(self.path, self.compression)
+        by_partition = not isinstance(connection, JobConfig) or connection.ordering == "partition"
+        return ParquetWriter(self.path, self.compression, by_partition=by_partition)
 
     def __repr__(self) -> str:
         return f"<ParquetSink {self.path}>"
 
 
 class _OpenFile:
-    """Rows of one partition that are not in a file yet."""
+    """Rows of one partition that are not in a file yet. `by_partition`: its records come in the order of their offsets."""
 
-    def __init__(self, batch: pa.RecordBatch, origin: Origin) -> None:
+    def __init__(self, batch: pa.RecordBatch, origin: Origin, *, by_partition: bool) -> None:
         self.batches = [batch]
         self.bytes = batch.nbytes
         self.first = origin
         self.last = origin
+        self._origins: list[Origin] | None = None if by_partition else [origin]
 
     @property
     def full(self) -> bool:
         return bool(self.bytes > MAX_BUFFERED_BYTES)
 
     def follows(self, batch: pa.RecordBatch, origin: Origin) -> bool:
-        """Whether the rows can be appended: they have the same schema, and came from the last records again or from later ones."""
-        later = origin.first_offset > self.last.last_offset
+        """Whether the rows can be appended: they have the same schema, and came from the last records again or from later ones, where these
+        come in order."""
+        later = self._origins is not None or origin.first_offset > self.last.last_offset
         return (later or origin == self.last) and batch.schema.equals(self.batches[0].schema)
 
     def add(self, batch: pa.RecordBatch, origin: Origin) -> None:
         self.batches.append(batch)
         self.bytes += batch.nbytes
         self.last = origin
+        if self._origins is not None:
+            self._origins.append(origin)
+
+    @property
+    def name(self) -> str:
+        """Name by partition and records. Two files may begin and end with the same ones where records don't come in order, and the later one
+        must not take the place of the other unless it has all that is in it: so all offsets count."""
+        where = f"{self.first.topic}-{self.first.partition}"
+        if self._origins is None:
+            return f"{where}-{self.first.first_offset:020d}-{self.last.last_offset:020d}"
+        offsets = np.unique(np.concatenate([origin.offsets for origin in self._origins]))
+        digest = hashlib.blake2s(offsets.astype("<i8").tobytes(), digest_size=8).hexdigest()
+        return f"{where}-{offsets[0]:020d}-{offsets[-1]:020d}-{digest}"
 
 
 class ParquetWriter:
-    """Open Parquet sink: collects rows by partition until `flush`."""
+    """Open Parquet sink: collects rows by partition until `flush`. `by_partition`: the records of a partition come in the order of their
+    offsets."""
 
-    def __init__(self, path: str, compression: str) -> None:
+    def __init__(self, path: str, compression: str, *, by_partition: bool = True) -> None:
         self._compression = compression
+        self._by_partition = by_partition
         self._files, self._directory = file_system(path)
         self._files.create_dir(self._directory, recursive=True)
         self._open: dict[tuple[str, int], _OpenFile] = {}
@@ -89,7 +113,7 @@ class ParquetWriter:
             self._write_file(key)
             collected = None
         if collected is None:
-            self._open[key] = _OpenFile(batch, origin)
+            self._open[key] = _OpenFile(batch, origin, by_partition=self._by_partition)
         else:
             collected.add(batch, origin)
 
@@ -107,8 +131,7 @@ class ParquetWriter:
 
     def _write_file(self, key: tuple[str, int]) -> None:
         collected = self._open[key]
-        first, last = collected.first.first_offset, collected.last.last_offset
-        span = f"{key[0]}-{key[1]}-{first:020d}-{last:020d}"
+        span = collected.name
         earlier, count = self._written.get(key, ("", 0))
         count = count + 1 if earlier == span else 0
         name = f"{span}.{count}.parquet" if count else f"{span}.parquet"

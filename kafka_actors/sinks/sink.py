@@ -7,8 +7,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_actors.base.batches import numbers
 from kafka_actors.base.callables import async_method, constructed, is_async, misfit
 from kafka_actors.base.paths import directory_of
 from kafka_actors.config import ClientConfig
@@ -18,22 +21,36 @@ logger = logging.getLogger(__name__)
 
 
 class Origin(NamedTuple):
-    """Records of one partition from which rows were made, by first and last offset, both included."""
+    """Records of one partition from which rows were made, by first and last offset, both included. `packed`: the offsets of all of them, 8
+    bytes each, where some between the two are not among them; else empty. Records of other keys may be missing, where calls overlap."""
 
     topic: str
     partition: int
     first_offset: int
     last_offset: int
+    packed: bytes = b""
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offsets of all records."""
+        if self.packed:
+            return np.frombuffer(self.packed, np.int64)
+        return np.arange(self.first_offset, self.last_offset + 1, dtype=np.int64)
 
 
 def origin_of(batch: pa.RecordBatch) -> Origin:
     """The origin of a fetched batch, which has at least one row."""
-    offsets = batch.column("offset")
+    column = batch.column("offset")
+    packed = b""
+    if not column.null_count:  # on Spark rows may belong to no record
+        offsets = numbers(column)
+        packed = b"" if offsets[-1] - offsets[0] + 1 == len(offsets) else offsets.tobytes()
     return Origin(
         batch.column("topic")[0].as_py(),
         batch.column("partition")[0].as_py(),
-        offsets[0].as_py(),
-        offsets[-1].as_py(),
+        column[0].as_py(),
+        column[-1].as_py(),
+        packed,
     )
 
 

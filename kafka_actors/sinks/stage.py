@@ -118,14 +118,17 @@ def _own_key(rows: StageRows, source: pa.RecordBatch) -> Array:
     return source.column("key").take(pa.array(rows.origin, mask=rows.origin == NO_RECORD))
 
 
-def opened(stage: Stage, source: ReadKafka, slot: ProducerSlot | None = None) -> Writer:
-    """Opens a sink of a pipeline. `slot`: the producer of a worker with transactions. Raises what its constructor raises."""
+def opened(
+    stage: Stage, source: ReadKafka, slot: ProducerSlot | None = None, *, by_partition: bool = True
+) -> Writer:
+    """Opens a sink of a pipeline. `slot`: the producer of a worker with transactions; `by_partition`: the records of a partition come in
+    order. Raises what its constructor raises."""
     if isinstance(stage, WriteKafka) and slot is not None:
         return transactional_writer(slot, producer_config(stage.name, source, stage.options), stage.topic)
     if isinstance(stage, WriteKafka):
         return KafkaWriter(producer_config(stage.name, source, stage.options), stage.topic)
     if isinstance(stage, WriteParquet):
-        return ParquetWriter(stage.path, stage.compression)
+        return ParquetWriter(stage.path, stage.compression, by_partition=by_partition)
     assert isinstance(stage, WriteFunction)
     return UserSink(stage.target, stage.arguments).open(ClientConfig())
 
@@ -176,12 +179,19 @@ class OpenSinks:
             self.close()
             raise
 
-    def write(self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]) -> None:
+    def write(
+        self,
+        rows: StageRows,
+        source: pa.RecordBatch,
+        failures: list[FailedRecord],
+        attempt: int | None = None,
+    ) -> None:
         """Writes rows, whose records are in `source`, to all sinks. Records that a sink refuses are added to `failures`, as its
-        policy says. Raises `StageError`."""
+        policy says. Raises `StageError`; and, where the caller counts the attempts, the error of a sink before any of them has a row."""
         for encoding, guard in self._guards:
             for part in [rows] if encoding is None else encoding.run(rows, source, failures):
-                guard.run(part, source, failures)
+                guard.run(part, source, failures, attempt)
+                attempt = None  # another attempt would write these rows again
 
     def flush(self) -> None:
         """Returns when all rows are durable in all sinks. Raises `SinkError` with the name of the sink."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import kafka_actors as ka
 from kafka_actors.admin import AlterConfigOp, ConfigResource
-from kafka_actors.consumer.message import Message, messages_of
+from kafka_actors.base.message import Message, messages_of
 
 SCHEMA = "id BIGINT NOT NULL, country STRING, amount DOUBLE"
 COUNTRIES = ["DE", "FR", "IT"]

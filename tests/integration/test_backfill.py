@@ -18,7 +18,7 @@ from waiting import until
 
 import kafka_actors as ka
 from kafka_actors.backfill import HandoverPlan
-from kafka_actors.consumer.message import messages_of
+from kafka_actors.base.message import messages_of
 from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.types import TopicPartition

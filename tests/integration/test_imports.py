@@ -15,7 +15,7 @@ def test_the_first_message_does_not_wait_for_pandas_to_be_imported():
     code = (
         "import sys\n"
         "import pyarrow as pa\n"
-        "from kafka_actors.consumer.message import messages_of\n"
+        "from kafka_actors.base.message import messages_of\n"
         "from kafka_actors.records import SCHEMA\n"
         "def column(field):\n"
         "    if pa.types.is_nested(field.type):\n"

@@ -24,7 +24,7 @@ from ray import cloudpickle
 from waiting import slow_s, until
 
 import kafka_actors as ka
-from kafka_actors.consumer.message import messages_of
+from kafka_actors.base.message import messages_of
 from kafka_actors.errors import ConfigError, SinkError, StageError, UnknownTopicOrPartitionError
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]

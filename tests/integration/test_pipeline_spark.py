@@ -72,6 +72,28 @@ def test_rows_are_those_of_the_stages_and_a_dataframe_stage_goes_on_from_there(s
     }
 
 
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_function_over_messages_makes_rows_and_an_order_by_key_is_refused_by_its_name(spark, orders, kind):
+    def score(message):
+        return {"key": message.key, "n": message.offset} if message.offset % 2 else None
+
+    async def later(message):
+        return score(message)
+
+    def scored(**said):
+        function = score if kind == "plain" else later
+        return orders.map_messages(function, schema="key BINARY, n INT", name="score", **said)
+
+    df = scored(concurrency=4, ordering="partition").on_spark(spark).dataframe(kafka=True)
+    rows = [(bytes(row["key"]), row["n"], row["_kafka"]["partition"]) for row in df.collect()]
+    assert sorted(rows) == sorted((b"k%d" % n, n // 3, n % 3) for n in range(300) if (n // 3) % 2)
+    for ordering in ("key", "unordered"):
+        with pytest.raises(
+            ConfigError, match=f"^score: ordering is '{ordering}', which is for Ray: on Spark"
+        ):
+            scored(ordering=ordering, concurrency=4).on_spark(spark)
+
+
 def test_values_by_several_schemas_of_a_registry_are_read_by_one(spark, kafka_cluster, kafka_topic, produce):
     topic = kafka_topic(1)
     fields = [{"name": "id", "type": "int"}, {"name": "tags", "type": {"type": "array", "items": "string"}}]

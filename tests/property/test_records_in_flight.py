@@ -85,7 +85,8 @@ class Life:
                 self.called += [offset for offset in self.offsets(call) if offset < failed]
                 self.in_flight.cut(call, failed)
             self.now += 1.0
-            self.in_flight.again(call, self.now)
+            if self.messages or not self.in_flight.split(call):
+                self.in_flight.again(call, self.now)
             return
         self.called += self.offsets(call)
         self.in_flight.finished(call, self.now)

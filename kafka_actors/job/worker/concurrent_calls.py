@@ -19,8 +19,8 @@ from typing import Protocol
 
 from opentelemetry.trace import Span
 
+from kafka_actors.base.message import messages_of
 from kafka_actors.config import JobConfig
-from kafka_actors.consumer.message import messages_of
 from kafka_actors.errors import KafkaActorsError, UsageError, WorkerDiedError
 from kafka_actors.events import DoneOffsetsDropped, EventSink
 from kafka_actors.fetch import FetchedBytes
@@ -102,6 +102,7 @@ class ConcurrentCalls:
             config.ordering,
             config.concurrency,
             messages=self._messages,
+            by_record=self._spec.by_record,
             batch_rows=config.batch_rows,
             retries=self._spec.retries,
             most_rows=config.max_in_flight_records,
@@ -286,12 +287,12 @@ class ConcurrentCalls:
         """Whether a failed call is over: its records were skipped, or are dead letters. Otherwise it is made again."""
         attempts, window, partition = call.attempts + 1, call.window, call.window.partition
         if attempts <= self._spec.retries and not failure.final:
-            call.attempts = attempts
-            wait_s = self._spec.backoff.wait_s(attempts, random.random)
             self.counters.retrying(partition, failure)
             log_retry(partition, failure, attempts, self._spec.retries)
             with self._lock:
-                self.in_flight.again(call, self._clock() + wait_s)
+                if not self.in_flight.split(call):
+                    call.attempts, wait_s = attempts, self._spec.backoff.wait_s(attempts, random.random)
+                    self.in_flight.again(call, self._clock() + wait_s)
                 self._closed(call, failure)
             self.callers.wake()  # which looks when it is due
             return False

@@ -91,7 +91,7 @@ class TaskCallers:
     async def _call(self, call: ConcurrentCall) -> None:
         chunk = call.chunk
         if chunk.messages is None:
-            await self._function.call_async(call.batch)
+            await self._function.call_async(call.batch, call.attempts + 1)
         else:
             messages, batch = chunk.messages, chunk.batch
             for row in call.rows:

@@ -83,7 +83,7 @@ class ThreadCallers:
     def _call(self, call: ConcurrentCall) -> None:
         chunk, function = call.chunk, self._calls.function
         if chunk.messages is None:
-            function.call(call.batch)
+            function.call(call.batch, call.attempts + 1)
         else:
             messages, batch = chunk.messages, chunk.batch
             for row in call.rows:

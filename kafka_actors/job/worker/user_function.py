@@ -18,9 +18,9 @@ from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import DroppedResults, constructed, is_async, misfit
 from kafka_actors.base.fork_guard import end_child, forks
+from kafka_actors.base.message import Message, messages_of
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.consumer.message import Message, messages_of
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, StageError
 from kafka_actors.events import NewSchemaSeen
 from kafka_actors.schemas.registry import SharedRegistry
 from kafka_actors.sinks.sink import DeferredWrites, check_made, origin_of
@@ -60,6 +60,11 @@ class FunctionSpec(msgspec.Struct, frozen=True):
         """Registries that a pipeline asks for the schemas of values, the same in each process; none of another function."""
         found = getattr(self.target, "registries", None)
         return [] if found is None else found()
+
+    @property
+    def by_record(self) -> bool:
+        """Whether it is a pipeline that calls a function with single records."""
+        return bool(getattr(self.target, "by_record", False))
 
     @property
     def is_async(self) -> bool:
@@ -140,6 +145,15 @@ class TellsProgress(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsTries(Protocol):
+    """An object of a class that is told which try of its records a call is, as that of a pipeline, whose stages have policies for the last."""
+
+    def call_try(self, batch: pa.RecordBatch, attempt: int) -> Any:
+        """Makes the call, from attempt 1 on. Raises `StageError` where a further one is of no use."""
+        ...
+
+
 class UserFunction:
     """The user's function, or the constructed object of its class, with its outputs. Lives in one worker."""
 
@@ -148,6 +162,7 @@ class UserFunction:
         self.outputs = Outputs(spec.outputs, config)
         self._made: Callable[[Any], Any] | None = None
         self._tells: TellsProgress | None = None
+        self._counts: CountsTries | None = None
         self._flush_error: Exception | None = None
         self._what = "process" if spec.unit == "batch" else "process_message"
         self._made_after = forks()
@@ -163,6 +178,7 @@ class UserFunction:
             arguments = {"slot": self.outputs.slot} if takes_slot else {}
             self._made = constructed(self.spec.target, arguments) if self.spec.is_class else self.spec.target
             self._tells = self._made if isinstance(self._made, TellsProgress) else None
+            self._counts = self._made if isinstance(self._made, CountsTries) else None
             self.outputs.open()
 
     def waits_for(self, partition: TopicPartition) -> str:
@@ -214,12 +230,13 @@ class UserFunction:
         if inspect.isawaitable(result):
             wait(_done(result))
 
-    def call(self, batch: pa.RecordBatch) -> None:
-        """Calls the function with the batch, or each message of it, and writes results to the sinks. Raises `CallFailed`."""
+    def call(self, batch: pa.RecordBatch, attempt: int | None = None) -> None:
+        """Calls the function with the batch, or each message of it, and writes results to the sinks. `attempt`: which try it is, where calls
+        that failed are made again and nothing waits meanwhile. Raises `CallFailed`."""
         assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
-                self._returned(self._write(self._made(batch), batch))
+                self._returned(self._write(self._called(batch, attempt), batch))
             except BaseException as error:
                 raise self._failed(error, *_span(batch)) from error
             return
@@ -236,12 +253,12 @@ class UserFunction:
         except BaseException as error:
             raise self._failed(error, message.offset, message.offset) from error
 
-    async def call_async(self, batch: pa.RecordBatch) -> None:
+    async def call_async(self, batch: pa.RecordBatch, attempt: int | None = None) -> None:
         """Calls an async function as `call` does. Raises `CallFailed`."""
         assert self._made is not None  # make() comes first
         if self.spec.unit == "batch":
             try:
-                self._returned(self._write(await self._made(batch), batch))
+                self._returned(self._write(await self._called(batch, attempt), batch))
             except GeneratorExit:  # not the user's: the coroutine is closed by its loop
                 raise
             except BaseException as error:
@@ -262,11 +279,17 @@ class UserFunction:
         except BaseException as error:
             raise self._failed(error, message.offset, message.offset) from error
 
+    def _called(self, batch: pa.RecordBatch, attempt: int | None) -> Any:
+        if attempt is not None and self._counts is not None:
+            return self._counts.call_try(batch, attempt)
+        assert self._made is not None  # make() comes first
+        return self._made(batch)
+
     def _failed(self, error: BaseException, first: int, last: int) -> CallFailed:
         end_child(self._made_after, self._what, error)
         if isinstance(error, _WrongReturn):
             return CallFailed(TypeError(str(error)), first, last, final=True)
-        return CallFailed(error, first, last)
+        return CallFailed(error, first, last, final=isinstance(error, StageError))
 
     def _returned(self, something: bool) -> None:
         if self._dropped_results is not None:

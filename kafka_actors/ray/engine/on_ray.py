@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,10 +12,9 @@ from kafka_actors.errors import ConfigError
 from kafka_actors.job import Autoscale, JobStatus
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.bound_pipeline import BoundPipeline, RunProgress
-from kafka_actors.pipeline.engines import check_travels
+from kafka_actors.pipeline.engines import RUN_OPTIONS, CheckedPipeline, check_travels, explain
 from kafka_actors.pipeline.stages import WriteParquet
 from kafka_actors.ray import Job, RunningJob
-from kafka_actors.ray.job_options import check_ordering
 from kafka_actors.ray.log_settings import quiet_lines
 
 from .pipeline_function import PipelinePlan, function_of
@@ -71,29 +71,36 @@ class OnRay(BoundPipeline[RunningJob]):
             raise ConfigError(wrong[0], "is the pipeline's: say it there")
         # Options of this call override those of the source.
         merged = {**{n: v for n, v in source.options.items() if n not in options}, **more}
-        parquet = [s.step.stage.name for s in checked.sinks if isinstance(s.step.stage, WriteParquet)]
-        if parquet:
+        for option, (value, stage) in checked.run_options.items():
+            other = options.get(option, merged.setdefault(option, value))
+            if other != value:
+                raise ConfigError(
+                    stage,
+                    f"{option} is {value!r}, and the run's options say {other!r}: a run has one; say it once",
+                )
+        if any(isinstance(sink.step.stage, WriteParquet) for sink in checked.sinks):
             merged.setdefault("auto_commit_interval_ms", PARQUET_COMMIT_MS)
         resources = resources_per_worker
         if checked.num_gpus and (resources is None or isinstance(resources, Mapping)):
             resources = {"num_gpus": checked.num_gpus, **(resources or {})}
         group_id = merged.pop("group_id")
+        by_partition = {**merged, **options}.get("ordering", "partition") == "partition"
         super().__init__(pipeline, progress)
         self._arguments = {"workers": workers, "resources_per_worker": resources_per_worker, **options}
         self._config = more
-        self.job = Job(
-            topics=source.topics,
-            pattern=source.pattern,
-            group_id=group_id,
-            bootstrap_servers=merged.pop("bootstrap_servers"),
-            process=function_of(PipelinePlan(pipeline, group_id)),
-            workers=workers,
-            resources_per_worker=resources,
-            retries=0,  # stages have their own
-            config=merged,
-            **options,
-        )
-        check_ordering(self.job.config, files=", ".join(parquet))
+        with _naming_stages(checked):
+            self.job = Job(
+                topics=source.topics,
+                pattern=source.pattern,
+                group_id=group_id,
+                bootstrap_servers=merged.pop("bootstrap_servers"),
+                process=function_of(PipelinePlan(pipeline, group_id, by_partition)),
+                workers=workers,
+                resources_per_worker=resources,
+                retries=0 if by_partition else pipeline.retries,  # by partition stages have their own
+                config=merged,
+                **options,
+            )
 
     def changed(
         self,
@@ -156,8 +163,9 @@ class OnRay(BoundPipeline[RunningJob]):
 
     def explain(self) -> str:
         """Describes which stage runs where; and, where it delivers exactly once, the transactions so far."""
-        text = super().explain()
-        if self.job.config.delivery != "exactly_once":
+        config = self.job.config
+        text = explain(self.pipeline, self.engine, {name: getattr(config, name) for name in RUN_OPTIONS})
+        if config.delivery != "exactly_once":
             return text
         text += "\n  exactly once: results, dead letters and offsets are in transactions, one each commit"
         found = None if self._running is None else self._running.status().transactions
@@ -187,6 +195,19 @@ class OnRay(BoundPipeline[RunningJob]):
     def __repr__(self) -> str:
         state = "not started" if self._running is None else "started"
         return f"<OnRay {self.pipeline!r}, {self.job.workers} workers, {state}>"
+
+
+@contextmanager
+def _naming_stages(checked: CheckedPipeline) -> Iterator[None]:
+    """Context in which a refusal of what a stage says of the run names that stage."""
+    try:
+        yield
+    except ConfigError as error:
+        said = checked.run_options
+        name = "ordering" if error.option == "batch_linger_ms" else error.option
+        if name not in said:
+            raise
+        raise ConfigError(said[name][1], f"{error.option} {error.message}") from None
 
 
 def _dumps() -> Callable[[Any], bytes] | None:

@@ -26,10 +26,11 @@ from kafka_actors.types import TopicPartition
 
 
 class PipelinePlan(msgspec.Struct, frozen=True):
-    """A pipeline on its way to the workers."""
+    """A pipeline on its way to the workers. `by_partition`: the records of a partition go through it in their order."""
 
     pipeline: Pipeline
     group_id: str
+    by_partition: bool = True
 
 
 def function_of(plan: PipelinePlan) -> type[PipelineFunction | AsyncPipelineFunction]:
@@ -37,9 +38,11 @@ def function_of(plan: PipelinePlan) -> type[PipelineFunction | AsyncPipelineFunc
 
     class Bound(PipelineFunction):
         bound = plan
+        by_record = plan.pipeline.by_record
 
     class AsyncBound(AsyncPipelineFunction):
         bound = Bound
+        by_record = plan.pipeline.by_record
 
     return AsyncBound if plan.pipeline.is_async else Bound
 
@@ -51,6 +54,7 @@ class PipelineFunction:
     """
 
     bound: ClassVar[PipelinePlan]
+    by_record: ClassVar[bool]
 
     @classmethod
     def transactional_sinks(cls) -> list[tuple[str, object]]:
@@ -76,7 +80,8 @@ class PipelineFunction:
         self._slot = slot
         self._policies = {step.stage.name: step.on_error for step in checked.with_sinks}
         self._stages = FusedSteps(checked.steps, retries=pipeline.retries)
-        self._sinks = OpenSinks(checked.sinks, pipeline.source, pipeline.retries, partial(opened, slot=slot))
+        open_sink = partial(opened, slot=slot, by_partition=self.bound.by_partition)
+        self._sinks = OpenSinks(checked.sinks, pipeline.source, pipeline.retries, open_sink)
         self._dead: DeadLetters | None = None
         if pipeline.dead_letter_topic is not None:
             config = producer_config("dead_letters", pipeline.source, pipeline.dead_letter_options)
@@ -86,26 +91,42 @@ class PipelineFunction:
         """Processes one batch. Raises `StageError`, and what keeps a dead letter from being sent."""
         return self._results(batch, *self._stages.run(batch))
 
-    async def call_async(self, batch: pa.RecordBatch) -> DeferredWrites | None:
-        """Processes one batch, in whose async stages batches of other partitions may go on. Raises as `__call__`."""
-        return self._results(batch, *await carried_out_async(self._stages.calls(batch)))
+    def call_try(self, batch: pa.RecordBatch, attempt: int) -> DeferredWrites | None:
+        """Processes one batch whose attempts the worker counts. Raises as `__call__`, and before the last attempt what a function raises."""
+        return self._results(batch, *self._stages.run(batch, attempt=attempt), attempt)
+
+    async def call_async(self, batch: pa.RecordBatch, attempt: int | None = None) -> DeferredWrites | None:
+        """Processes one batch, in whose async stages others may go on. Raises as `__call__`, with an `attempt` as `call_try`."""
+        output = await carried_out_async(self._stages.calls(batch, attempt=attempt))
+        return self._results(batch, *output, attempt)
 
     def _results(
-        self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]
+        self,
+        batch: pa.RecordBatch,
+        rows: list[StageRows],
+        failures: list[FailedRecord],
+        attempt: int | None = None,
     ) -> DeferredWrites | None:
         """Writes now, or leaves it to the worker."""
         if self._slot is not None:
             return DeferredWrites(lambda: self._put_out(batch, rows, failures))
-        self._put_out(batch, rows, failures)
+        self._put_out(batch, rows, failures, attempt)
         return None
 
-    def _put_out(self, batch: pa.RecordBatch, rows: list[StageRows], failures: list[FailedRecord]) -> None:
+    def _put_out(
+        self,
+        batch: pa.RecordBatch,
+        rows: list[StageRows],
+        failures: list[FailedRecord],
+        attempt: int | None = None,
+    ) -> None:
         """Writes the rows of a batch to the sinks, and takes out the records that failed. Nothing in it is awaited: it holds
         a lock for which a flush in another thread may wait."""
         with self._lock:  # a flush comes before the whole batch, or after it
             for part in rows:
                 self._unflushed = True
-                self._sinks.write(part, batch, failures)
+                self._sinks.write(part, batch, failures, attempt)
+                attempt = None
         if failures:
             self._take_out(batch, failures)
 
@@ -168,6 +189,7 @@ class AsyncPipelineFunction:
     """Runs a `PipelineFunction` with async stages as the async function of a job: calls of different partitions overlap."""
 
     bound: ClassVar[type[PipelineFunction]]
+    by_record: ClassVar[bool]
 
     @classmethod
     def transactional_sinks(cls) -> list[tuple[str, object]]:
@@ -178,6 +200,9 @@ class AsyncPipelineFunction:
 
     async def __call__(self, batch: pa.RecordBatch) -> DeferredWrites | None:
         return await self._function.call_async(batch)
+
+    async def call_try(self, batch: pa.RecordBatch, attempt: int) -> DeferredWrites | None:
+        return await self._function.call_async(batch, attempt)
 
     @classmethod
     def chosen_schemas(cls) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from kafka_actors.base.bisect import MAX_FAILED_CALLS, Bisection
+from kafka_actors.base.bisect import MAX_FAILED_CALLS, Bisection, PartCalls
 
 
 def bisected(rows: int, fails: Callable[[int], bool]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -38,3 +38,10 @@ def test_where_no_call_succeeds_the_rest_is_given_up_in_large_parts() -> None:
 def test_after_one_success_every_row_at_fault_is_found() -> None:
     lost, _ = bisected(1_000, lambda row: row > 0)
     assert lost == [(row, 1) for row in range(1, 1_000)]
+
+
+def test_parts_are_worth_a_try_until_many_have_failed_and_none_has_succeeded() -> None:
+    calls = PartCalls()
+    assert [calls.failed() for _ in range(MAX_FAILED_CALLS)] == [True] * (MAX_FAILED_CALLS - 1) + [False]
+    calls.succeeded()
+    assert calls.failed()

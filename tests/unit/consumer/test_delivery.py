@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from fakes.planned import planned
 
+from kafka_actors.base.message import messages_of
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.consumer.delivery import Delivery
-from kafka_actors.consumer.message import messages_of
 from kafka_actors.consumer.telemetry import ConsumerTelemetry
 from kafka_actors.fetch import FetchedPartition, Fetcher, FetchReply, PartitionStart
 from kafka_actors.fetch.machines.pull_stream import PullToSend

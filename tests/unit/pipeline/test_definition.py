@@ -103,6 +103,15 @@ def test_fragments_are_put_behind_one_another():
             "unexpected keyword argument 'rat'",
         ),
         (lambda: JSON.map_batches(double, schema="id INT", num_gpus=-1), "num_gpus is -1"),
+        (
+            lambda: JSON.map_batches(double, ordering="keys"),
+            r"map_batches\(double\): ordering is 'keys': accepts 'partition', 'key' or 'unordered'",
+        ),
+        (
+            lambda: READ.map_messages(double, concurrency=0),
+            r"map_messages\(double\): concurrency is 0: must be a whole number of 1 or more",
+        ),
+        (lambda: READ.map_messages(double, concurrency=True), "concurrency is True: must be a whole number"),
         (lambda: JSON.map_batches(double, on_error="ignore"), "on_error is 'ignore': accepts 'fail', 'skip'"),
         (
             lambda: JSON.map_batches(double, schema="idd"),
@@ -190,14 +199,18 @@ class Session:
         """Is awaited."""
 
 
-def test_only_map_batches_takes_async_functions():
+def test_only_map_batches_and_map_messages_take_async_functions():
     for function in (later, Session, Session(), functools.partial(later)):
-        pipeline = JSON.map_batches(function, schema="id INT")
-        assert pipeline.is_async
-        assert pipeline.stages[-1].is_async
+        for pipeline in (
+            JSON.map_batches(function, schema="id INT"),
+            READ.map_messages(function, schema="id INT"),
+        ):
+            assert pipeline.is_async
+            assert pipeline.stages[-1].is_async
     assert not JSON.map_batches(double, schema="id INT").is_async
     with pytest.raises(
-        ConfigError, match=r"^flat_map\(later\): is async: only map_batches awaits its function"
+        ConfigError,
+        match=r"^flat_map\(later\): is async: only map_batches and map_messages await their function",
     ):
         JSON.flat_map(later, schema="id INT")
     with pytest.raises(ConfigError, match="is async: only map_batches"):

@@ -203,6 +203,49 @@ def test_explain_names_async_stages_and_what_overlaps():
     assert "overlap" not in JSON.write(print).explain("ray")
 
 
+def keyed(ordering="key", concurrency=64):
+    return READ.map_messages(
+        double, schema="key BINARY", ordering=ordering, concurrency=concurrency, name="score"
+    )
+
+
+def test_stages_that_say_what_a_run_has_say_the_same():
+    assert keyed().map_batches(double, schema="key BINARY").check().run_options == {
+        "ordering": ("key", "score"),
+        "concurrency": (64, "score"),
+    }
+    agreeing = keyed(concurrency=None).map_batches(
+        double, schema="key BINARY", ordering="key", concurrency=8, name="embed"
+    )
+    assert agreeing.check().run_options == {"ordering": ("key", "score"), "concurrency": (8, "embed")}
+    for other, said in (
+        ({"ordering": "unordered"}, "embed: ordering is 'unordered', and score says 'key': a run has one"),
+        ({"concurrency": 8}, "embed: concurrency is 8, and score says 64: a run has one; say it once"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{said}"):
+            keyed().map_batches(double, schema="key BINARY", name="embed", **other).check()
+
+
+def test_an_order_that_spark_does_not_have_is_refused_there_by_the_name_of_its_stage():
+    for ordering in ("key", "unordered"):
+        with pytest.raises(
+            ConfigError, match=f"^score: ordering is '{ordering}', which is for Ray: on Spark"
+        ):
+            keyed(ordering).write(print).check("spark")
+    keyed("partition").write(print).check("spark")
+    keyed(None).write(print).check("spark")
+
+
+def test_explain_says_in_which_order_batches_go_through_the_stages():
+    ray = keyed().write(print).explain("ray")
+    assert "  in each worker, batches in the order of each key, 64 at once:\n" in ray
+    assert "    1 score, ordering key, concurrency 64\n" in ray
+    assert "batches in any order, 64 at once" in keyed("unordered").write(print).explain("ray")
+    source = ka.Pipeline.read_kafka("t", group_id="g", bootstrap_servers="b:1", ordering="key", concurrency=3)
+    assert "batches in the order of each key, 3 at once" in source.raw().write(print).explain("ray")
+    assert "concurrency" not in keyed("partition").write(print).explain("spark")
+
+
 def test_explain_says_what_runs_where():
     pipeline = (
         JSON.filter(pc.field("amount") > 0, on_error="skip")

@@ -98,6 +98,41 @@ def test_under_fail_it_is_tried_again_and_the_error_says_where(run):
     assert function.sizes == [100] * 4
 
 
+def test_where_the_caller_counts_all_attempts_but_the_last_raise_at_once():
+    naps, function = [], Failing(45)
+    stages = JSON.map_batches(function, schema=SCHEMA, name="score", on_error="skip")
+    steps = FusedSteps(stages.check().steps, retries=2, sleep=naps.append)
+    for attempt in (1, 2):
+        with pytest.raises(ValueError, match="no good") as raised:
+            steps.run(source(), attempt=attempt)
+        assert raised.value.__notes__ == ["raised in stage score"]
+    assert function.sizes == [100, 100]
+    outcome = steps.run(source(), attempt=3)
+    assert [f.record for f in outcome.failures] == [45]
+    assert naps == []
+    again = ValueError("no good")
+
+    def same(batch):
+        raise again
+
+    steps = FusedSteps(JSON.map_batches(same, schema=SCHEMA, name="score").check().steps, retries=2)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no good"):
+            steps.run(source(), attempt=1)
+    assert again.__notes__ == ["raised in stage score"]
+    failing = FusedSteps(
+        JSON.map_batches(function, schema=SCHEMA, name="score").check().steps, retries=2, sleep=naps.append
+    )
+    with pytest.raises(StageError, match="after 3 attempts: ValueError: no good"):
+        failing.run(source(), attempt=3)
+
+
+def test_what_no_further_attempt_mends_is_settled_at_the_first():
+    stages = JSON.map_batches(lambda batch: batch.select(["id"]), schema="id BIGINT, n INT NOT NULL")
+    with pytest.raises(StageError, match="after 1 attempt: CastError"):
+        FusedSteps(stages.check().steps, retries=2).run(source(), attempt=1)
+
+
 def test_the_offset_range_is_that_of_the_rows_that_the_stage_had():
     pipeline = JSON.filter(pc.field("id") >= 40).filter(pc.field("id") < 50)
     with pytest.raises(StageError, match="offsets 140-149"):

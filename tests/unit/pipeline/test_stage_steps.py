@@ -1,5 +1,6 @@
 """Stages on batches: the columns that were promised, and each row's record known."""
 
+import asyncio
 import datetime
 import decimal
 import gc
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from fakes.records import records
 
+from kafka_actors.base.tasks import carried_out_async
 from kafka_actors.errors import StageError
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FusedSteps
@@ -192,6 +194,33 @@ def test_flat_map_makes_any_number_of_rows_of_a_row():
         run(JSON.flat_map(lambda row: [{"m": 1}], schema="id BIGINT"))
 
 
+def by_message(message):
+    return None if message.offset % 3 else {"key": message.key, "n": message.offset}
+
+
+async def by_message_async(message):
+    return by_message(message)
+
+
+@pytest.mark.parametrize("function", [by_message, by_message_async])
+def test_a_function_over_messages_makes_a_row_or_none_of_each_record(function):
+    fused = FusedSteps(READ.map_messages(function, schema="key BINARY, n INT, more STRING").check().steps)
+    (rows,) = asyncio.run(carried_out_async(fused.calls(SOURCE))).rows
+    assert rows.batch.to_pydict() == {"key": [b"k2", b"k5"], "n": [102, 105], "more": [None, None]}
+    assert rows.origin.tolist() == [2, 5]
+    assert rows.batch.schema.field("n").type == pa.int32()
+
+
+def test_what_a_function_over_messages_can_not_give_as_a_row_is_named():
+    for returned, said in (
+        ([{"n": 1}], "it gave a list as a row: give a dict"),
+        ({"m": 1}, "it gave a column 'm' that its schema lacks; there are n"),
+        ({"n": 2**40}, "column 'n'"),
+    ):
+        with pytest.raises(StageError, match=said):
+            run(READ.map_messages(lambda message, row=returned: row, schema="n INT"), sleep=lambda s: None)
+
+
 @pytest.mark.parametrize(
     ("returned", "said"),
     [
@@ -301,10 +330,11 @@ def nothing(caplog):
     return [r.getMessage() for r in caplog.records if "has returned None" in r.getMessage()]
 
 
-@pytest.mark.parametrize("stage", ["map_batches", "flat_map"])
+@pytest.mark.parametrize("stage", ["map_batches", "map_messages", "flat_map"])
 def test_a_function_that_returns_none_each_time_is_told_of_once(stage, caplog):
+    before = READ if stage == "map_messages" else JSON
     fused = FusedSteps(
-        getattr(JSON, stage)(lambda row: None, schema="id BIGINT", name="enrich").check().steps
+        getattr(before, stage)(lambda row: None, schema="id BIGINT", name="enrich").check().steps
     )
     for _ in range(12):
         assert ids(fused.run(SOURCE)) == []

@@ -88,3 +88,14 @@ def test_columns_are_known_before_the_start():
     assert READ.check().columns == SCHEMA
     assert JSON.map_batches(Known).check().columns == pa.schema({"id": pa.int64()})
     assert READ.raw(text=True).check().columns == pa.schema({"key": pa.string(), "value": pa.string()})
+
+
+def test_a_function_over_messages_gets_records_as_they_were_read():
+    read = ka.Pipeline.read_kafka("orders", bootstrap_servers="a:1")
+    filtered = read.filter(pc.field("key").is_valid()).map_messages(print, schema="id BIGINT")
+    assert filtered.check().columns == pa.schema({"id": pa.int64()})
+    for before in (read.raw(), read.decode_json("id BIGINT"), read.with_columns(x=pc.field("offset"))):
+        with pytest.raises(
+            ConfigError, match=r"map_messages\(print\): gets records as they were read: put it"
+        ):
+            before.map_messages(print, schema="id BIGINT").check()

@@ -147,10 +147,6 @@ def test_an_unknown_assignor_is_named_by_its_option(option: str) -> None:
             "ordering: is 'key' with delivery='exactly_",
         ),
         (
-            {"ordering": "key", "sink": ParquetSink("/x")},
-            "ordering: is 'key' with <ParquetSink /x>, whose files",
-        ),
-        (
             {"ordering": "unordered", "batch_rows": 5, "batch_linger_ms": 10},
             "batch_linger_ms: is 10 with ordering='unordered'",
         ),
@@ -163,11 +159,21 @@ def test_what_does_not_go_with_an_ordering_is_refused_by_name(options: dict[str,
         Job(topics="t", group_id="g", bootstrap_servers="a:1", process=print, **options)
 
 
-def test_a_pipeline_that_writes_files_is_refused_by_the_name_of_its_step() -> None:
+def test_sinks_of_all_kinds_go_with_any_ordering() -> None:
+    for sink in (KafkaSink("s"), ParquetSink("/x"), print):
+        job = Job(
+            topics="t",
+            group_id="g",
+            bootstrap_servers="a:1",
+            process=print,
+            sink=sink,
+            ordering="key",
+            concurrency=8,
+        )
+        assert job.config.concurrency == 8
     read = Pipeline.read_kafka("t", group_id="g", bootstrap_servers="a:1").decode_json("id BIGINT")
-    assert read.write_kafka("out").on_ray(ordering="key", concurrency=8).job.config.concurrency == 8
-    with pytest.raises(ConfigError, match="ordering: is 'key' with write_parquet, whose files"):
-        read.write_parquet("/x").on_ray(ordering="key", concurrency=8)
+    both = read.write_kafka("out").write_parquet("/x").on_ray(ordering="key", concurrency=8)
+    assert both.job.config.concurrency == 8
 
 
 def test_waits_between_retries_are_shorter_than_the_time_after_which_a_partition_counts_as_stalled() -> None:

@@ -3,11 +3,12 @@
 import os
 import stat
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_actors.config import ClientConfig
+from kafka_actors.config import ClientConfig, JobConfig, build
 from kafka_actors.sinks import Origin, ParquetSink
 
 
@@ -129,3 +130,53 @@ def test_a_directory_may_be_given_as_a_uri(tmp_path):
     made.write(rows(0, 1), Origin("t", 0, 0, 0))
     made.flush()
     assert len(names(tmp_path / "deep" / "er")) == 1
+
+
+@pytest.fixture
+def overtaking(tmp_path):
+    """A writer of a job whose calls overlap."""
+    config = build(JobConfig, group_id="g", bootstrap_servers="h:1", ordering="key")
+    return ParquetSink(str(tmp_path / "out")).open(config)
+
+
+def made_of(*offsets):
+    """Rows of these records of t-0, and their origin."""
+    packed = np.array(offsets, np.int64).tobytes()
+    return pa.record_batch({"id": pa.array(offsets, pa.int64())}), Origin(
+        "t", 0, min(offsets), max(offsets), packed
+    )
+
+
+def test_calls_that_overtake_each_other_write_into_one_file(tmp_path, overtaking):
+    for offsets in ([7, 9], [2, 3], [4], [8]):
+        overtaking.write(*made_of(*offsets))
+    overtaking.flush()
+    (name,) = names(tmp_path / "out")
+    assert name.startswith(f"t-0-{2:020d}-{9:020d}-")
+    assert pq.read_table(tmp_path / "out")["id"].to_pylist() == [7, 9, 2, 3, 4, 8]
+
+
+def test_only_a_file_of_the_same_records_takes_ones_place(tmp_path, overtaking):
+    """Between two others a record is committed as done, which then doesn't come again: a file from the first to the last would lose it."""
+    overtaking.write(*made_of(100, 150, 200))
+    overtaking.flush()
+    (before,) = names(tmp_path / "out")
+    for again in ((100, 200), (100, 120, 200)):
+        overtaking.write(*made_of(*again))
+        overtaking.flush()
+    assert len(names(tmp_path / "out")) == 3
+    assert 150 in pq.read_table(tmp_path / "out")["id"].to_pylist()
+    for part in ((200,), (100, 150)):  # the same ones in other calls
+        overtaking.write(*made_of(*part))
+    overtaking.flush()
+    assert len(names(tmp_path / "out")) == 3
+    assert pq.read_table(tmp_path / "out" / before)["id"].to_pylist() == [200, 100, 150]
+
+
+def test_two_results_of_the_same_records_are_in_two_files_also_where_calls_overlap(tmp_path, overtaking):
+    for _ in range(2):
+        rows, origin = made_of(1, 3)
+        overtaking.write(rows, origin)
+        overtaking.write(pa.record_batch({"name": ["a", "b"]}), origin)
+        overtaking.flush()
+    assert len(names(tmp_path / "out")) == 2

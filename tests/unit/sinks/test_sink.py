@@ -32,6 +32,22 @@ class Store:
 def test_the_origin_of_a_batch_is_its_first_and_last_record():
     assert origin_of(records([b"a", b"b"])) == ORIGIN
     assert origin_of(records([b"a"], partition=0, first=7)) == Origin("orders", 0, 7, 7)
+    assert ORIGIN.offsets.tolist() == [100, 101]
+
+
+def test_the_origin_of_a_batch_with_gaps_has_all_offsets():
+    origin = origin_of(records([b"a", b"b", b"c", b"d"]).take(pa.array([0, 2, 3])))
+    assert origin[:4] == ("orders", 3, 100, 103)
+    assert origin.offsets.tolist() == [100, 102, 103]
+    assert origin != Origin("orders", 3, 100, 103)
+
+
+def test_rows_that_belong_to_no_record_have_an_origin_without_offsets():
+    nothing = {
+        name: pa.nulls(2, records([b"a"]).schema.field(name).type)
+        for name in ("topic", "partition", "offset")
+    }
+    assert origin_of(pa.record_batch(nothing)) == Origin(None, None, None, None)
 
 
 def test_a_function_is_called_with_each_batch():

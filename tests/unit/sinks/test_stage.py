@@ -127,6 +127,35 @@ def test_a_sink_that_fails_is_named_and_tried_again_alone(monkeypatch):
     assert Store.made["a"].seen == [b"1", b"2", b"3", b"4"], "not three times"
 
 
+def test_where_the_caller_counts_attempts_a_sink_is_not_tried_again_before_any_has_rows(monkeypatch):
+    naps, seen, refusing = [], [], {"first"}
+    monkeypatch.setattr(stage_module.time, "sleep", naps.append)
+
+    def sink(name):
+        def write(batch):
+            seen.append(name)
+            if name in refusing:
+                raise OSError("no room")
+
+        return write
+
+    pipeline = READ.write(sink("first"), name="first").write(sink("second"), name="second", on_error="skip")
+    sinks = OpenSinks(pipeline.check().sinks, pipeline.source, 2)
+    for attempt in (1, 2):
+        with pytest.raises(OSError, match="no room") as raised:
+            sinks.write(rows_of(SOURCE), SOURCE, [], attempt)
+        assert raised.value.__notes__ == ["raised in stage first"]
+    with pytest.raises(StageError, match=r"stage first failed .* after 3 attempts"):
+        sinks.write(rows_of(SOURCE), SOURCE, [], 3)
+    assert (seen, naps) == (["first"] * 3, [])
+    refusing.symmetric_difference_update({"first", "second"})
+    seen.clear()
+    sinks.write(rows_of(SOURCE).slice(0, 1), SOURCE, failures := [], 1)
+    assert seen == ["first", "second", "second", "second"], "it alone, because the first one has the rows"
+    assert [f.stage for f in failures] == ["second"]
+    assert len(naps) == 2
+
+
 def test_all_are_flushed_and_closed_and_a_flush_that_fails_names_its_sink():
     sinks = open_sinks({}, {"fails": "flush"})
     with pytest.raises(SinkError, match=r"^b: OSError: disk full"):

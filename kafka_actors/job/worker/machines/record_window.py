@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_actors.base.batches import numbers
+from kafka_actors.base.bisect import PartCalls
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets, ranges_of
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.job.worker.slice_records import KnownSlice
 from kafka_actors.types import TopicPartition
 
-__all__ = ["ConcurrentCall", "Hand", "RecordWindow", "WindowChunk"]
+__all__ = ["CallPace", "ConcurrentCall", "Hand", "RecordWindow", "WindowChunk"]
+
+AT_ONCE_S = 0.0003
+"""Longest time that messages are called one after another by one caller, however many are ready."""
+MOST_AT_ONCE = 64
+BY_RECORD_S = 0.01
+"""Longest time of a batch of a pipeline that calls a function with single records: all its stages begin and end with each batch."""
+MANY = 1 << 31
 
 
 class Hand:
@@ -222,21 +231,41 @@ class RecordWindow:
 
 class ConcurrentCall:
     """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
-    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when."""
+    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when.
+    `parts`: the calls on parts of the one that this is a part of, None where it is whole."""
 
-    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "rows", "taken")
+    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "parts", "rows", "taken")
 
     def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
         self.chunk = chunk
         self.rows = self.taken = rows
         self.attempts = 0
         self.halves: list[list[int]] = []
+        self.parts: PartCalls | None = None
         self.alone = alone
         self.began = 0.0
 
     @property
     def window(self) -> RecordWindow:
         return self.chunk.window
+
+    def split(self) -> list[ConcurrentCall]:
+        """Returns two calls with half of the keys each, and of each key all its rows; none for one key. A row without a key is by itself."""
+        rows_of: dict[Hashable, list[int]] = {}
+        for row in self.rows:
+            key = None if self.chunk.keys is None else self.chunk.keys[row]
+            rows_of.setdefault(row if key is None else key, []).append(row)
+        keys = list(rows_of.values())
+        if len(keys) == 1:
+            return []
+        self.parts = self.parts or PartCalls()
+        if not self.parts.failed():
+            return []
+        half = len(keys) // 2
+        halves = [ConcurrentCall(self.chunk, sorted(chain(*part))) for part in (keys[:half], keys[half:])]
+        for call in halves:
+            call.parts, call.attempts = self.parts, self.attempts
+        return halves
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -253,3 +282,27 @@ class ConcurrentCall:
     @property
     def last(self) -> int:
         return int(self.chunk.offsets[self.rows[-1]])
+
+
+class CallPace:
+    """Size of calls with single records, by how long they take: `at_once` records take `seconds`, and are `most` at most."""
+
+    def __init__(self, seconds: float, most: int) -> None:
+        self._seconds = seconds
+        self._most = most
+        self.at_once = 1 if seconds else most
+        self._one_s = 1.0
+        """Seconds that a call takes for each record: an average in which the last 20 calls count most."""
+
+    @classmethod
+    def of(cls, *, messages: bool, by_record: bool) -> CallPace:
+        """Makes that of a function over messages, of a pipeline that calls one (`by_record`), or of any other function, which has none."""
+        if messages:
+            return cls(AT_ONCE_S, MOST_AT_ONCE)
+        return cls(BY_RECORD_S if by_record else 0.0, MANY)
+
+    def took(self, seconds: float, records: int) -> None:
+        """Takes how long a call with so many records took."""
+        if self._seconds:
+            self._one_s += (seconds / records - self._one_s) * 0.05
+            self.at_once = max(1, min(self._most, int(self._seconds / max(self._one_s, 1e-9))))

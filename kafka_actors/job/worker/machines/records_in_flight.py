@@ -3,11 +3,14 @@
 Theory of operation. Records of each partition are admitted into its `RecordWindow`, in order. `ordering="key"`: a record waits until those of
 its key in its partition that were admitted before it are done; records without a key wait for nothing. `ordering="unordered"`: none
 waits. What needn't wait is *ready*, and `take` makes calls of it; a call ends with `finished`, or is made `again` later, and its keys
-stay taken meanwhile: a failing record parks its key, and other keys go on.
+stay taken meanwhile: a failing record parks its key, and other keys go on. A call over a batch that fails with records of several keys is
+made again at once in two, with half of the keys each (`split`), until it is known which keys have to wait.
 
 A call of a function over batches has records of one chunk: at most `batch_rows`, by default an even share of what is ready for each caller.
-One over messages has one record, or where calls take next to no time `at_once` of them, one after another: to begin and end each by
-itself would take longer. None of these waits for another one, so where one of them fails (`cut`) those behind it are ready again.
+One over messages has one record, or where calls take next to no time some of them, one after another: to begin and end each by
+itself would take longer. None of these waits for another one, so where one of them fails (`cut`) those behind it are ready again. A
+pipeline that calls a function with single records (`by_record`) has batches, but of no more than it gets done soon: an even share of
+many slow records would hold their keys, a drain and the watermark for their sum.
 
 Records in whose call workers died (`SuspectCalls`) are called one by one, with no other call in hand, so that it is clear which of them
 ends the process.
@@ -31,23 +34,21 @@ from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.job.status import WindowStatus, key_text
 from kafka_actors.types import TopicPartition
 
-from .record_window import ConcurrentCall, Hand, RecordWindow, WindowChunk
+from .record_window import CallPace, ConcurrentCall, Hand, RecordWindow, WindowChunk
 
 __all__ = ["Ordering", "RecordsInFlight"]
 
 Ordering = Literal["partition", "key", "unordered"]
 
-AT_ONCE_S = 0.0003
-"""Longest time that messages are called one after another by one caller, however many are ready."""
-MOST_AT_ONCE = 64
 LONG_S = 1.0
 """Time for which the watermark of a full window stands still before `blocked` says so."""
 
 
 class RecordsInFlight:
     """The records in flight of one worker. `callers`: how many calls are made at once. `messages`: the function is one over messages; else
-    `batch_rows` is the most of a call, None for an even share. `retries`: of a call. `may_begin(window)`: whether calls on its records may
-    begin. `redact_keys`: keys are told by a digest only, because they may be personal."""
+    `batch_rows` is the most of a call, None for an even share, and `by_record` says that it calls one with single records. `retries`: of
+    a call. `may_begin(window)`: whether calls on its records may begin. `redact_keys`: keys are told by a digest only, because they may be
+    personal."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class RecordsInFlight:
         callers: int,
         *,
         messages: bool = False,
+        by_record: bool = False,
         batch_rows: int | None = None,
         retries: int,
         most_rows: int,
@@ -66,10 +68,7 @@ class RecordsInFlight:
         self._callers = callers
         self._messages = messages
         self._batch_rows = batch_rows
-        self.at_once = 1
-        """The most messages of a call."""
-        self._one_s = 1.0
-        """Seconds that a call on a message takes: an average in which the last 20 calls count most."""
+        self._pace = CallPace.of(messages=messages, by_record=by_record)
         self._retries = retries
         self._most_rows = most_rows
         self._most_bytes = most_bytes
@@ -262,8 +261,12 @@ class RecordsInFlight:
     @property
     def _most_of_a_call(self) -> int:
         if self._messages:
-            return self.at_once
-        return self._batch_rows or -(-(len(self._ready) + 1) // self._callers)
+            return self._pace.at_once
+        return min(self._batch_rows or -(-(len(self._ready) + 1) // self._callers), self._pace.at_once)
+
+    def pace(self, call: ConcurrentCall, now: float) -> None:
+        """Takes how long a call took."""
+        self._pace.took(now - call.began, len(call.rows))
 
     def _behind(self, chunk: WindowChunk, row: int, most: int) -> list[int]:
         key = chunk.keys[row] if chunk.keys is not None else None
@@ -284,6 +287,8 @@ class RecordsInFlight:
         """Ends a call: its records are done. Returns the chunks that the watermark has passed."""
         self._end(call)
         window, chunk = call.window, call.chunk
+        if call.parts is not None:
+            call.parts.succeeded()
         if window.closed:
             return []
         self._done(call, call.rows, call.taken)
@@ -300,13 +305,6 @@ class RecordsInFlight:
         chunk.mark(rows)
         if chunk.keys is not None:
             self._free({chunk.keys[row] for row in taken}, call.window)
-
-    def pace(self, call: ConcurrentCall, now: float) -> None:
-        """Has calls over messages take as many at once as take `AT_ONCE_S`, by how long the last ones took."""
-        if self._messages:
-            one_s = (now - call.began) / len(call.rows)
-            self._one_s += (one_s - self._one_s) * 0.05
-            self.at_once = max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / max(self._one_s, 1e-9))))
 
     def cut(self, call: ConcurrentCall, offset: int) -> None:
         """Cuts a call over messages down to the one that failed: those before it are done, those behind it are ready again. The call goes on."""
@@ -326,6 +324,15 @@ class RecordsInFlight:
         if not call.window.closed:
             heapq.heappush(self._parked, (due, next(self._numbers), call))
             call.window.parked += 1
+
+    def split(self, call: ConcurrentCall) -> bool:
+        """Ends a call that failed with records of several keys, which is made again in two at once. Returns False, and ends nothing, for one
+        key, and where so many parts have failed, and none has succeeded, that their keys are hardly at fault."""
+        halves = call.split()
+        if halves:
+            self._end(call)
+            self._again.extend(halves)
+        return bool(halves)
 
     def halve(self, call: ConcurrentCall) -> None:
         """Ends a call with several records that failed for good: it is made with halves of them, one after the other, to find those at

@@ -244,6 +244,29 @@ def test_calls_that_take_no_time_take_more_messages_and_slow_ones_one():
     assert len(flight.calls.take().rows) == 1
 
 
+def test_batches_of_a_pipeline_that_calls_a_function_by_record_have_what_it_gets_done_soon():
+    class Pipeline:
+        by_record = True
+
+    def sizes(one_s):
+        flight, found = Flight(Pipeline, ordering="unordered", unit="batch", concurrency=2), []
+        for number in range(300):
+            flight.reader.put(P0, number * 1_000, ["k"] * 1_000)
+            flight.admit()
+            flight.lease.renew(flight.now, 60.0)
+            call = flight.calls.take()
+            found.append(len(call.rows))
+            flight.now += one_s * len(call.rows)
+            flight.calls.ended(call, None)
+        return found[0], max(found[-20:])  # of one chunk: the last ones may be fewer
+
+    first, last = sizes(0.00002)
+    assert first == 1
+    assert 400 <= last <= 500
+    assert sizes(0.004) == (1, 2)
+    assert sizes(0.1) == (1, 1)
+
+
 def test_a_record_at_fault_is_skipped_and_its_key_goes_on():
     flight = Flight(on_error="skip")
     flight.reader.put(P0, 0, "aa")
@@ -253,6 +276,28 @@ def test_a_record_at_fault_is_skipped_and_its_key_goes_on():
     assert flight.events == [RecordsSkipped("t", 0, 0, 0, "ValueError: no good")]
     assert flight.processed() == 1
     assert flight.calls.take().first == 1
+
+
+def test_of_a_batch_that_fails_other_keys_go_on_while_the_one_at_fault_waits():
+    flight = Flight(unit="batch", retries=2, on_error="skip", concurrency=1, batch_rows=8)
+    flight.reader.put(P0, 0, "abcabd")
+    flight.admit()
+
+    def make(now):
+        flight.now, made = now, []
+        while (call := flight.calls.take()) is not None:
+            rows = call.batch["offset"].to_pylist()
+            made.append(rows)
+            flight.calls.ended(call, failure(call) if 3 in rows else None)
+        return made
+
+    assert make(100.0) == [[0, 1, 2, 3, 4, 5], [0, 1, 3, 4], [2, 5], [0, 3], [1, 4]]
+    assert flight.commit()[0].done == DoneOffsets([(1, 3), (4, 6)], 3).text(0)
+    assert make(100.2) == [[0, 3]]
+    assert flight.events == []
+    assert make(101.0) == [[0, 3], [0], [3]]
+    assert flight.events == [RecordsSkipped("t", 0, 3, 3, "ValueError: no good")]
+    assert flight.processed() == 6
 
 
 def test_the_records_at_fault_of_a_batch_are_found_by_halves():

@@ -3,9 +3,10 @@
 import numpy as np
 import pyarrow as pa
 
+from kafka_actors.base.bisect import MAX_FAILED_CALLS
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
 from kafka_actors.job.lanes import SliceDone
-from kafka_actors.job.worker.machines.record_window import Hand, RecordWindow, WindowChunk
+from kafka_actors.job.worker.machines.record_window import ConcurrentCall, Hand, RecordWindow, WindowChunk
 from kafka_actors.types import TopicPartition
 
 P0 = TopicPartition("t", 0)
@@ -166,3 +167,28 @@ def test_what_is_known_of_former_slices_is_over_where_reading_has_passed_it():
     assert [known.done.part for known in of.slices] == [1]
     of.add(WindowChunk(of, batch([7]), 9, 3, keyed=False, lanes=np.array([1])))
     assert of.slices == []
+
+
+def call_on(*keys, keyed=True):
+    chunk = WindowChunk(window(), batch(list(range(len(keys))), list(keys)), len(keys), 1, keyed=keyed)
+    return ConcurrentCall(chunk, list(range(len(keys))))
+
+
+def test_a_call_is_split_by_keys_and_records_without_one_are_by_themselves():
+    call = call_on(b"a", b"b", b"a", None, None, b"b")
+    assert [part.rows for part in call.split()] == [[0, 1, 2, 5], [3, 4]]
+    one, two = call.split()
+    assert [part.rows for part in one.split()] == [[0, 2], [1, 5]]
+    assert [part.rows for part in two.split()] == [[3], [4]]
+    assert [part.rows for part in call_on(b"a", b"a", keyed=False).split()] == [[0], [1]]
+    assert call_on(b"a", b"a").split() == []
+
+
+def test_calls_of_which_many_have_failed_and_none_has_succeeded_are_split_no_further():
+    parts, splits = [call_on(*(b"%d" % n for n in range(500)))], 0
+    while parts and (halves := parts.pop(0).split()):
+        parts += halves
+        splits += 1
+    assert splits == MAX_FAILED_CALLS - 1
+    parts[0].parts.succeeded()
+    assert len(parts[0].split()) == 2

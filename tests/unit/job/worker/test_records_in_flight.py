@@ -143,6 +143,28 @@ def test_a_failed_call_parks_its_key_and_others_go_on():
     assert scene.take(5.0).first == 1
 
 
+def test_of_a_batch_that_fails_only_the_key_at_fault_waits():
+    scene = Scene(callers=1, batch_rows=8)
+    window = scene.admit("abacda")
+    call = scene.take()
+    assert scene.in_flight.split(call)
+    one, two = scene.take(), scene.take()
+    assert (one.rows, two.rows) == ([0, 1, 2, 5], [3, 4])
+    scene.finish(two)
+    assert scene.in_flight.split(one)
+    bad, good = scene.take(), scene.take()
+    assert (bad.rows, good.rows) == ([0, 2, 5], [1])
+    scene.finish(good)
+    assert not scene.in_flight.split(bad)
+    scene.in_flight.again(bad, due=5.0)
+    scene.admit("ab", first=6)
+    assert scene.take().rows == [1], "of the next chunk only what is of another key"
+    assert scene.take() is None
+    assert window.beyond().ranges.tolist() == [[1, 2], [3, 5]]
+    assert scene.take(5.0) is bad
+    assert scene.in_flight.calls == 2
+
+
 def test_halves_are_called_one_after_another_and_only_then_the_key_is_free():
     scene = Scene(callers=1, batch_rows=4)
     window = scene.admit("aaaaa")

@@ -50,11 +50,70 @@ def test_files_are_written_each_ten_seconds_unless_the_interval_is_said(tmp_path
     files = read().decode_json("id BIGINT").write_parquet(str(tmp_path))
     assert files.on_ray().job.config.auto_commit_interval_ms == PARQUET_COMMIT_MS
     assert files.on_ray(config={"auto_commit_interval_ms": 50}).job.config.auto_commit_interval_ms == 50
-    with pytest.raises(
-        ConfigError,
-        match=r"ordering: is 'key' with write_parquet, whose files hold records in the order",
-    ):
-        files.on_ray(ordering="key")
+
+
+def keyed(**said: Any) -> ka.Pipeline:
+    return read().map_messages(same, schema="id BIGINT", name="score", **said).write_kafka("scored")
+
+
+def test_what_a_stage_says_of_the_run_is_the_runs() -> None:
+    bound = keyed(ordering="key", concurrency=64).on_ray()
+    assert (bound.job.config.ordering, bound.job.config.concurrency) == ("key", 64)
+    assert "batches in the order of each key, 64 at once" in bound.explain()
+    assert keyed(concurrency=8).on_ray(ordering="key").job.config.concurrency == 8
+    assert keyed(ordering="key").on_ray(ordering="key", concurrency=8).job.config.concurrency == 8
+    assert "batches in any order, 8 at once" in keyed().on_ray(ordering="unordered", concurrency=8).explain()
+    changed = keyed(ordering="key").on_ray().changed({"concurrency": 4, "ordering": "key"})
+    assert (changed.job.config.ordering, changed.job.config.concurrency) == ("key", 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"ordering": "unordered"},
+            "ordering is 'key', and the run's options say 'unordered': a run has one",
+        ),
+        ({"concurrency": 8}, "concurrency is 64, and the run's options say 8: a run has one; say it once"),
+        ({"config": {"concurrency": 8}}, "concurrency is 64, and the run's options say 8"),
+        ({"delivery": "exactly_once"}, "ordering is 'key' with delivery='exactly_once', whose transactions"),
+        (
+            {"batch_rows": 5, "batch_linger_ms": 9},
+            "batch_linger_ms is 9 with ordering='key', where calls get",
+        ),
+    ],
+)
+def test_what_does_not_go_with_what_a_stage_says_is_refused_by_its_name(
+    options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^score: {said}"):
+        keyed(ordering="key", concurrency=64).on_ray(**options)
+
+
+def test_a_worker_knows_of_functions_over_single_records() -> None:
+    def by_record(pipeline: ka.Pipeline) -> bool:
+        return pipeline.write_kafka("scored").on_ray().job.plan().spec.by_record
+
+    assert by_record(read().map_messages(same, schema="id BIGINT"))
+    assert by_record(read().raw().flat_map(same, schema="id BIGINT"))
+    assert not by_record(read().raw().map_batches(same, schema="id BIGINT"))
+
+
+def test_where_calls_overlap_the_worker_makes_them_again() -> None:
+    pauses = ka.Backoff(initial_ms=7)
+    by_key = keyed(ordering="key").on_error("skip", retries=5).on_ray(retry_backoff=pauses).job
+    assert (by_key.config.retries, by_key.retry_backoff, by_key.config.on_error) == (5, pauses, "fail")
+    assert not by_key.plan().spec.target.bound.by_partition
+    assert keyed().on_ray().job.plan().spec.target.bound.by_partition
+    assert keyed().on_ray(ordering="unordered").job.config.retries == 3
+    assert keyed().on_ray().job.config.retries == 0, "stages make theirs again"
+
+
+def test_calls_at_once_need_an_order_of_more_than_one() -> None:
+    with pytest.raises(ConfigError, match=r"^score: concurrency is 8 with ordering='partition', one call at"):
+        keyed(concurrency=8).on_ray()
+    with pytest.raises(ConfigError, match=r"^concurrency: is 8 with ordering='partition'"):
+        keyed().on_ray(concurrency=8)
 
 
 def test_gpus_of_a_stage_are_the_workers_unless_the_call_says_otherwise() -> None:

@@ -10,8 +10,10 @@ from fakes.loop import turns_until
 from fakes.records import records
 
 import kafka_actors as ka
+from kafka_actors.base.callables import described
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
+from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec, UserFunction
 from kafka_actors.pipeline.bound_pipeline import LiveLine
 from kafka_actors.pipeline.engines import engine
 from kafka_actors.ray.engine import pipeline_function as module
@@ -101,6 +103,65 @@ def test_failed_records_are_told_of_once_a_stage_and_dead_letters_sent():
             "orders", 3, 102, 104, 2, "dead", "stage two: 2 records, the first: ValueError: no good: [2]"
         ),
     ]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_worker_that_counts_attempts_gets_an_error_before_the_last_and_then_what_the_policies_say(kind):
+    good, seen, events = failing(1), [], []
+
+    async def awaited(batch):
+        return good(batch)
+
+    pipeline = (
+        JSON.map_batches(
+            awaited if kind == "async" else good,
+            schema="id BIGINT, country STRING",
+            name="score",
+            on_error="skip",
+        )
+        .write(lambda batch: seen.extend(batch["id"].to_pylist()))
+        .on_error("fail", retries=1)
+    )
+    function = UserFunction(FunctionSpec(function_of(PipelinePlan(pipeline, "g")), "batch", 1, "fail"))
+    function.make()
+    function._made.__dict__.get("_function", function._made)._events = events.append
+
+    def call(attempt):
+        if kind == "async":
+            return asyncio.run(function.call_async(SOURCE, attempt))
+        return function.call(SOURCE, attempt)
+
+    with pytest.raises(CallFailed) as raised:
+        call(1)
+    assert described(raised.value.cause) == "ValueError: no good: [1] (raised in stage score)"
+    assert not raised.value.final
+    assert (seen, events) == ([], [])
+    call(2)
+    assert seen == [0, 2, 3, 4, 5]
+    assert [type(event) for event in events] == [RecordsSkipped]
+
+
+def test_after_a_stages_own_policy_no_further_attempt_is_made():
+    pipeline = JSON.map_batches(failing(1), schema="id BIGINT, country STRING").write(print)
+    function = UserFunction(
+        FunctionSpec(function_of(PipelinePlan(pipeline.on_error("fail", retries=0), "g")), "batch", 0, "fail")
+    )
+    function.make()
+    with pytest.raises(CallFailed) as raised:
+        function.call(SOURCE, 1)
+    assert isinstance(raised.value.cause, StageError)
+    assert raised.value.final
+
+
+def test_batches_that_overtake_each_other_are_in_one_file(tmp_path):
+    pipeline = READ.raw().write_parquet(str(tmp_path))
+    plan = PipelinePlan(pipeline, "g", by_partition=False)
+    function = function_of(plan)(print)
+    for first in (3, 0):
+        function(SOURCE.slice(first, 3))
+    function.flush()
+    assert len(list(tmp_path.iterdir())) == 1
+    assert function_of(PipelinePlan(pipeline, "g")).bound.by_partition
 
 
 def test_a_sink_has_its_policy_too():

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_actors.base.batches import numbers
-from kafka_actors.consumer.message import BLOCK, Message, messages_of
+from kafka_actors.base.message import BLOCK, Message, messages_of
 from kafka_actors.records import SCHEMA
 
 

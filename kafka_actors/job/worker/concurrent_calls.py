@@ -270,7 +270,7 @@ class ConcurrentCalls:
         window, passed, ended = call.window, [], False
         with self._lock:
             now = self._clock()
-            self.in_flight.pace(call, now)
+            self.in_flight.pace.took(now - call.began, len(call.rows))
             if not self.in_flight.next_half(call):
                 passed = self.in_flight.finished(call, now)
                 ended = self._advanced(window)

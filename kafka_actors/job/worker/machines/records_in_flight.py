@@ -68,7 +68,7 @@ class RecordsInFlight:
         self._callers = callers
         self._messages = messages
         self._batch_rows = batch_rows
-        self._pace = CallPace.of(messages=messages, by_record=by_record)
+        self.pace = CallPace.of(messages=messages, by_record=by_record)
         self._retries = retries
         self._most_rows = most_rows
         self._most_bytes = most_bytes
@@ -261,12 +261,8 @@ class RecordsInFlight:
     @property
     def _most_of_a_call(self) -> int:
         if self._messages:
-            return self._pace.at_once
-        return min(self._batch_rows or -(-(len(self._ready) + 1) // self._callers), self._pace.at_once)
-
-    def pace(self, call: ConcurrentCall, now: float) -> None:
-        """Takes how long a call took."""
-        self._pace.took(now - call.began, len(call.rows))
+            return self.pace.at_once
+        return min(self._batch_rows or -(-(len(self._ready) + 1) // self._callers), self.pace.at_once)
 
     def _behind(self, chunk: WindowChunk, row: int, most: int) -> list[int]:
         key = chunk.keys[row] if chunk.keys is not None else None

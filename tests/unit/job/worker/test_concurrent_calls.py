@@ -211,7 +211,7 @@ def test_after_the_last_try_the_job_ends_and_the_offset_stays_at_the_watermark()
 
 def test_of_messages_that_are_called_at_once_only_the_one_that_failed_is_called_again():
     flight = Flight(retries=1, ordering="unordered")
-    flight.calls.in_flight.at_once = 4
+    flight.calls.in_flight.pace.at_once = 4
     flight.reader.put(P0, 0, "abcd")
     flight.admit()
     call = flight.calls.take()

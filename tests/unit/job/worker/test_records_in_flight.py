@@ -317,7 +317,7 @@ def test_a_death_with_several_records_is_no_proof_against_one():
 
 def test_quick_calls_over_messages_take_several_at_once_none_of_which_waits_for_another():
     scene = Scene()
-    scene.in_flight.at_once = 3
+    scene.in_flight.pace.at_once = 3
     scene.admit("aabcd")
     calls = scene.taken()
     assert [call.rows for call in calls.values()] == [[0, 2, 3], [4]]
@@ -327,7 +327,7 @@ def test_quick_calls_over_messages_take_several_at_once_none_of_which_waits_for_
 
 def test_of_several_at_once_those_before_the_failed_one_are_done_and_those_behind_it_ready():
     scene = Scene()
-    scene.in_flight.at_once = 4
+    scene.in_flight.pace.at_once = 4
     window = scene.admit("abacdb")
     call = scene.take()
     assert call.rows == [0, 1, 3, 4]

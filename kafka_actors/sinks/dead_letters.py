@@ -14,6 +14,8 @@ from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, check_target, producer_to
 from .transactional import ProducerSlot
 
 PREFIX = "kafka_actors.error."
+CONTEXT = ("topic", "partition", "offset", "timestamp", "group", "stage", "reason")
+"""What the headers of a dead letter say, in their order."""
 LONGEST_TEXT = 1000
 
 
@@ -61,9 +63,13 @@ class DeadLetters:
 
 
 def dead_letters(
-    records: pa.RecordBatch, stages: Sequence[str], reasons: Sequence[str], group: str
+    records: pa.RecordBatch,
+    stages: Sequence[str],
+    reasons: Sequence[str],
+    group: str,
+    more: Sequence[Sequence[tuple[str, object]]] | None = None,
 ) -> pa.RecordBatch:
-    """The batch to send, with the columns key, value and headers."""
+    """The batch to send, with the columns key, value and headers. `more`: what else the headers of each record say."""
     milliseconds = records.column("timestamp").cast(pa.int64()).to_numpy() // 1000
     rows = zip(
         records.column("headers").to_pylist(),
@@ -73,21 +79,16 @@ def dead_letters(
         milliseconds.tolist(),
         stages,
         reasons,
+        more or [()] * records.num_rows,
         strict=True,
     )
     headers = []
-    for own, topic, partition, offset, timestamp, stage, reason in rows:
-        context = {
-            "topic": topic,
-            "partition": partition,
-            "offset": offset,
-            "timestamp": timestamp,
-            "group": group,
-            "stage": stage,
-            "reason": reason,
-        }
-        more = [{"key": PREFIX + name, "value": _bytes(value)} for name, value in context.items()]
-        headers.append([*(own or []), *more])
+    for own, topic, partition, offset, timestamp, stage, reason, rest in rows:
+        values = (topic, partition, offset, timestamp, group, stage, reason)
+        context = [*zip(CONTEXT, values, strict=True), *rest]
+        headers.append(
+            [*(own or []), *({"key": PREFIX + name, "value": _bytes(value)} for name, value in context)]
+        )
     return pa.RecordBatch.from_arrays(
         [records.column("key"), records.column("value"), pa.array(headers, HEADERS_TYPE)],
         names=["key", "value", "headers"],

@@ -13,7 +13,7 @@ from kafka_actors.base.tasks import this_task_is_cancelled
 
 from .async_processing import CallLoop
 from .concurrent_calls import ConcurrentCalls
-from .machines.records_in_flight import ConcurrentCall
+from .machines.record_window import ConcurrentCall
 from .processing_thread import IDLE_S, noted
 from .user_function import CallFailed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from .concurrent_calls import ConcurrentCalls
-from .machines.records_in_flight import ConcurrentCall
+from .machines.record_window import ConcurrentCall
 from .processing_thread import IDLE_S, noted
 from .user_function import CallFailed
 

@@ -31,7 +31,7 @@ from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.job.worker.slice_records import KnownSlice
 from kafka_actors.types import TopicPartition
 
-__all__ = ["Hand", "RecordWindow", "WindowChunk", "key_digest"]
+__all__ = ["ConcurrentCall", "Hand", "RecordWindow", "WindowChunk", "key_digest"]
 
 
 class Hand:
@@ -46,12 +46,15 @@ class Hand:
 class WindowChunk:
     """Records that were decoded together. `done` has a mark for each, `left` is the number of those without one, `cursor` the first row
     without one as far as is known. `messages`: the records as objects, for functions over single messages; `lanes`: their lanes, where slices
-    matter."""
+    matter. `offsets`, `attempts`: of a retry partition, the places of its records there, and how many calls on each have failed; `origin`:
+    the partition that the records of the batch say they are of."""
 
     __slots__ = (
+        "attempts",
         "batch",
         "cursor",
         "done",
+        "done_before",
         "keys",
         "lanes",
         "leader_epoch",
@@ -59,6 +62,7 @@ class WindowChunk:
         "messages",
         "next_offset",
         "offsets",
+        "origin",
         "size",
         "window",
     )
@@ -73,16 +77,24 @@ class WindowChunk:
         keyed: bool,
         messages: list[Any] | None = None,
         lanes: npt.NDArray[np.int64] | None = None,
+        offsets: npt.NDArray[np.int64] | None = None,
+        attempts: list[int] | None = None,
     ) -> None:
         self.window = window
         self.batch = batch
         self.next_offset = next_offset
         self.leader_epoch = leader_epoch
-        self.offsets = numbers(batch["offset"])
+        self.offsets = numbers(batch["offset"]) if offsets is None else offsets
+        self.attempts = attempts
+        self.origin = window.partition
+        if offsets is not None and batch.num_rows:
+            self.origin = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
         self.keys: list[Hashable] | None = batch["key"].to_pylist() if keyed else None
         self.messages = messages
         self.lanes = lanes
         self.done = bytearray(batch.num_rows)
+        self.done_before: Sequence[int] = ()
+        """Rows that an earlier reader had done."""
         self.left = batch.num_rows
         self.cursor = 0
         self.size = batch.nbytes
@@ -155,7 +167,8 @@ class RecordWindow:
             for known in self.slices:
                 assert chunk.lanes is not None  # a window with slices gets chunks with lanes
                 done |= known.has(chunk.offsets, chunk.lanes, chunk.leader_epoch)
-            chunk.mark(np.flatnonzero(done).tolist())
+            chunk.done_before = np.flatnonzero(done).tolist()
+            chunk.mark(chunk.done_before)
         if self.told:
             self.told = self.told.behind(chunk.next_offset)
         if self.slices:
@@ -216,6 +229,46 @@ class RecordWindow:
             if row >= 0:
                 return int(chunk.offsets[row]), chunk.batch["key"][row].as_py()
         return None
+
+
+class ConcurrentCall:
+    """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
+    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when."""
+
+    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "rows", "taken")
+
+    def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
+        self.chunk = chunk
+        self.rows = self.taken = rows
+        self.attempts = 0
+        self.halves: list[list[int]] = []
+        self.alone = alone
+        self.began = 0.0
+
+    @property
+    def window(self) -> RecordWindow:
+        return self.chunk.window
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The records of the call."""
+        first, rows = self.rows[0], len(self.rows)
+        if self.rows[-1] - first == rows - 1:
+            return self.chunk.batch.slice(first, rows)
+        return self.chunk.batch.take(pa.array(self.rows, pa.int32()))
+
+    @property
+    def origin(self) -> TopicPartition:
+        """The partition that its records say they are of."""
+        return self.chunk.origin
+
+    @property
+    def first(self) -> int:
+        return int(self.chunk.offsets[self.rows[0]])
+
+    @property
+    def last(self) -> int:
+        return int(self.chunk.offsets[self.rows[-1]])
 
 
 def key_digest(key: Hashable) -> str:

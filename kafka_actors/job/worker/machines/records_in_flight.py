@@ -24,57 +24,21 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Literal
 
-import pyarrow as pa
-
+from kafka_actors.base.batches import numbers
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.machines.retries import exhausted
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.types import TopicPartition
 
-from .record_window import Hand, RecordWindow, WindowChunk, key_digest
+from .record_window import ConcurrentCall, Hand, RecordWindow, WindowChunk, key_digest
 
-__all__ = ["ConcurrentCall", "Ordering", "RecordsInFlight"]
+__all__ = ["Ordering", "RecordsInFlight"]
 
 Ordering = Literal["partition", "key", "unordered"]
 
 LONG_S = 1.0
 """Time for which the watermark of a full window stands still before `blocked` says so."""
-
-
-class ConcurrentCall:
-    """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
-    the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when."""
-
-    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "rows", "taken")
-
-    def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
-        self.chunk = chunk
-        self.rows = self.taken = rows
-        self.attempts = 0
-        self.halves: list[list[int]] = []
-        self.alone = alone
-        self.began = 0.0
-
-    @property
-    def window(self) -> RecordWindow:
-        return self.chunk.window
-
-    @property
-    def batch(self) -> pa.RecordBatch:
-        """The records of the call."""
-        first, rows = self.rows[0], len(self.rows)
-        if self.rows[-1] - first == rows - 1:
-            return self.chunk.batch.slice(first, rows)
-        return self.chunk.batch.take(pa.array(self.rows, pa.int32()))
-
-    @property
-    def first(self) -> int:
-        return int(self.chunk.offsets[self.rows[0]])
-
-    @property
-    def last(self) -> int:
-        return int(self.chunk.offsets[self.rows[-1]])
 
 
 class RecordsInFlight:
@@ -328,17 +292,25 @@ class RecordsInFlight:
         if chunk.keys is not None:
             self._free({chunk.keys[row] for row in taken}, call.window)
 
-    def cut(self, call: ConcurrentCall, offset: int) -> None:
-        """Cuts a call over messages down to the one that failed: those before it are done, those behind it are ready again. The call goes on."""
-        at = next(index for index, row in enumerate(call.rows) if call.chunk.offsets[row] == offset)
+    def leave_out(self, call: ConcurrentCall, rows: Sequence[int]) -> None:
+        """Takes records out of a call that are done without it. Their keys stay taken until it ends."""
+        call.chunk.mark(rows)
+        call.rows = [row for row in call.rows if row not in rows]
+
+    def cut(self, call: ConcurrentCall, offset: int) -> list[int]:
+        """Cuts a call over messages down to the one that failed, by the offset that it told: those before it are done, and are returned; those
+        behind it are ready again. The call goes on."""
+        told = numbers(call.chunk.batch["offset"])
+        at = next(index for index, row in enumerate(call.rows) if told[row] == offset)
         before, failed, behind = call.rows[:at], call.rows[at], call.rows[at + 1 :]
         call.rows = call.taken = [failed]
         if call.window.closed:
-            return
+            return before
         self._done(call, before, before)
         if call.chunk is call.window.chunks[0]:
             call.window.advance()  # which passes no chunk: one record of this one isn't done
         self._ready.extendleft((call.chunk, row) for row in reversed(behind))
+        return before
 
     def again(self, call: ConcurrentCall, due: float) -> None:
         """Ends a call that failed; it is made again when it is due."""

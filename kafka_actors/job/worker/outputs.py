@@ -18,7 +18,7 @@ from kafka_actors.sinks.sink import Sink, Writer, close_all, flush_all, origin_o
 if TYPE_CHECKING:
     from kafka_actors.producer.futures import BatchFuture
     from kafka_actors.sinks import DeadLetters
-    from kafka_actors.sinks.retry_records import RetryWriter
+    from kafka_actors.sinks.dead_letters import RetryWriter
     from kafka_actors.sinks.transactional import ProducerSlot
 
 __all__ = ["Outputs", "OutputsSpec"]
@@ -90,7 +90,7 @@ class Outputs:
                 producer_config(connection, options), self._spec.dead_letter_topic, group, self.slot
             )
             if self._spec.tiers:
-                from kafka_actors.sinks.retry_records import RetryWriter  # as above
+                from kafka_actors.sinks.dead_letters import RetryWriter  # as above
 
                 self._retries = RetryWriter(producer_config(connection, options), group)
 

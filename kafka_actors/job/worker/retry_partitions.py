@@ -41,19 +41,23 @@ from .user_function import CallFailed
 
 if TYPE_CHECKING:
     from kafka_actors.producer.futures import BatchFuture
-    from kafka_actors.sinks.retry_records import WaitingRecords
+    from kafka_actors.sinks.dead_letters import WaitingRecords
 
 __all__ = ["MovableRecords", "RetryPartitions", "as_they_were", "retry_partitions"]
 
 RECHECK_S = 0.02
+LOOKED_AT = 256
+"""Records that are looked at together for when they are due."""
+SOONEST_MS = 50
+"""Shortest time for which a partition is set aside: it is decoded anew afterwards."""
 BEHIND = "it comes behind a record of its key that waits"
 
 
 def as_they_were(batch: pa.RecordBatch) -> WaitingRecords:
     """Returns records of a retry partition as they were first read."""
-    from kafka_actors.sinks import retry_records  # imports a producer, as most jobs don't
+    from kafka_actors.sinks import dead_letters  # imports a producer, as most jobs don't
 
-    return retry_records.as_they_were(batch)
+    return dead_letters.as_they_were(batch)
 
 
 class MovableRecords(FetchedRecords, Protocol):
@@ -100,7 +104,7 @@ class NoRetryPartitions:
     def due(self, partition: TopicPartition, chunk: Chunk) -> Chunk:
         return chunk
 
-    def set_aside(self, partition: TopicPartition, admitted: Chunk, whole: Chunk) -> bool:
+    def set_aside(self, partition: TopicPartition, admitted: Chunk, chunk: Chunk) -> bool:
         return False
 
     def behind(self, call: ConcurrentCall) -> dict[int, int]:
@@ -258,17 +262,22 @@ class RetryPartitions(NoRetryPartitions):
 
     def due(self, partition: TopicPartition, chunk: Chunk) -> Chunk:
         """Returns the head of a chunk that is due, and of one topic."""
-        if not self.tier(partition) or not chunk.batch.num_rows:
+        if not self.tier(partition):
             return chunk
-        waiting, now = as_they_were(chunk.batch), self._wall() * 1000
-        rows = waiting.due(now)
-        if rows < chunk.batch.num_rows and (until := waiting.not_before[rows]) > now:
-            self._not_due[partition] = until
-        return chunk.first(rows)
+        size, now, head = chunk.batch.num_rows, self._wall() * 1000, 0
+        while head < size:  # what comes behind the first that isn't due needn't be looked at
+            waiting = as_they_were(chunk.batch.slice(head, LOOKED_AT))
+            rows = waiting.due(now)
+            head += rows
+            if rows < len(waiting.not_before):
+                if (until := waiting.not_before[rows]) > now:
+                    self._not_due[partition] = max(until, int(now) + SOONEST_MS)
+                break
+        return chunk.first(head)
 
-    def set_aside(self, partition: TopicPartition, admitted: Chunk, whole: Chunk) -> bool:
+    def set_aside(self, partition: TopicPartition, admitted: Chunk, chunk: Chunk) -> bool:
         """Sets a partition aside of whose chunk not all was admitted: until the next record is due. Returns whether it has done so."""
-        if admitted.batch.num_rows == whole.batch.num_rows:
+        if admitted.batch.num_rows == chunk.batch.num_rows:
             return False
         if partition in self._not_due:
             with suppress(UsageError):  # as above

@@ -358,7 +358,8 @@ TIERS = RetryTopics("r", delays=("1s", "2s"), dead_letter_topic="d").tiers("t", 
 
 
 def test_a_partition_is_granted_with_its_retry_partitions_under_one_epoch():
-    stage = Stage(tiers=TIERS, committed={TopicPartition("r-1s", 0): CommittedStart(7, 3)})
+    present = TIERS.groups([P0, P1])
+    stage = Stage(tiers=TIERS, present=present, committed={TopicPartition("r-1s", 0): CommittedStart(7, 3)})
     orders = stage.poll()
     by_partition = {grant.partition: grant for grant in orders.grants}
     assert set(by_partition) == TIERS.groups([P0, P1])
@@ -395,7 +396,7 @@ def test_a_retry_partition_that_waits_for_its_time_is_not_stalled():
     def events(blocked):
         for _ in range(2):
             report = HeldReport(waiting, epoch, 0, end=1, blocked=blocked)
-            others = [each for each in stage.held(orders) if each.partition != waiting]
+            others = [e for e in stage.held(orders, processed=0, end=0) if e.partition != waiting]
             stage.poll(orders.version, [*others, report])
             stage.now += 301.0
         return [event for event in stage.events if isinstance(event, PartitionStalled)]

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kafka_actors.errors import ProcessError, WorkerDiedError
 from kafka_actors.events import RecordsDeadLettered, RecordsRetriedLater
-from kafka_actors.job.messages import Grant
+from kafka_actors.job.messages import Drain, Grant
 from kafka_actors.job.worker.user_function import CallFailed
 from kafka_actors.sinks.dead_letters import as_they_were
 
@@ -240,9 +240,35 @@ def test_what_cant_be_written_ends_the_job_with_the_record_still_to_be_done():
     assert flight.commit() == []
 
 
-def test_a_drain_ends_with_the_last_of_the_partitions_that_go_together():
-    from kafka_actors.job.messages import Drain
+def test_the_error_of_a_write_is_left_to_the_flush_before_the_commit():
+    """Who asks for a result has heard of its error, and the flush would say nothing of it any more."""
+    flight = started("a")
+    fails(flight, flight.take())
+    ((_, _, outcome),) = flight.written
+    outcome.failure, outcome.result = OSError("full"), None
+    outcome.told()
+    flight.written.clear()
+    flight.logs.append(SOURCE, "a")
+    flight.admit()
+    assert all_called(flight) == [], "it is not known to be there, and not known to be done"
 
+
+def test_a_broker_that_doesnt_tell_an_offset_leaves_the_key_in_doubt():
+    flight = started("a")
+    fails(flight, flight.take())
+    ((_, _, outcome),) = flight.written
+    outcome.ranges = [-1]
+    outcome.told()
+    flight.flush(tell=False)
+    goes_on(flight, 10.1)
+    assert all_called(flight) == [0]
+    flight.logs.append(SOURCE, "a")
+    flight.admit()
+    assert all_called(flight) == []
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 1]
+
+
+def test_a_drain_ends_with_the_last_of_the_partitions_that_go_together():
     flight = started("ab")
     call = flight.take()
     flight.order([], [Drain(p, EPOCH) for p in TIERS.group(SOURCE)])

@@ -177,9 +177,10 @@ class Job:
         dead_letter_topic, tiers = self._after_errors()
         if dead_letter_topic is not None:
             check_dlq_topic(dead_letter_topic, "dead_letter_topic", self.topics, self.pattern)
+        read = self.topics and [*self.topics, *tiers.topics]
         for sink in self._sinks:
             if isinstance(sink, KafkaSink) and sink.topic and "bootstrap_servers" not in sink.options:
-                check_results(sink.topic, "sink", self.topics, self.pattern)
+                check_results(sink.topic, "sink", read, self.pattern)
         producer_options = None
         if config.delivery == "exactly_once":
             self.config = config = with_read_committed(config, self._isolation_level)

@@ -259,6 +259,35 @@ def place_of(headers):
     return int(said["kafka_actors.error.partition"]), int(said["kafka_actors.error.offset"])
 
 
+def test_jobs_that_share_a_group_have_what_waits_of_their_own_partitions(cluster, topics, job, tmp_path):
+    """The second one takes over a partition, and the records that wait behind it, though the group assigns topics apart; then it goes."""
+    calls = Calls(tmp_path, lambda n: int(n % 7 == 0))
+    fill(cluster, topics, 100, 10)
+
+    def numbers(running):
+        """Numbers of partitions, by topic."""
+        found = {}
+        for partition in running.status().partitions:
+            found.setdefault(partition.topic, set()).add(partition.partition)
+        return found
+
+    with job(calls).start() as first:
+        until(lambda: len(calls.done()) >= 50, 60, "the first calls")
+        with job(calls).start() as second:
+            until(
+                lambda: all(len(numbers(each).get(topics, ())) == 1 for each in (first, second)),
+                60,
+                "a partition for each",
+            )
+            fill(cluster, topics, 100, 10, first=100)
+            for each in (first, second):
+                assert len(set(map(frozenset, numbers(each).values()))) == 1, "what goes together is together"
+                assert len(numbers(each)) == 3
+            until(lambda: len(calls.done()) >= 180, 60, "calls by both")
+        until(lambda: len(calls.done()) == 200, 60, "all calls")
+    assert calls.out_of_order() == []
+
+
 def test_missing_retry_topics_are_named_at_the_start(cluster, kafka_topic, group_id, ray_local):
     name = kafka_topic(2)
     cluster.create_topic(f"{name}-retry-2s", 3)

@@ -165,13 +165,13 @@ class ConcurrentCalls:
                     return None
                 call = self._taken()
                 died = None if call is None else self.in_flight.too_many_deaths(call)
-            if call is None or (died is None and not self._follows(call)):
+            if call is None:
+                return None
+            if died is not None:
+                error = WorkerDiedError(died.times, died.how)
+                self.ended(call, CallFailed(error, call.first, call.last, final=True))
+            elif not (self._retries.keep_order and self._follows(call)):
                 return call
-            if died is None:
-                continue
-            self.ended(
-                call, CallFailed(WorkerDiedError(died.times, died.how), call.first, call.last, final=True)
-            )
 
     def span(self, call: ConcurrentCall) -> AbstractContextManager[Span | None]:
         """Returns a context manager for one call, as `ProcessSpans.call`; its batch is made only where somebody traces."""
@@ -222,7 +222,7 @@ class ConcurrentCalls:
             ready = self.in_flight.ready(now)
             room = window.full_since is not None and self.in_flight.roomy(window.partition)
         self._passed(passed, ended)
-        if over:
+        if over and self._retries.keep_order:
             self._retries.done(call.chunk, call.taken)
         if ready:
             self.callers.wake_callers(ready)

@@ -91,6 +91,9 @@ class _Group:
 class NoRetryPartitions:
     """The retry partitions of a worker whose job has none."""
 
+    keep_order = False
+    """Whether records follow earlier ones of their keys."""
+
     def look(self) -> None: ...
     def idle_s(self) -> float:
         return float("inf")
@@ -134,6 +137,7 @@ class RetryPartitions(NoRetryPartitions):
         wall: Callable[[], float],
     ) -> None:
         self._tiers = outputs.tiers
+        self.keep_order = outputs.tiers.keep_order
         self._assignment = assignment
         self._lock = lock
         self._reader = reader
@@ -187,9 +191,8 @@ class RetryPartitions(NoRetryPartitions):
             }
         self._groups = {at: group for at, group in self._groups.items() if at in held}
         for at in held - self._groups.keys():
-            keeps = self._tiers.keep_order
-            keys = WaitingKeys(len(self._tiers.topics)) if keeps else None
-            self._groups[at] = _Group(keys, self._tiers.group(at[0])[1:] if keeps else ())
+            keys = WaitingKeys(len(self._tiers.topics)) if self.keep_order else None
+            self._groups[at] = _Group(keys, self._tiers.group(at[0])[1:] if self.keep_order else ())
 
     def _is_read(self, partition: TopicPartition, ahead: _ReadAhead) -> bool:
         """Takes the next step of reading ahead. Returns whether the partition is read to its end, and begins anew."""

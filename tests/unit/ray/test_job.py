@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_actors import Autoscale, Job, RetryTopics
+from kafka_actors import Autoscale, Job, KafkaSink, RetryTopics
 from kafka_actors.errors import ConfigError
 from kafka_actors.job.autoscale import parsed_workers
 
@@ -239,3 +239,5 @@ def test_retry_topics_are_read_with_the_topic_and_end_with_dead_letters() -> Non
     assert made.changed({"on_error": "skip"}).plan().topics == ["t"]
     with pytest.raises(ConfigError, match=r"^dead_letter_topic: is given twice"):
         job(ordering="key", on_error=retries, dead_letter_topic="other")
+    with pytest.raises(ConfigError, match=r"^sink: is 'r-1m', which is read here"):
+        job(ordering="key", on_error=retries, sink=KafkaSink("r-1m"))

@@ -19,11 +19,10 @@ from kafka_actors.types import TopicPartition
 
 from .lanes import in_topic
 
-__all__ = ["NOT_DUE", "READS_AHEAD", "RetryTiers", "RetryTopics"]
+__all__ = ["NOT_DUE", "READS_AHEAD", "WAITS", "RetryTiers", "RetryTopics"]
 
-NOT_DUE = "not due"
-"""Kind of the reason for which a retry partition is set aside: it has moved no more, and isn't stalled."""
-READS_AHEAD = "reading ahead"
+NOT_DUE, READS_AHEAD = WAITS = ("not due", "reading ahead")
+"""Kinds of the reasons for which a partition doesn't move and isn't stalled: its next record isn't due, or which keys wait is being read."""
 
 _DELAY = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

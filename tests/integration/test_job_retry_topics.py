@@ -246,7 +246,7 @@ def test_nothing_is_lost_and_each_key_keeps_its_order_whatever_dies(
             lambda: missing(calls(), scene.ends()) == {},
             120,
             "the end of each record",
-            shown=lambda: [p for p in running.status().partitions if p.lag],
+            shown=lambda: (missing(calls(), scene.ends()), [p for p in running.status().partitions if p.lag]),
         )
         made = calls()
     assert out_of_order(made) == []

@@ -10,7 +10,7 @@ from kafka_actors.group.commit_metadata import unpack
 from kafka_actors.job.lanes import Slice, source
 from kafka_actors.job.machines import lease
 from kafka_actors.job.messages import CommitEntry, Drain, Grant, HeldReport, Orders, Report
-from kafka_actors.job.retry_topics import NOT_DUE
+from kafka_actors.job.retry_topics import WAITS
 from kafka_actors.types import TopicPartition
 
 from .context import CoordinatorContext
@@ -113,7 +113,7 @@ class WorkerOrders:
 
     def _watch_for_stalls(self, worker: str, partition: TopicPartition, holding: HeldReport) -> None:
         """Drains and grants a partition again that has records to read but has not moved for the maximal poll interval."""
-        if self._job.plan.paused or holding.blocked.startswith(NOT_DUE):
+        if self._job.plan.paused or holding.blocked.startswith(WAITS):
             return
         now = self._job.clock()
         end = self._status_report.to_read(holding.partition, holding.end)

@@ -160,10 +160,10 @@ class RetryPartitions(NoRetryPartitions):
         for partition in [partition for partition, due in self._not_due.items() if due <= now]:
             del self._not_due[partition]
             self._resume(partition)
-        for group in self._groups.values():
+        for (_, epoch), group in self._groups.items():
             for partition, ahead in list(group.reading.items()):
                 with suppress(UsageError):  # it was taken away meanwhile
-                    if self._is_read(partition, ahead):
+                    if self._is_read(partition, epoch, ahead):
                         del group.reading[partition]
             if not group.reading and group.paused:
                 for partition in group.paused:
@@ -194,14 +194,14 @@ class RetryPartitions(NoRetryPartitions):
             keys = WaitingKeys(len(self._tiers.topics)) if self.keep_order else None
             self._groups[at] = _Group(keys, self._tiers.group(at[0])[1:] if self.keep_order else ())
 
-    def _is_read(self, partition: TopicPartition, ahead: _ReadAhead) -> bool:
+    def _is_read(self, partition: TopicPartition, epoch: GrantEpoch, ahead: _ReadAhead) -> bool:
         """Takes the next step of reading ahead. Returns whether the partition is read to its end, and begins anew."""
         at = self._reader.position(partition)
         if at is None:
             return False
         with self._lock:
             held = self._assignment.held.get(partition)
-            if held is None:
+            if held is None or held.begun_under != epoch:
                 return False
             if ahead.start is None:
                 self._assignment.positioned(partition, at)  # else the end would count as processed

@@ -388,7 +388,7 @@ def test_commits_of_a_retry_partition_count_under_the_epoch_of_its_source():
     assert stage.job.gate.offer("other", [CommitEntry(waiting, epoch, 6)]) == [waiting]
 
 
-def test_a_retry_partition_that_waits_for_its_time_is_not_stalled():
+def test_a_partition_that_waits_for_its_time_or_for_what_it_has_to_know_is_not_stalled():
     stage, waiting = Stage(tiers=TIERS), TopicPartition("r-1s", 0)
     orders = stage.poll()
     epoch = next(grant.epoch for grant in orders.grants if grant.partition == P0)
@@ -402,6 +402,7 @@ def test_a_retry_partition_that_waits_for_its_time_is_not_stalled():
         return [event for event in stage.events if isinstance(event, PartitionStalled)]
 
     assert events("not due: its next record waits until …") == []
+    assert events("reading ahead: which keys wait in …") == []
     (stalled,) = events("")
     assert (stalled.topic, stalled.partition) == waiting
 

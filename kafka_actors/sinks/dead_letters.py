@@ -170,11 +170,11 @@ class WaitingRecords(NamedTuple):
     attempts: list[int]
     not_before: list[int]
 
-    def due(self, now_ms: float) -> int:
-        """Returns how many records at the head are due, of those that came from one topic: a batch has one."""
-        first = next((row for row, at in enumerate(self.not_before) if at > now_ms), len(self.not_before))
-        topics = self.batch["topic"].to_pylist()
-        return next((row for row in range(first) if topics[row] != topics[0]), first)
+    def due(self, now_ms: float, topic: str) -> int:
+        """Returns how many records at the head are due, of those that came from this topic: a batch has one."""
+        rows = zip(self.not_before, self.batch["topic"].to_pylist(), strict=True)
+        wrong = (row for row, (at, of) in enumerate(rows) if at > now_ms or of != topic)
+        return next(wrong, self.batch.num_rows)
 
 
 def as_they_were(batch: pa.RecordBatch) -> WaitingRecords:

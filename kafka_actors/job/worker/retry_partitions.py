@@ -30,6 +30,7 @@ from kafka_actors.job.retry_topics import NOT_DUE, READS_AHEAD
 from kafka_actors.records import Chunk
 from kafka_actors.types import TopicPartition
 
+from .calls import RECHECK_S
 from .machines.rebatch import without
 from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
 from .machines.waiting_keys import WaitingKeys
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MovableRecords", "RetryPartitions", "as_they_were", "retry_partitions"]
 
-RECHECK_S = 0.02
 LOOKED_AT = 256
 """Records that are looked at together for when they are due."""
 SOONEST_MS = 50
@@ -157,8 +157,8 @@ class RetryPartitions(NoRetryPartitions):
         """Goes on with partitions that are due, and with reading ahead."""
         self._follow()
         now = self._wall() * 1000
-        for partition in [partition for partition, due in self._not_due.items() if due <= now]:
-            del self._not_due[partition]
+        for partition in [partition for partition, due in self._not_due.copy().items() if due <= now]:
+            self._not_due.pop(partition, None)
             self._resume(partition)
         for (_, epoch), group in self._groups.items():
             for partition, ahead in list(group.reading.items()):
@@ -174,7 +174,7 @@ class RetryPartitions(NoRetryPartitions):
         """Returns after how many seconds to look again, at the latest."""
         if any(group.reading for group in self._groups.values()):
             return RECHECK_S
-        due = min(self._not_due.values(), default=None)
+        due = min(self._not_due.copy().values(), default=None)
         return float("inf") if due is None else max(RECHECK_S, due / 1000 - self._wall())
 
     def _follow(self) -> None:
@@ -268,9 +268,11 @@ class RetryPartitions(NoRetryPartitions):
         if not self.tier(partition):
             return chunk
         size, now, head = chunk.batch.num_rows, self._wall() * 1000, 0
+        topic = None
         while head < size:  # what comes behind the first that isn't due needn't be looked at
             waiting = as_they_were(chunk.batch.slice(head, LOOKED_AT))
-            rows = waiting.due(now)
+            topic = topic or waiting.batch["topic"][0].as_py()
+            rows = waiting.due(now, topic)
             head += rows
             if rows < len(waiting.not_before):
                 if (until := waiting.not_before[rows]) > now:
@@ -375,8 +377,8 @@ class RetryPartitions(NoRetryPartitions):
         if (due := self._not_due.get(partition)) is not None:
             return f"{NOT_DUE}: its next record waits until {datetime.fromtimestamp(due / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         for (home, _), group in list(self._groups.items()):
-            if home == self._tiers.home(partition) and group.reading:
-                return f"{READS_AHEAD}: which keys wait in {', '.join(sorted(each.topic for each in group.reading))}"
+            if home == self._tiers.home(partition) and (reading := list(group.reading)):
+                return f"{READS_AHEAD}: which keys wait in {', '.join(each.topic for each in reading)}"
         return ""
 
     def _resume(self, partition: TopicPartition) -> None:

@@ -86,7 +86,7 @@ def test_what_nobody_has_put_there_so_is_left_as_it_is_and_due():
     foreign = records([b"v"] * 3, headers=headers, topic="orders-retry-10s")
     found = as_they_were(foreign)
     assert found.batch.equals(foreign)
-    assert found.due(0) == 3
+    assert found.due(0, "orders-retry-10s") == 3
 
 
 def test_headers_that_make_no_sense_are_left_as_they_are():
@@ -102,15 +102,15 @@ def test_headers_that_make_no_sense_are_left_as_they_are():
 def test_due_are_those_before_the_first_that_waits():
     made = retry_records(SOURCE, ["a"] * 3, "g", 1, [1] * 3, [10, 20, 15])
     found = as_they_were(kept(made))
-    assert [found.due(now) for now in (9, 10, 19, 20)] == [0, 1, 1, 3]
+    assert [found.due(now, "orders") for now in (9, 10, 19, 20)] == [0, 1, 1, 3]
 
 
 def test_due_together_are_records_of_one_topic():
     made = retry_records(SOURCE, ["a"] * 3, "g", 1, [1] * 3, [10] * 3)
     mixed = pa.concat_batches([kept(made).slice(0, 2), records([b"v"], topic="orders-retry-10s")])
-    assert as_they_were(mixed).due(100) == 2
+    assert as_they_were(mixed).due(100, "orders") == 2
 
 
 def test_no_records_are_none():
     found = as_they_were(SOURCE.slice(0, 0))
-    assert (found.batch.num_rows, found.due(0)) == (0, 0)
+    assert (found.batch.num_rows, found.due(0, "orders")) == (0, 0)

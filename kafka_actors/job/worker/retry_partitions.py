@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MovableRecords", "RetryPartitions", "as_they_were", "retry_partitions"]
 
-LOOKED_AT = 256
-"""Records that are looked at together for when they are due."""
+LOOKED_AT = 256  # records together, for when they are due
 SOONEST_MS = 50
 """Shortest time for which a partition is set aside: it is decoded anew afterwards."""
 BEHIND = "it comes behind a record of its key that waits"

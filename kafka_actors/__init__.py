@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafka_actors.base.backoff import Backoff
     from kafka_actors.consumer import AsyncConsumer, Consumer, ConsumerRebalanceListener, Message
     from kafka_actors.errors import JobFailed, KafkaActorsError, KafkaError, ProcessError
-    from kafka_actors.job import Autoscale, JobStatus
+    from kafka_actors.job import Autoscale, JobStatus, RetryTopics
     from kafka_actors.pipeline import Pipeline
     from kafka_actors.producer import AsyncProducer, Producer, RecordMetadata
     from kafka_actors.ray import Job, RunningJob
@@ -57,6 +57,7 @@ _HOMES = {
     "ProcessError": "errors",
     "Producer": "producer",
     "RecordMetadata": "producer",
+    "RetryTopics": "job",
     "RunningJob": "ray",
     "SchemaRegistry": "registry",
     "TopicPartition": "types",
@@ -90,6 +91,7 @@ __all__ = [
     "ProcessError",
     "Producer",
     "RecordMetadata",
+    "RetryTopics",
     "RunningJob",
     "SchemaRegistry",
     "TopicPartition",

@@ -32,6 +32,7 @@ __all__ = [
     "PatternMatchesNothing",
     "Rebalanced",
     "RecordsDeadLettered",
+    "RecordsRetriedLater",
     "RecordsSkipped",
     "Rejoining",
     "TransactionAborted",
@@ -130,6 +131,22 @@ class RecordsDeadLettered(Event, frozen=True):
     last_offset: int
     records: int
     dead_letter_topic: str
+    error: str
+
+    @property
+    def level(self) -> int:
+        return logging.WARNING
+
+
+class RecordsRetriedLater(Event, frozen=True):
+    """`records` with these offsets failed, and were sent to a retry topic: they are tried again when they are due."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    retry_topic: str
     error: str
 
     @property

@@ -7,7 +7,14 @@ from collections.abc import Iterable
 
 from kafka_actors.errors import ConfigError, kind_of
 
-__all__ = ["check_dlq_topic", "check_pattern", "check_results", "check_topic", "check_topics"]
+__all__ = [
+    "check_dlq_topic",
+    "check_pattern",
+    "check_results",
+    "check_retry_topic",
+    "check_topic",
+    "check_topics",
+]
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -48,6 +55,11 @@ def check_dlq_topic(topic: str, option: str, topics: Iterable[str] | None, patte
     _check_not_read(
         topic, option, topics, pattern, "a record that fails would come back for ever; name another"
     )
+
+
+def check_retry_topic(topic: str, option: str, topics: Iterable[str]) -> None:
+    """Checks that a retry topic is not among the topics that are read anyway. Raises `ConfigError`."""
+    _check_not_read(topic, option, topics, None, "records that wait would be processed at once; name another")
 
 
 def check_results(topic: str, option: str, topics: Iterable[str] | None, pattern: str | None) -> None:

@@ -8,18 +8,21 @@ from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
     from .autoscale import Autoscale
+    from .retry_topics import RetryTopics
     from .status import JobStatus, WorkerStatus
 
 # Loaded when first used: the process of each actor imports this package, and needs nothing of what a driver does.
 _HOMES = {
     "Autoscale": "autoscale",
     "JobStatus": "status",
+    "RetryTopics": "retry_topics",
     "WorkerStatus": "status",
 }
 
 __all__ = [
     "Autoscale",
     "JobStatus",
+    "RetryTopics",
     "WorkerStatus",
 ]
 

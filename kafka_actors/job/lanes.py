@@ -13,7 +13,7 @@ import msgspec
 
 from kafka_actors.types import TopicPartition
 
-__all__ = ["Slice", "SliceDone", "slice_of", "source"]
+__all__ = ["Slice", "SliceDone", "in_topic", "slice_of", "source"]
 
 
 class Slice(TopicPartition):
@@ -44,6 +44,13 @@ def slice_of(partition: TopicPartition, part: int, parts: int) -> TopicPartition
 def source(partition: TopicPartition) -> TopicPartition:
     """Returns the partition that a slice is of; a partition itself."""
     return TopicPartition(partition[0], partition[1]) if isinstance(partition, Slice) else partition
+
+
+def in_topic(partition: TopicPartition, topic: str) -> TopicPartition:
+    """Returns the partition of the same number in another topic, or the same slice of it."""
+    if isinstance(partition, Slice):
+        return Slice(topic, partition.partition, partition.part, partition.parts)
+    return TopicPartition(topic, partition.partition)
 
 
 class SliceDone(msgspec.Struct, frozen=True):

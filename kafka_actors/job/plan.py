@@ -23,7 +23,7 @@ __all__ = ["JobPlan"]
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A checked job definition, on its way from the driver to the supervisor.
 
-    `bounded`: stop at the end offsets that the topics have at the start. `resources`: what a worker takes, in Ray's names.
+    `topics`: with the retry topics. `bounded`: stop at the end offsets that the topics have at the start. `resources`: what a worker takes, in Ray's names.
     `telemetry`: None if the job isn't measured. `status_address`: host and port of the status page, None without one.
     `transactions`: the transactional ids of a job that delivers exactly once, None for at least once.
     """

@@ -17,6 +17,7 @@ from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.job.autoscale import Autoscale, checked_workers
 from kafka_actors.job.plan import JobPlan
+from kafka_actors.job.retry_topics import RetryTiers, RetryTopics
 from kafka_actors.job.status import JobStatus
 from kafka_actors.job.transactions import TransactionalIds, prefix_of
 from kafka_actors.job.worker.outputs import OutputsSpec
@@ -39,6 +40,7 @@ from .job_options import (
     checked_dead_letter_topic,
     checked_name,
     checked_resources,
+    checked_retry_topics,
     checked_topics,
     explicit_arguments,
     parsed_status_address,
@@ -73,9 +75,10 @@ class Job:
         partition_assignment_strategy: assignors offered to the group, in order of preference.
         worker_assignor: the assignor that spreads the job's partitions over its workers.
         auto_offset_reset: "earliest", "latest", "none" or "by_duration:PT1H", where the group has no offset.
-        on_error: what happens after `retries` retries. "fail" ends the job; the other two find the records at fault by calling
+        on_error: what happens after `retries` retries. "fail" ends the job; the others find the records at fault by calling
             `process` on halves of the batch: "skip" goes on without them, with an event; "dead_letter" sends them to
-            `dead_letter_topic`, acknowledged before their offsets are committed.
+            `dead_letter_topic`, acknowledged before their offsets are committed; `RetryTopics(…)` has them wait in topics of their own,
+            and tries them again later.
         retry_backoff: how long to wait before each retry, by default 0.1 seconds, which double up to 2. Other partitions, or with
             `ordering="key"` other keys, go on meanwhile.
         delivery: "at_least_once"; or "exactly_once": results and dead letters are written in transactions together with the
@@ -116,7 +119,7 @@ class Job:
         partition_assignment_strategy: Any = "cooperative-sticky",
         worker_assignor: Any = "sticky",
         auto_offset_reset: str = "earliest",
-        on_error: str = "fail",
+        on_error: str | RetryTopics = "fail",
         retries: int = 3,
         retry_backoff: Backoff | None = None,
         delivery: str = "at_least_once",
@@ -133,6 +136,7 @@ class Job:
         **unknown: Any,
     ) -> None:
         check_names(_DEFAULTS, unknown, config)
+        self.retry_topics = on_error if isinstance(on_error, RetryTopics) else None
         arguments = explicit_arguments(
             _DEFAULTS,
             config,
@@ -141,7 +145,7 @@ class Job:
             partition_assignment_strategy=partition_assignment_strategy,
             worker_assignor=worker_assignor,
             auto_offset_reset=auto_offset_reset,
-            on_error=on_error,
+            on_error=on_error if self.retry_topics is None else "dead_letter",
             retries=retries,
             delivery=delivery,
             ordering=ordering,
@@ -170,19 +174,20 @@ class Job:
         """Checks the options together, and makes the parts of the plan that depend on several. Raises `ConfigError`."""
         config = self.config
         self._page_at = parsed_status_address(self.status_address)
-        dead_letter_topic = checked_dead_letter_topic(config.on_error, self.dead_letter_topic)
+        dead_letter_topic, tiers = self._after_errors()
         if dead_letter_topic is not None:
             check_dlq_topic(dead_letter_topic, "dead_letter_topic", self.topics, self.pattern)
+        read = self.topics and [*self.topics, *tiers.topics]
         for sink in self._sinks:
             if isinstance(sink, KafkaSink) and sink.topic and "bootstrap_servers" not in sink.options:
-                check_results(sink.topic, "sink", self.topics, self.pattern)
+                check_results(sink.topic, "sink", read, self.pattern)
         producer_options = None
         if config.delivery == "exactly_once":
             self.config = config = with_read_committed(config, self._isolation_level)
             producer_options = checked_producer_options(
                 config, self._sinks, self._process, dead_letters=dead_letter_topic is not None
             )
-        outputs = OutputsSpec(self._sinks, dead_letter_topic, producer_options)
+        outputs = OutputsSpec(self._sinks, dead_letter_topic, producer_options, tiers)
         self._spec = checked(
             self._process, self._process_message, config.retries, config.on_error, outputs, self.retry_backoff
         )
@@ -197,6 +202,15 @@ class Job:
             raise ConfigError("batch_linger_ms", reason)
         check_ordering(config)
         check_assignors(config)
+
+    def _after_errors(self) -> tuple[str | None, RetryTiers]:
+        """Returns the topic of dead letters, None for none, and the retry topics. Raises `ConfigError`."""
+        if self.retry_topics is None:
+            return checked_dead_letter_topic(self.config.on_error, self.dead_letter_topic), RetryTiers()
+        if self.dead_letter_topic is not None:
+            raise ConfigError("dead_letter_topic", "is given twice: on_error=RetryTopics(…) has one")
+        tiers = checked_retry_topics(self.retry_topics, self.config, self.topics)
+        return self.retry_topics.dead_letter_topic, tiers
 
     def changed(
         self,
@@ -221,6 +235,8 @@ class Job:
             known = {name: getattr(self.config, name) for name in self.config.__struct_fields__}
             job.config = build(JobConfig, {**known, **options})
             job._isolation_level = option_of(options, "isolation_level") or job._isolation_level
+            if option_of(options, "on_error") is not None:
+                job.retry_topics = None
         if topics is not None or pattern is not None:
             job.topics, job.pattern = checked_topics(topics, pattern), pattern
         if workers is not None:
@@ -264,7 +280,7 @@ class Job:
         if identity == "auto":
             identity = f"{config.group_id}-{self.name or uuid.uuid4()}"
         return JobPlan(
-            topics=self.topics,
+            topics=self.topics and [*self.topics, *self._spec.outputs.tiers.topics],
             pattern=self.pattern,
             spec=self._spec,
             config=config,

@@ -9,9 +9,10 @@ from typing import Any
 import assignors
 from kafka_actors.base.addresses import parse_listening
 from kafka_actors.base.backoff import Backoff
-from kafka_actors.base.topics import check_pattern, check_topic, check_topics
+from kafka_actors.base.topics import check_pattern, check_retry_topic, check_topic, check_topics
 from kafka_actors.config import JobConfig, refusal
 from kafka_actors.errors import ConfigError, kind_of
+from kafka_actors.job.retry_topics import RetryTiers, RetryTopics
 from kafka_actors.options import WORKER_RESOURCES
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "checked_dead_letter_topic",
     "checked_name",
     "checked_resources",
+    "checked_retry_topics",
     "checked_topics",
     "explicit_arguments",
     "parsed_status_address",
@@ -83,6 +85,22 @@ def checked_dead_letter_topic(on_error: str, topic: Any) -> str | None:
             else "is given without on_error='dead_letter'",
         )
     return None if topic is None else check_topic(topic, "dead_letter_topic")
+
+
+def checked_retry_topics(retries: RetryTopics, config: JobConfig, topics: list[str] | None) -> RetryTiers:
+    """Returns the tiers of a job that reads these topics, None for a pattern."""
+    if config.ordering == "partition":
+        raise ConfigError(
+            "on_error",
+            "is RetryTopics with ordering='partition', whose records wait for each other: choose 'key' or 'unordered', or retry_backoff=, "
+            "with which a partition waits",
+        )
+    if topics is None or len(topics) != 1:
+        what = "a pattern" if topics is None else f"{len(topics)} topics"
+        raise ConfigError("on_error", f"is RetryTopics with {what}: each goes with one topic, so give one")
+    for topic in retries.topics:
+        check_retry_topic(topic, "on_error", topics)
+    return retries.tiers(topics[0], ordering=config.ordering)
 
 
 def parsed_status_address(address: Any) -> tuple[str, int] | None:

@@ -1,19 +1,28 @@
-"""Dead letters: records that could not be processed are sent to a topic of their own."""
+"""Dead letters: records that could not be processed are sent to a topic of their own. And records in retry topics, which are tried again:
+they have the same headers, and more, that say when."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kafka_actors.base.batches import HEADERS_TYPE
+from kafka_actors.base.batches import HEADERS_TYPE, numbers
 from kafka_actors.config import ProducerConfig
 from kafka_actors.producer import Producer
+from kafka_actors.producer.futures import BatchFuture
 
-from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, check_target, producer_to
+from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, check_target, producer_of, producer_to
 from .transactional import ProducerSlot
 
 PREFIX = "kafka_actors.error."
+CONTEXT = ("topic", "partition", "offset", "timestamp", "group", "stage", "reason")
+"""Names of the headers of a dead letter, in their order."""
+MORE = ("timestamp_type", "tier", "attempt", "not_before")
+_NAMES = [PREFIX + name for name in (*CONTEXT, *MORE)]
+_NUMBERS = ("partition", "offset", "timestamp", *MORE)
+_OWN = ("topic", "partition", "offset", "timestampType", "headers")
 LONGEST_TEXT = 1000
 
 
@@ -61,9 +70,13 @@ class DeadLetters:
 
 
 def dead_letters(
-    records: pa.RecordBatch, stages: Sequence[str], reasons: Sequence[str], group: str
+    records: pa.RecordBatch,
+    stages: Sequence[str],
+    reasons: Sequence[str],
+    group: str,
+    more: Sequence[Sequence[tuple[str, object]]] | None = None,
 ) -> pa.RecordBatch:
-    """The batch to send, with the columns key, value and headers."""
+    """The batch to send, with the columns key, value and headers. `more`: what else the headers of each record say."""
     milliseconds = records.column("timestamp").cast(pa.int64()).to_numpy() // 1000
     rows = zip(
         records.column("headers").to_pylist(),
@@ -73,21 +86,16 @@ def dead_letters(
         milliseconds.tolist(),
         stages,
         reasons,
+        more or [()] * records.num_rows,
         strict=True,
     )
     headers = []
-    for own, topic, partition, offset, timestamp, stage, reason in rows:
-        context = {
-            "topic": topic,
-            "partition": partition,
-            "offset": offset,
-            "timestamp": timestamp,
-            "group": group,
-            "stage": stage,
-            "reason": reason,
-        }
-        more = [{"key": PREFIX + name, "value": _bytes(value)} for name, value in context.items()]
-        headers.append([*(own or []), *more])
+    for own, topic, partition, offset, timestamp, stage, reason, rest in rows:
+        values = (topic, partition, offset, timestamp, group, stage, reason)
+        context = [*zip(CONTEXT, values, strict=True), *rest]
+        headers.append(
+            [*(own or []), *({"key": PREFIX + name, "value": _bytes(value)} for name, value in context)]
+        )
     return pa.RecordBatch.from_arrays(
         [records.column("key"), records.column("value"), pa.array(headers, HEADERS_TYPE)],
         names=["key", "value", "headers"],
@@ -97,3 +105,106 @@ def dead_letters(
 def _bytes(value: object) -> bytes:
     """A header's value, cut to `LONGEST_TEXT`: a user's error may have any text, of any length."""
     return str(value)[:LONGEST_TEXT].encode(errors="backslashreplace")
+
+
+# ------------------------------------------------------------ retry topics
+
+
+class RetryWriter:
+    """Writes records into retry topics, under the number of the partition that they came from."""
+
+    def __init__(self, config: ProducerConfig, group: str) -> None:
+        self._group = group
+        self._producer: Producer = producer_of(config)
+
+    def write(
+        self,
+        records: pa.RecordBatch,
+        topic: str,
+        reasons: Sequence[str],
+        tier: int,
+        attempts: Sequence[int],
+        not_before: Sequence[int],
+    ) -> BatchFuture:
+        """Sends records, as `retry_records` makes them. Returns the outcome to come. Raises as `Producer.send_batch`."""
+        made = retry_records(records, reasons, self._group, tier, attempts, not_before)
+        return self._producer.send_batch(made, topic)
+
+    def flush(self) -> None:
+        """Waits until the brokers have acknowledged all of them. Raises `UndeliveredError`."""
+        self._producer.flush()
+
+    def close(self) -> None:
+        self._producer.close(timeout_ms=CLOSE_MS)
+
+    def __repr__(self) -> str:
+        return "<RetryWriter>"
+
+
+def retry_records(
+    records: pa.RecordBatch,
+    reasons: Sequence[str],
+    group: str,
+    tier: int,
+    attempts: Sequence[int],
+    not_before: Sequence[int],
+) -> pa.RecordBatch:
+    """Makes the batch to send, with the columns key, value, headers and partition.
+
+    Headers are those of a dead letter, and `kafka_actors.error.timestamp_type`, `.tier`, `.attempt` (calls that have failed so far) and
+    `.not_before` (ms since 1970).
+    """
+    rows = zip(
+        records.column("timestampType").to_pylist(), [tier] * len(attempts), attempts, not_before, strict=True
+    )
+    more = [[(name, value) for name, value in zip(MORE, row, strict=True)] for row in rows]
+    made = dead_letters(records, ["process"] * len(more), reasons, group, more)
+    return made.append_column("partition", records.column("partition"))
+
+
+class WaitingRecords(NamedTuple):
+    """Records of a retry partition. `batch`: as they were first read, `attempts`: calls that have failed so far, `not_before`: when each is
+    due (ms since 1970), 0 for one that nobody has put there as `retry_records` does, and that is left as it is."""
+
+    batch: pa.RecordBatch
+    attempts: list[int]
+    not_before: list[int]
+
+    def due(self, now_ms: float, topic: str) -> int:
+        """Returns how many records at the head are due, of those that came from this topic: a batch has one."""
+        rows = zip(self.not_before, self.batch["topic"].to_pylist(), strict=True)
+        wrong = (row for row, (at, of) in enumerate(rows) if at > now_ms or of != topic)
+        return next(wrong, self.batch.num_rows)
+
+
+def as_they_were(batch: pa.RecordBatch) -> WaitingRecords:
+    """Returns records of a retry partition with the topic, partition, offset, timestamp and headers that they came with."""
+    columns: dict[str, list[Any]] = {name: batch[name].to_pylist() for name in _OWN}
+    columns["timestamp"] = numbers(batch["timestamp"]).tolist()
+    attempts, not_before = [0] * batch.num_rows, [0] * batch.num_rows
+    for row, headers in enumerate(columns["headers"]):
+        if (said := _said(headers)) is None:
+            continue
+        columns["topic"][row], whole = said
+        columns["partition"][row] = whole["partition"]
+        columns["offset"][row] = whole["offset"]
+        columns["timestamp"][row] = whole["timestamp"] * 1000
+        columns["timestampType"][row] = whole["timestamp_type"]
+        columns["headers"][row] = headers[: -len(_NAMES)] or None
+        attempts[row], not_before[row] = whole["attempt"], whole["not_before"]
+    types = {field.name: field.type for field in batch.schema}
+    made = {name: batch[name] for name in types}
+    made |= {name: pa.array(values, types[name]) for name, values in columns.items()}
+    return WaitingRecords(pa.RecordBatch.from_pydict(made, schema=batch.schema), attempts, not_before)
+
+
+def _said(headers: Any) -> tuple[str, dict[str, int]] | None:
+    """Returns what the last headers of a record say, its topic and the numbers; None where they aren't those of a retry topic."""
+    last = (headers or [])[-len(_NAMES) :]
+    if [header["key"] for header in last] != _NAMES:
+        return None
+    said = {header["key"].removeprefix(PREFIX): header["value"] or b"" for header in last}
+    try:
+        return said["topic"].decode(), {name: int(said[name]) for name in _NUMBERS}
+    except ValueError:
+        return None

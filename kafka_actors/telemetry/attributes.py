@@ -108,8 +108,8 @@ def kind_of_reason(reason: str) -> str:
 
     Kinds: paused, buffer_full (backpressure), no_leader, open_transaction, retrying (the function fails on a record and
     is called again), failed, backing_off, broker (it can't be reached, or throttles), draining, awaiting_offset,
-    validating, at_end, no_lease, waits_for_its_turn (its worker reads other partitions), waits_for_the_registry (of schemas); and no_worker, of a job's
-    partition that no worker holds.
+    validating, at_end, no_lease, waits_for_its_turn (its worker reads other partitions), waits_for_the_registry (of schemas), not_due (of a
+    retry topic), reading_ahead (which keys wait in those); and no_worker, of a job's partition that no worker holds.
     """
     found = _KIND.match(reason)
     return found[0].replace(" ", "_") if found is not None else ""

@@ -294,7 +294,7 @@ FAILED_MESSAGES: Final = Instrument(
     "kafka_actors.failed.messages",
     InstrumentKind.COUNTER,
     "{message}",
-    "Messages that failed for good, and what became of them: skipped or dead_lettered",
+    "Messages that failed in each retry, and what became of them: skipped, dead_lettered or retried_later",
     (LABEL, GROUP, DESTINATION, PARTITION, "outcome"),
 )
 PROCESSED_BYTES: Final = Instrument(

@@ -20,6 +20,7 @@ from kafka_actors.events import (
     PartitionNotRead,
     PartitionStalled,
     RecordsDeadLettered,
+    RecordsRetriedLater,
     RecordsSkipped,
 )
 
@@ -224,6 +225,10 @@ def counted(recorder: Recorder, group: str | None, event: Event) -> None:
         case RecordsDeadLettered(topic=topic, partition=number, records=records):
             recorder.add(
                 FAILED_MESSAGES, records, (*of_partition(group, topic, number), ("outcome", "dead_lettered"))
+            )
+        case RecordsRetriedLater(topic=topic, partition=number, records=records):
+            recorder.add(
+                FAILED_MESSAGES, records, (*of_partition(group, topic, number), ("outcome", "retried_later"))
             )
         case (
             PartitionStalled(topic=topic, partition=number) | PartitionNotRead(topic=topic, partition=number)

@@ -12,6 +12,7 @@ from kafka_actors.fetch.machines.buffer import PartitionSlice
 from kafka_actors.fetch.messages import FetchedPartition
 from kafka_actors.job.machines.lease import Lease
 from kafka_actors.job.messages import CommitReply, Drain, Grant, Orders
+from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.job.worker.concurrent_calls import ConcurrentCalls
 from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment
 from kafka_actors.job.worker.outputs import OutputsSpec
@@ -111,12 +112,14 @@ class Flight:
         dead_letter_topic=None,
         make_callers=Idle,
         grants=None,
+        tiers=RetryTiers(),  # noqa: B008  a frozen value
+        reader=None,
         **options,
     ):
-        self.now, self.reader, self.events, self.ends = 100.0, Reader(), [], 0
+        self.now, self.reader, self.events, self.ends = 100.0, reader or Reader(), [], 0
         self.assignment, self.lease, self.lock = WorkerAssignment(), Lease(), threading.Lock()
         self.lease.renew(self.now, 60.0)
-        outputs = OutputsSpec((), dead_letter_topic)
+        outputs = OutputsSpec((), dead_letter_topic, tiers=tiers)
         self.function = UserFunction(FunctionSpec(target, unit, retries, on_error, outputs))
         self.function._made = target
         self.calls = ConcurrentCalls(
@@ -137,9 +140,12 @@ class Flight:
             events=self.events.append,
             on_progress=self.progress,
             clock=lambda: self.now,
-            wall=lambda: 1_700_000_000.0,
+            wall=self.wall,
         )
         self.order(grants or [Grant(p, EPOCH) for p in (P0, P1)])
+
+    def wall(self):
+        return 1_700_000_000.0
 
     def progress(self, ended):
         self.ends += ended

@@ -20,7 +20,7 @@ from .journal import complete_lines
 
 
 class Delivery(NamedTuple):
-    """One call on one record. `ended` is None where the process died in it. Times are CLOCK_MONOTONIC, which processes share."""
+    """One call on one record. `ended` is None where it `failed`, or the process died in it. Times are CLOCK_MONOTONIC, which processes share."""
 
     pid: int
     partition: int
@@ -28,6 +28,7 @@ class Delivery(NamedTuple):
     key: str | None
     began: float
     ended: float | None
+    failed: float | None = None
 
 
 class Noting:
@@ -69,6 +70,28 @@ class Waiting(InTasks):
         self.note(message, "ended")
 
 
+class Failing(InTasks):
+    """Calls on one record of `every` fail once or twice, by its offset, whichever process makes them."""
+
+    def __init__(self, directory: str, most_s: float, every: str) -> None:
+        super().__init__(directory, most_s)
+        self._every = int(every)
+        self._tries = os.path.join(directory, "{}-{}.tries")
+
+    async def __call__(self, message) -> None:
+        self.note(message, "began")
+        await asyncio.sleep(self.lasts_s(message))
+        chance = random.Random(message.offset)
+        if chance.randrange(self._every) == 0:
+            path = self._tries.format(message.partition, message.offset)
+            with open(path, "ab", buffering=0) as file:  # noqa: ASYNC230  a byte
+                file.write(b"x")
+            if os.path.getsize(path) <= chance.randint(1, 2):  # noqa: ASYNC240  as quick
+                self.note(message, "failed")
+                raise ValueError("no good")
+        self.note(message, "ended")
+
+
 class InThreads(Noting):
     def __call__(self, message) -> None:
         self.note(message, "began")
@@ -89,17 +112,17 @@ def noting(kind: type[Noting], directory: Path, most_s: float = 0.02, *more: str
 
 
 def deliveries(directory: Path) -> list[Delivery]:
-    """Returns all calls, by their begin."""
+    """Returns all calls, by their begin. Of two calls on one record at once in one process the first ends first."""
     found = []
     for path in directory.glob("*.calls"):
-        pid, open_ = int(path.name.partition("-")[0]), {}
+        pid, open_ = int(path.name.partition("-")[0]), defaultdict(list)
         for line in complete_lines(path):
             what, partition, offset, key, at = json.loads(line)
             if what == "began":
-                open_[partition, offset] = Delivery(pid, partition, offset, key, at, None)
+                open_[partition, offset].append(Delivery(pid, partition, offset, key, at, None))
             else:
-                found.append(open_.pop((partition, offset))._replace(ended=at))
-        found += open_.values()
+                found.append(open_[partition, offset].pop(0)._replace(**{what: at}))
+        found += itertools.chain(*open_.values())
     return sorted(found, key=lambda call: call.began)
 
 

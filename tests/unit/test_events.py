@@ -44,6 +44,7 @@ WARNINGS = {
     "PartitionsLost",
     "PatternMatchesNothing",
     "RecordsDeadLettered",
+    "RecordsRetriedLater",
     "RecordsSkipped",
     "TransactionAborted",
 }

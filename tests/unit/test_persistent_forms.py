@@ -62,6 +62,7 @@ from kafka_actors.pipeline.fused import FailedRecord
 from kafka_actors.ray.engine.pipeline_function import PipelinePlan, function_of
 from kafka_actors.sinks import DeadLetters
 from kafka_actors.sinks import dead_letters as dead_letters_module
+from kafka_actors.sinks.dead_letters import retry_records
 from kafka_actors.spark.engine.dead_letters import TaskDeadLetters
 from kafka_actors.spark.engine.parquet_sink import batch_unit, run_unit
 from kafka_actors.spark.source.arrow_types import errors_of
@@ -371,6 +372,16 @@ def test_a_dead_letter_of_a_job(producer: Sends) -> None:
     assert producer.sent == [letter(b"scorer", b"process", b"ValueError: no such country")]
 
 
+def test_a_record_in_a_retry_topic() -> None:
+    made = retry_records(RECORD, ["ValueError: no such country"], "scorer", 2, [3], [1_700_000_060_000])
+    own, (_, letter_of) = made.to_pylist()[0], letter(b"scorer", b"process", b"ValueError: no such country")
+    more = {"timestamp_type": b"0", "tier": b"2", "attempt": b"3", "not_before": b"1700000060000"}
+    letter_of["headers"] += [
+        {"key": f"kafka_actors.error.{key}", "value": value} for key, value in more.items()
+    ]
+    assert own == {**letter_of, "partition": 3}
+
+
 def test_a_dead_letter_of_a_pipeline_on_ray(producer: Sends) -> None:
     def refuse(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError("no such country")
@@ -632,6 +643,7 @@ warning PartitionStalled topic partition seconds reason
 warning PartitionsLost partitions reason
 warning PatternMatchesNothing pattern
 warning RecordsDeadLettered topic partition first_offset last_offset records dead_letter_topic error
+warning RecordsRetriedLater topic partition first_offset last_offset records retry_topic error
 warning RecordsSkipped topic partition first_offset last_offset error
 warning TransactionAborted worker cause records
 error PartitionNotRead topic partition seconds reason

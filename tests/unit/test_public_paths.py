@@ -23,7 +23,7 @@ PUBLIC = {
     "kafka_actors": """
         Admin AsyncAdmin AsyncConsumer AsyncProducer Autoscale Backoff Consumer ConsumerGroupMetadata ConsumerRebalanceListener Job JobFailed
         JobStatus KafkaActorsError KafkaError KafkaSink Message NewTopic OffsetAndMetadata ParquetSink Pipeline ProcessError Producer
-        RecordMetadata RunningJob SchemaRegistry TopicPartition __version__ errors ray schemas
+        RecordMetadata RetryTopics RunningJob SchemaRegistry TopicPartition __version__ errors ray schemas
     """,
     "kafka_actors.admin": """
         AclBinding AclBindingFilter Admin AlterConfigOp AsyncAdmin ClusterDescription ConfigEntry ConfigResource
@@ -97,7 +97,8 @@ PUBLIC = {
         BadBatchSkipped CoordinatorChanged DrainForced Event EventSink NoCommittedOffset NoRoomForWorkers
         NodeAnswers NodeSilent OffsetReset PartitionMoved PartitionNotRead PartitionStalled
         PartitionsAssigned PartitionsLost PartitionsRevoked PatternMatchesNothing Rebalanced
-        RecordsDeadLettered RecordsSkipped Rejoining TransactionAborted WorkersChanged fields_of in_words log_event
+        RecordsDeadLettered RecordsRetriedLater RecordsSkipped Rejoining TransactionAborted WorkersChanged fields_of in_words
+        log_event
     """,
     "kafka_actors.identity": "AwsMsk Azure Google",
     "kafka_actors.metrics": "MetricName Metrics Sensor Stat",

@@ -13,9 +13,10 @@ from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
 from kafka_actors.events import DrainForced, Event, EventSink, NewSchemaSeen, PartitionMoved
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
-from kafka_actors.job.lanes import source
+from kafka_actors.job.lanes import in_topic, source
 from kafka_actors.job.machines.timeline import Timeline, entry_of
-from kafka_actors.job.messages import HeldReport, Report, WorkerPlan
+from kafka_actors.job.messages import GrantEpoch, HeldReport, Report, WorkerPlan
+from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.job.status import merged
 from kafka_actors.telemetry.attributes import of_group
 from kafka_actors.telemetry.instruments import DRAINS, MOVES
@@ -39,6 +40,7 @@ class CoordinatorContext:
     assigned it. `reports`: the last report of each worker; `held`: each partition as its worker last reported it. `fatal`:
     packed, why the job can't go on. `partitions_at_stop`: the partitions when a stop began, for the last status;
     `unconfirmed`: those of them with commits that no broker has confirmed. `new_schemas`: of values that workers have told of.
+    `tiers`: the retry topics. Placed are source partitions only, and retry partitions go with them.
     """
 
     member: ConsumerCoordinator
@@ -55,8 +57,10 @@ class CoordinatorContext:
         clock: Callable[[], float],
         wall: Callable[[], float],
         settlement: Settlement | None = None,
+        tiers: RetryTiers | None = None,
     ) -> None:
         self.config = config
+        self.tiers = tiers or RetryTiers()
         self.ends = ends
         self.clock = clock
         self.placement = Placement(
@@ -64,9 +68,9 @@ class CoordinatorContext:
             assignors.get(config.worker_assignor),
             config.drain_timeout_ms / 1000,
             settlement,
-            Slicing(config.lanes, begun=lambda partition: partition in self.gate.committed),
+            Slicing(config.lanes, begun=self._begun),
         )
-        self.gate = CommitGate(self.placement.holder)
+        self.gate = CommitGate(self._holder)
         self.committed_starts: dict[TopicPartition, CommittedStart] = {}
         self.reports: dict[str, Report] = {}
         self.held: dict[TopicPartition, HeldReport] = {}
@@ -88,9 +92,33 @@ class CoordinatorContext:
         self._driver = MachineDriver(lambda: self.clock(), after_poll=self._polled)
         self._driver.add(self.placement, no_action, self._moves.append)
 
+    def _begun(self, partition: TopicPartition) -> bool:
+        return all(each in self.gate.committed for each in self.tiers.group(partition))
+
+    def _holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
+        return self.placement.holder(worker, self.tiers.home(partition))
+
+    def partitions(self) -> set[TopicPartition]:
+        """Returns all partitions of the job, with its retry partitions."""
+        sources = self.placement.slices.sources()
+        return {*self.tiers.groups(sources)} if self.tiers else sources
+
+    def slices_of(self, partition: TopicPartition) -> list[TopicPartition]:
+        """Returns what there is of a partition: itself, or slices. A retry partition is dealt as its source is."""
+        return [
+            in_topic(each, partition.topic) for each in self.placement.slices.of(self.tiers.home(partition))
+        ]
+
+    def held_by(
+        self, worker: str, partition: TopicPartition
+    ) -> tuple[TopicPartition, GrantEpoch | None] | None:
+        """Returns what a worker has of a partition, and under which epoch."""
+        placed = self.placement.slices.held(worker, self.tiers.home(partition))
+        return None if placed is None else (in_topic(placed.partition, partition.topic), placed.epoch)
+
     def reported(self, partition: TopicPartition) -> HeldReport | None:
         """Returns a partition as it was last reported; of one that is dealt in slices, as far as all of them are. None before that."""
-        slices = self.placement.slices.of(partition)
+        slices = self.slices_of(partition)
         found = [self.held[each] for each in slices if each in self.held]
         if len(slices) <= 1 or len(found) < len(slices):
             return self.held.get(partition)

@@ -33,6 +33,7 @@ from kafka_actors.job.messages import (
     WorkerPlan,
     failure_of,
 )
+from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.job.transactions import TransactionalIds
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import committing
@@ -92,8 +93,8 @@ class JobCommits:
 
     def _of_slice(self, worker: str, entry: CommitEntry) -> CommitEntry:
         """Returns the entry of the slice that a worker has of a partition. It names the partition."""
-        placed = self._job.placement.slices.held(worker, entry.partition)
-        return entry if placed is None else replace(entry, partition=placed.partition)
+        held = self._job.held_by(worker, entry.partition)
+        return entry if held is None else replace(entry, partition=held[0])
 
     async def answered(self) -> None:
         """Returns once everything offered so far has been answered by the broker."""
@@ -139,7 +140,7 @@ class JobCoordinator:
     without bounds. `present_at_start`: partitions that existed when the job started; any other is read from its beginning,
     whatever the reset policy. `lookup_ends` and `lookup_starts` ask the brokers where the logs end and begin now.
     `leader` returns the broker that a partition is read from. `transactions`: of a job that delivers exactly once, its ids and the brokers.
-    `clock`: monotonic seconds; `wall`: seconds since 1970.
+    `tiers`: its retry topics. `clock`: monotonic seconds; `wall`: seconds since 1970.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class JobCoordinator:
         events: EventSink,
         leader: Callable[[TopicPartition], int | None] = lambda partition: None,
         transactions: tuple[TransactionalIds, TransactionBrokers] | None = None,
+        tiers: RetryTiers | None = None,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # wall clock: the timeline shows the time of day
@@ -171,6 +173,7 @@ class JobCoordinator:
             clock=clock,
             wall=wall,
             settlement=settlement,
+            tiers=tiers,
         )
         self._transactions: JobTransactions | None = None
         if settlement is not None and transactions is not None:
@@ -215,7 +218,8 @@ class JobCoordinator:
         `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
         job, drain_s = self._job, self._config.drain_timeout_ms / 1000
         deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
-        held = job.partitions_at_stop = sorted(self._placement.slices.sources())
+        held = self._placement.slices.sources()
+        job.partitions_at_stop = sorted(job.partitions())
         if job.fatal is None:
             await self._drain(frozenset(held), drain_s)
         job.unconfirmed = self._gate.unconfirmed({p: report.processed for p, report in job.held.items()})
@@ -227,8 +231,9 @@ class JobCoordinator:
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._job.rebalances += 1
+        partitions = self._job.tiers.homes(partitions)
         if self._transactions is None:
-            await self._find_starts(partitions)
+            await self._find_starts(self._job.tiers.groups(partitions))
         self._placement.assign(partitions)
         self._job.assigned_once = True
         self._status_report.assigned()
@@ -249,25 +254,30 @@ class JobCoordinator:
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
         timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)
+        partitions = self._job.tiers.homes(partitions)
         try:
             await self._drain(partitions, timeout)
         finally:
-            self._gate.give_up(partitions)
+            self._gate.give_up(self._job.tiers.groups(partitions))
             self._placement.lose(partitions)  # those that a forced drain has left
             self._forget(partitions)
             self._job.poll()
 
     async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        self._gate.forget(partitions)
+        partitions = self._job.tiers.homes(partitions)
+        self._gate.forget(self._job.tiers.groups(partitions))
         self._placement.lose(partitions)
         self._forget(partitions)
         self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:
-        """Returns the partitions that count as read: those that a worker has, and those that rightly wait for one."""
-        return self._placement.served()
+        """Returns the partitions that count as read: those that a worker has, and those that rightly wait for one. A retry partition is
+        read by whoever has its source, whatever the group assigns."""
+        served, assigned = self._placement.served(), self._job.member.assignment if self._job.tiers else ()
+        return served.union(each for each in assigned if self._job.tiers.tier(each.topic))
 
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
+        partitions = self._job.tiers.groups(partitions)
         for partition in partitions:
             self._job.committed_starts.pop(partition, None)
         self._orders.forget(partitions)

@@ -10,6 +10,7 @@ from kafka_actors.group.commit_metadata import unpack
 from kafka_actors.job.lanes import Slice, source
 from kafka_actors.job.machines import lease
 from kafka_actors.job.messages import CommitEntry, Drain, Grant, HeldReport, Orders, Report
+from kafka_actors.job.retry_topics import WAITS
 from kafka_actors.types import TopicPartition
 
 from .context import CoordinatorContext
@@ -85,19 +86,20 @@ class WorkerOrders:
                 job.new_schemas.add(seen)
                 job.happened(seen)
         if self._placement.slices.slicing.lanes > 1:
-            self._forget_held([each for each in job.held if each not in self._placement.partitions])
+            placed = self._placement.partitions
+            self._forget_held([each for each in job.held if job.tiers.home(each) not in placed])
         for holding in report.holdings:
-            placed = self._placement.slices.held(worker, holding.partition)
-            if placed is not None and placed.epoch == holding.epoch:
-                job.held[placed.partition] = holding
+            held = job.held_by(worker, holding.partition)
+            if held is not None and held[1] == holding.epoch:
+                job.held[held[0]] = holding
                 if holding.committed is not None:
                     job.gate.committed_elsewhere([_committed(holding, holding.committed)])
                 self._status_report.end_seen(holding.partition)
-                self._watch_for_stalls(worker, placed.partition, holding)
+                self._watch_for_stalls(worker, held[0], holding)
         if report.ready:
             self._placement.worker_ready(worker)
         if self._placement.recovery.active:
-            self.adopt(report, job.member.assignment)
+            self.adopt(report, job.tiers.homes(job.member.assignment))
         self._placement.reported(worker, report.seen, report.holdings)
         job.poll()
         if report.failed is not None:
@@ -111,7 +113,7 @@ class WorkerOrders:
 
     def _watch_for_stalls(self, worker: str, partition: TopicPartition, holding: HeldReport) -> None:
         """Drains and grants a partition again that has records to read but has not moved for the maximal poll interval."""
-        if self._job.plan.paused:
+        if self._job.plan.paused or holding.blocked.startswith(WAITS):
             return
         now = self._job.clock()
         end = self._status_report.to_read(holding.partition, holding.end)
@@ -119,13 +121,13 @@ class WorkerOrders:
         if stalled is not None:
             reason = holding.blocked or "no progress"
             self._job.happened(PartitionStalled(partition.topic, partition.partition, stalled, reason))
-            self._placement.regrant(partition, now)
+            self._placement.regrant(self._job.tiers.home(partition), now)
 
     # ------------------------------------------------------------ orders
 
     def _orders(self, report: Report) -> Orders:
         worker, lease_s, paused = report.worker, self._lease_s(), self._job.plan.paused
-        version = self._placement.version(worker)
+        version, groups = self._placement.version(worker), self._job.tiers.group
         self._placement.leased(worker, self._job.clock() + lease_s)
         if worker not in self._placement.workers:
             # Considered dead, and its partitions have gone to others: it has to drop all, whatever it has seen.
@@ -137,8 +139,16 @@ class WorkerOrders:
             return Orders(version, [], [], lease_s, paused, hold=True, watermarks=watermarks)
         return Orders(
             version,
-            [self._grant(s) for s in self._placement.held(worker, GRANTED)],
-            [self._drain(s) for s in self._placement.held(worker, DRAINING)],
+            [
+                self._grant(s, each)
+                for s in self._placement.held(worker, GRANTED)
+                for each in groups(s.partition)
+            ],
+            [
+                self._drain(s, each)
+                for s in self._placement.held(worker, DRAINING)
+                for each in groups(s.partition)
+            ],
             lease_s,
             paused,
             producer=None if self._transactions is None else self._placement.settlement.session_of(worker),
@@ -149,14 +159,17 @@ class WorkerOrders:
         """Returns up to where each partition is done of which a worker has a slice."""
         if self._placement.slices.slicing.parts == 1:
             return []
-        dealt = [s.partition for s in self._placement.held(worker, HELD) if isinstance(s.partition, Slice)]
+        held = [
+            each for s in self._placement.held(worker, HELD) for each in self._job.tiers.group(s.partition)
+        ]
+        dealt = [each for each in held if isinstance(each, Slice)]
         found = [(source(each), self._watermark(source(each))) for each in dealt]
         return [(partition, offset) for partition, offset in found if offset is not None]
 
     def _watermark(self, partition: TopicPartition) -> int | None:
         """Returns the lowest offset up to which a slice is processed; of one that nobody has reported, the offset where it begins."""
         offsets = []
-        for each in self._placement.slices.of(partition):
+        for each in self._job.slices_of(partition):
             held, start = self._job.held.get(each), self._job.gate.start_of(each)
             begun = None if held is None else held.processed
             if begun is None and start is None:
@@ -164,18 +177,19 @@ class WorkerOrders:
             offsets.append(max(begun or 0, start.offset if start is not None else 0))
         return min(offsets, default=None)
 
-    def _grant(self, placed: PlacedPartition) -> Grant:
+    def _grant(self, placed: PlacedPartition, dealt: TopicPartition) -> Grant:
+        """Makes the grant of what was placed, or of what goes with it in a retry topic. That is read from its beginning where the group
+        has no offset: what waits there was put there by this group."""
         assert placed.epoch is not None  # a held partition has an epoch
         # Of a partition with transactions only the stable offset counts, with which it was settled.
-        committed = self._job.gate.start_of(placed.partition) if self._transactions is None else None
-        partition = source(placed.partition)
+        committed = self._job.gate.start_of(dealt) if self._transactions is None else None
+        partition = source(dealt)
         start = self._job.committed_starts.get(partition, CommittedStart())
         if committed is not None:
             own = unpack(committed.metadata)
             topic_id = own.topic_id or start.topic_id
             start = CommittedStart(committed.offset, committed.leader_epoch, topic_id, done=own.done)
         ends = self._job.ends
-        dealt = placed.partition
         return Grant(
             partition,
             placed.epoch,
@@ -183,7 +197,7 @@ class WorkerOrders:
             start.leader_epoch,
             None if ends is None else ends.get(partition, 0),
             placed.continues,
-            partition not in self._present_at_start,
+            partition not in self._present_at_start or self._job.tiers.tier(partition.topic) > 0,
             start.topic_id,
             next((died for died in self._job.plan.died if died.partition == partition), None),
             start.done,
@@ -191,9 +205,9 @@ class WorkerOrders:
             self._job.gate.slices_done(partition),
         )
 
-    def _drain(self, placed: PlacedPartition) -> Drain:
+    def _drain(self, placed: PlacedPartition, dealt: TopicPartition) -> Drain:
         assert placed.epoch is not None  # as above
-        return Drain(source(placed.partition), placed.epoch, placed.continues)
+        return Drain(source(dealt), placed.epoch, placed.continues)
 
     def _lease_s(self) -> float:
         session = self._job.config.session_timeout_ms / 1000

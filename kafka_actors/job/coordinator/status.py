@@ -58,8 +58,8 @@ class CoordinatorStatusReport:
         self._gone_records = self._gone_bytes = 0
         self._gone_latency: dict[int, int] = {}
         self._gone_transactions = TransactionReport()
-        self._log_ends = LogEnds(lookup_ends, self._placement.slices.sources, self._ends_seen)
-        self._log_starts = LogEnds(lookup_starts, self._placement.slices.sources)
+        self._log_ends = LogEnds(lookup_ends, job.partitions, self._ends_seen)
+        self._log_starts = LogEnds(lookup_starts, job.partitions)
         self._group_size: RepeatedQuery[int | None] = RepeatedQuery(
             "the size of the group", job.member.count_members, None
         )
@@ -102,7 +102,7 @@ class CoordinatorStatusReport:
 
     def _ends_seen(self) -> None:
         """Takes note that the brokers answered where the logs end."""
-        for partition in self._placement.slices.sources():
+        for partition in self._job.partitions():
             self.end_seen(partition)
 
     def end_seen(self, partition: TopicPartition) -> None:
@@ -128,7 +128,7 @@ class CoordinatorStatusReport:
             w: WorkerProgress(r.ready, r.records, r.value_bytes, r.failed, r.work_s)
             for w, r in reports.items()
         }
-        shown = (job.partitions_at_stop or sorted(self._placement.slices.sources())) if partitions else []
+        shown = (job.partitions_at_stop or sorted(job.partitions())) if partitions else []
         return CoordinatorStatus(
             self._group_state(),
             [self._partition_status(p) for p in shown],
@@ -177,14 +177,14 @@ class CoordinatorStatusReport:
             member.generation,
             member.member_id,
             member.group_instance_id,
-            len(self._placement.slices.sources()),
+            len(self._job.partitions()),
             self._job.rebalances,
             None if acknowledged is None else self._job.clock() - acknowledged,
             self._group_size.answer,
         )
 
     def _partition_status(self, partition: TopicPartition) -> PartitionStatus:
-        placed = self._placement.slices.of_all([partition])
+        placed = self._placement.slices.of_all([self._job.tiers.home(partition)])
         workers = [each.worker for each in placed if each.worker is not None]
         free = next((each for each in placed if each.state is PlacementState.FREE), None)
         holding = self._job.reported(partition)
@@ -241,11 +241,10 @@ class CoordinatorStatusReport:
         job, ends = self._job, self._job.ends
         if ends is None or not job.member.joined or not job.assigned_once:
             return False
-        partitions = self._placement.slices.sources()
-        if partitions != job.member.assignment:
+        if self._placement.slices.sources() != job.tiers.homes(job.member.assignment):
             return False
         committed = job.gate.committed
         return not job.gate.busy and all(
             partition in committed and committed[partition].offset >= ends.get(partition, 0)
-            for partition in partitions
+            for partition in job.partitions()
         )

@@ -174,7 +174,7 @@ class ActorStarter:
         job, plan, config = self._job, self._job.plan, self._config()
         setup = plan.setup(str(key), incarnation)
         if key.kind == "metadata":
-            return config, plan.topics, plan.pattern, setup, plan.spec.registries
+            return config, plan.topics, plan.pattern, setup, plan.spec.registries, plan.spec.outputs.tiers
         if key.kind == "coordinator":
             identity = pack(Identity(plan.group_instance_id, job.report.member_id, plan.transactions))
             assert job.job_start is not None  # the metadata actor has sent it before a coordinator is wanted
@@ -186,6 +186,7 @@ class ActorStarter:
                 pack(job.job_start),
                 identity,
                 setup,
+                plan.spec.outputs.tiers,
             )
         if key.kind in ("connection", "spare"):
             return config, setup

@@ -14,24 +14,22 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 from opentelemetry.trace import Span
 
-from kafka_actors.base.message import messages_of
 from kafka_actors.config import JobConfig
-from kafka_actors.errors import KafkaActorsError, UsageError, WorkerDiedError
-from kafka_actors.events import DoneOffsetsDropped, EventSink
-from kafka_actors.fetch import FetchedBytes
+from kafka_actors.errors import KafkaActorsError, WorkerDiedError
+from kafka_actors.events import EventSink
 from kafka_actors.job.machines.lease import Lease
 from kafka_actors.job.messages import DeathsInCall
 from kafka_actors.job.status import WindowStatus
-from kafka_actors.records import Chunk
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.telemetry.spans import ProcessSpans, tracing
 from kafka_actors.types import TopicPartition
 
+from .admission import Admission
 from .call_record import MOST_CALLS, CallRecord
 from .calls import RECHECK_S
 from .counters import WorkerCounters
@@ -40,20 +38,12 @@ from .error_policy import ErrorPolicy, log_retry
 from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
 from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
-from .processing_thread import FetchedRecords
-from .slice_records import records_of_slice
+from .retry_partitions import MovableRecords, retry_partitions
 from .user_function import CallFailed, UserFunction
 
-__all__ = ["Callers", "ConcurrentCalls", "PausableRecords"]
+__all__ = ["Callers", "ConcurrentCalls"]
 
 NEVER = float("inf")
-
-
-class PausableRecords(FetchedRecords, Protocol):
-    """The part of a `Fetcher` that `ConcurrentCalls` uses, from any thread."""
-
-    def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
-    def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
 
 
 class Callers(Protocol):
@@ -73,7 +63,7 @@ class ConcurrentCalls:
         function: UserFunction,
         assignment: WorkerAssignment,
         lease: Lease,
-        reader: PausableRecords,
+        reader: MovableRecords,
         config: JobConfig,
         make_callers: Callable[[ConcurrentCalls], Callers],
         *,
@@ -113,8 +103,23 @@ class ConcurrentCalls:
         self._spans = spans or ProcessSpans(config.group_id, "")
         self.counters = WorkerCounters(config.group_id, recorder or Recorder())
         self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
-        self._full: set[TopicPartition] = set()
-        self._lanes = config.lanes_per_partition
+        self._retries = retry_partitions(
+            assignment, lock, reader, function.outputs, events, config.lanes_per_partition, wall
+        )
+        self._admission = Admission(
+            self.in_flight,
+            assignment,
+            lock,
+            reader,
+            self._retries,
+            events,
+            lanes=config.lanes_per_partition,
+            messages=self._messages,
+            may_begin=self._may_begin,
+            advanced=self._advanced,
+            passed=self._passed,
+            clock=clock,
+        )
         self.paused = self.stopped = False
         self.callers = make_callers(self)
 
@@ -122,11 +127,10 @@ class ConcurrentCalls:
 
     def admit_some(self) -> bool:
         """Admits what was fetched next of one partition. Returns whether there was anything. Raises the error of a partition that failed."""
-        self._resume_roomy()
-        fetched = self._reader.take()
-        if fetched is None:
+        admitted = self._admission.next()
+        if admitted is None:
             return False
-        for ready in self._admitted(fetched):
+        for ready in admitted:
             self.callers.wake_callers(ready)
         return True
 
@@ -138,74 +142,8 @@ class ConcurrentCalls:
             due = self.in_flight.next_due()
         if ready:
             self.callers.wake_callers(ready)
+        longest_s = min(longest_s, self._retries.idle_s())
         return longest_s if due is None else min(longest_s, max(0.0, due - now) or RECHECK_S)
-
-    def _admitted(self, fetched: FetchedBytes) -> Iterator[int]:
-        """Admits chunks until the window is full. Yields how many calls could begin."""
-        partition = fetched.partition
-        with self._lock:
-            if not self._assignment.active(partition, fetched.epoch):
-                return
-            self._assignment.positioned(partition, fetched.fetch_offset)
-            held = self._assignment.held[partition]
-            window = self.in_flight.window(
-                partition,
-                fetched.epoch,
-                held.resets,
-                fetched.fetch_offset,
-                held.done,
-                held.dealt,
-                held.slices,
-            )
-        for whole in self._reader.decode(fetched, None):
-            with self._lock:
-                chunk = whole.first(max(0, self.in_flight.room(window)))
-            decoded = self._decoded(window, chunk)
-            with self._lock:
-                if not self._may_begin(window):
-                    return
-                passed, void = self.in_flight.admit(decoded, self._clock())
-                ended = self._advanced(window) if passed or window.dealt else False
-                full, ready = self.in_flight.full(window), self.in_flight.ready(self._clock())
-            self._reader.consumed(fetched, chunk.next_offset)
-            self._passed(passed, ended)
-            if void:
-                self._events(DoneOffsetsDropped(*partition, chunk.next_offset, "the log was cut since"))
-            yield ready
-            if full:
-                self._pause(partition)
-                return
-        with self._lock:
-            active = self._assignment.active(partition, fetched.epoch)
-        if active:
-            self._reader.consumed(fetched)
-
-    def _decoded(self, window: RecordWindow, chunk: Chunk) -> WindowChunk:
-        batch, keyed, lanes = chunk.batch, self.in_flight.keyed, None
-        if window.dealt is not None or window.slices:
-            batch, lanes = records_of_slice(batch, window.dealt, self._lanes, by_key=keyed)
-        messages = list(messages_of(batch)) if self._messages else None
-        behind = chunk.next_offset, chunk.leader_epoch
-        return WindowChunk(window, batch, *behind, keyed=keyed, messages=messages, lanes=lanes)
-
-    def _pause(self, partition: TopicPartition) -> None:
-        """Leaves the rest of a partition where it is until its window has room."""
-        try:
-            self._reader.pause([partition])
-        except UsageError:
-            return  # it was taken away meanwhile
-        self._reader.put_back(partition)
-        self._full.add(partition)
-
-    def _resume_roomy(self) -> None:
-        if not self._full:
-            return
-        with self._lock:
-            roomy = [partition for partition in self._full if self.in_flight.roomy(partition)]
-        self._full.difference_update(roomy)
-        for partition in roomy:
-            with suppress(UsageError):  # it was taken away meanwhile
-                self._reader.resume([partition])
 
     def follow(self, watermarks: Iterable[tuple[TopicPartition, int]]) -> None:
         """Takes below which offsets partitions are done that are dealt in slices: their windows may go on from there."""
@@ -225,11 +163,13 @@ class ConcurrentCalls:
                     return None
                 call = self._taken()
                 died = None if call is None else self.in_flight.too_many_deaths(call)
-            if call is None or died is None:
+            if call is None:
+                return None
+            if died is not None:
+                error = WorkerDiedError(died.times, died.how)
+                self.ended(call, CallFailed(error, call.first, call.last, final=True))
+            elif not (self._retries.keep_order and self._follows(call)):
                 return call
-            self.ended(
-                call, CallFailed(WorkerDiedError(died.times, died.how), call.first, call.last, final=True)
-            )
 
     def span(self, call: ConcurrentCall) -> AbstractContextManager[Span | None]:
         """Returns a context manager for one call, as `ProcessSpans.call`; its batch is made only where somebody traces."""
@@ -263,21 +203,25 @@ class ConcurrentCalls:
         if failure is not None:
             if self._messages and len(call.rows) > 1:
                 with self._lock:
-                    self.in_flight.cut(call, failure.first)
+                    before = self.in_flight.cut(call, failure.first)
                     self._advanced(call.window)
+                self._retries.done(call.chunk, before)
             if not self._settled(call, failure):
                 return
         window, passed, ended = call.window, [], False
         with self._lock:
             now = self._clock()
             self.in_flight.pace.took(now - call.began, len(call.rows))
-            if not self.in_flight.next_half(call):
+            over = not self.in_flight.next_half(call)
+            if over:
                 passed = self.in_flight.finished(call, now)
                 ended = self._advanced(window)
             self._closed(call, failure)
             ready = self.in_flight.ready(now)
             room = window.full_since is not None and self.in_flight.roomy(window.partition)
         self._passed(passed, ended)
+        if over and self._retries.keep_order:
+            self._retries.done(call.chunk, call.taken)
         if ready:
             self.callers.wake_callers(ready)
         if room:
@@ -288,7 +232,7 @@ class ConcurrentCalls:
         attempts, window, partition = call.attempts + 1, call.window, call.window.partition
         if attempts <= self._spec.retries and not failure.final:
             self.counters.retrying(partition, failure)
-            log_retry(partition, failure, attempts, self._spec.retries)
+            log_retry(call.origin, failure, attempts, self._spec.retries)
             with self._lock:
                 if not self.in_flight.split(call):
                     call.attempts, wait_s = attempts, self._spec.backoff.wait_s(attempts, random.random)
@@ -307,15 +251,42 @@ class ConcurrentCalls:
             counts = self._may_end(window)
         if not counts:
             return True
+        with self._halting(call, failure):
+            if not self._retries.retry_later(call, failure, attempts):
+                self._error_policy.put_aside(call.origin, call.batch, failure, attempts)
+        return True
+
+    @contextmanager
+    def _halting(self, call: ConcurrentCall, failure: CallFailed | None = None) -> Iterator[None]:
+        """Halts the partition of a call whose records can't be written where they belong, and raises why."""
+        window = call.window
         try:
-            self._error_policy.put_aside(partition, call.batch, failure, attempts)
+            yield
         except KafkaActorsError:
             with self._lock:
-                self._assignment.halt(partition, window.epoch, window.watermark, window.resets)
+                self._assignment.halt(window.partition, window.epoch, window.watermark, window.resets)
                 self.in_flight.again(call, NEVER)
                 self._closed(call, failure)
             raise
-        return True
+
+    def _follows(self, call: ConcurrentCall) -> bool:
+        """Writes records of a call into the next retry topic of whose keys earlier ones wait there. Returns whether none is left to call."""
+        behind = self._retries.behind(call)
+        if not behind:
+            return False
+        with self._lock:
+            counts = self._may_end(call.window)
+        if not counts:
+            self.ended(call, None)
+            return True
+        with self._halting(call):
+            self._retries.follow(call, behind)
+        if len(behind) == len(call.rows):
+            self.ended(call, None)
+            return True
+        with self._lock:
+            self.in_flight.leave_out(call, list(behind))
+        return False
 
     def _may_end(self, window: RecordWindow) -> bool:
         """Whether the end of a call counts: its partition is held since then, draining or not, and was not reset."""
@@ -366,7 +337,9 @@ class ConcurrentCalls:
     def blocked(self, partition: TopicPartition) -> str:
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere. Call it with the lock held."""
         full = self.in_flight.blocked(partition, self._clock())
-        return self.blocked_by() or self.counters.blocked(partition) or full
+        return (
+            self.blocked_by() or self.counters.blocked(partition) or self._retries.blocked(partition) or full
+        )
 
     def window(self, partition: TopicPartition) -> WindowStatus | None:
         """Returns the window of a partition in numbers; None where it has none. Call it with the lock held."""
@@ -385,7 +358,7 @@ class ConcurrentCalls:
         """Drops partitions that other workers have now."""
         with self._lock:
             self.in_flight.drop(partitions)
-        self._full.difference_update(partitions)
+        self._admission.forget(partitions)
         self.counters.forget(partitions)
 
     def suspect(self, calls: Iterable[DeathsInCall]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,17 +12,20 @@ import pyarrow as pa
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import described
 from kafka_actors.config import ClientConfig, ConsumerConfig
+from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.sinks.sink import Sink, Writer, close_all, flush_all, origin_of
 
 if TYPE_CHECKING:
+    from kafka_actors.producer.futures import BatchFuture
     from kafka_actors.sinks import DeadLetters
+    from kafka_actors.sinks.dead_letters import RetryWriter
     from kafka_actors.sinks.transactional import ProducerSlot
 
 __all__ = ["Outputs", "OutputsSpec"]
 
 
 class OutputsSpec(msgspec.Struct, frozen=True):
-    """Definition of the outputs: sinks, each of which gets all results, and a dead-letter topic, None for none.
+    """Definition of the outputs: sinks, each of which gets all results, a dead-letter topic, None for none, and retry topics.
 
     `producer_options`: of the one producer that writes all of them in transactions; None for at least once.
     """
@@ -30,6 +33,7 @@ class OutputsSpec(msgspec.Struct, frozen=True):
     sinks: tuple[Sink, ...] = ()
     dead_letter_topic: str | None = None
     producer_options: Mapping[str, Any] | None = None
+    tiers: RetryTiers = RetryTiers()
 
 
 class Outputs:
@@ -41,6 +45,7 @@ class Outputs:
         self._lock = threading.Lock()
         self._sinks: list[tuple[str, Writer]] = []
         self._dead: DeadLetters | None = None
+        self._retries: RetryWriter | None = None
         self._unflushed = False
         self.slot: ProducerSlot | None = None
         """The producer of a worker with transactions."""
@@ -52,7 +57,11 @@ class Outputs:
     @property
     def any(self) -> bool:
         """Whether there is an output."""
-        return bool(self._sinks) or self._dead is not None
+        return bool(self._sinks) or self._dead is not None or self._retries is not None
+
+    @property
+    def tiers(self) -> RetryTiers:
+        return self._spec.tiers
 
     @property
     def has_sink(self) -> bool:
@@ -80,6 +89,10 @@ class Outputs:
             self._dead = DeadLetters(
                 producer_config(connection, options), self._spec.dead_letter_topic, group, self.slot
             )
+            if self._spec.tiers:
+                from kafka_actors.sinks.dead_letters import RetryWriter  # as above
+
+                self._retries = RetryWriter(producer_config(connection, options), group)
 
     def write(self, result: Any, batch: pa.RecordBatch) -> None:
         """Writes the function's result for a batch to each sink, all of it before a flush, and nothing if a part has the wrong
@@ -105,6 +118,22 @@ class Outputs:
             count = records.num_rows
             self._dead.write(records, ["process"] * count, [reason] * count)
 
+    def retry_later(
+        self,
+        records: pa.RecordBatch,
+        reasons: Sequence[str],
+        tier: int,
+        attempts: Sequence[int],
+        not_before: Sequence[int],
+    ) -> BatchFuture:
+        """Writes records into the retry topic of a tier. `attempts`: calls that have failed on each; `not_before`: when each is tried again,
+        in milliseconds since 1970. Returns the outcome to come."""
+        assert self._retries is not None  # of a job with tiers, and `open` comes first
+        with self._lock:
+            self._unflushed = True
+            topic = self._spec.tiers.topics[tier - 1]
+            return self._retries.write(records, topic, reasons, tier, attempts, not_before)
+
     @property
     def dead_letter_topic(self) -> str | None:
         return self._spec.dead_letter_topic
@@ -115,10 +144,9 @@ class Outputs:
             if not self._unflushed:
                 return
             flush_all(self._sinks)
-            if self._dead is not None:
-                flush_all([(repr(self._dead), self._dead)])
+            flush_all([(repr(each), each) for each in (self._retries, self._dead) if each is not None])
             self._unflushed = False
 
     def close(self) -> None:
         """Closes the outputs. Results that weren't flushed are lost, but their offsets weren't committed either."""
-        close_all(*(sink for _, sink in self._sinks), self._dead)
+        close_all(*(sink for _, sink in self._sinks), self._retries, self._dead)

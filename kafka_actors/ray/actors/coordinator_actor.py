@@ -14,6 +14,7 @@ from kafka_actors.job.coordinator.broker_queries import log_end_lookup
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
 from kafka_actors.job.coordinator.transactions import BrokerTransactions, TransactionBrokers
 from kafka_actors.job.messages import CommitRequest, Identity, JobStart, Report, WorkerPlan, pack, unpack
+from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.job.transactions import TransactionalIds
 from kafka_actors.metrics import Metrics
 from kafka_actors.net import KafkaClient
@@ -40,6 +41,7 @@ class CoordinatorActor(ActorShell):
         job_start: bytes,
         identity: bytes,
         setup: ProcessSetup,
+        tiers: RetryTiers = RetryTiers(),  # noqa: B008  a frozen value
     ) -> None:
         set_up_process(setup)
         self._tally = None if setup.telemetry is None else Tally()
@@ -50,6 +52,7 @@ class CoordinatorActor(ActorShell):
         self._pattern = pattern
         self._start = unpack(job_start, JobStart)
         self._identity = unpack(identity, Identity)
+        self._tiers = tiers
         self._client: KafkaClient | None = None
         self._job: JobCoordinator | None = None
 
@@ -97,6 +100,7 @@ class CoordinatorActor(ActorShell):
             lookup_starts=log_end_lookup(client, self._config, EARLIEST),
             events=events,
             leader=leader,
+            tiers=self._tiers,
             recorder=self._recorder,
             transactions=self._transactions(client),
         )

@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 from kafka_actors.base.tasks import woken
 from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
-from kafka_actors.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, error_for_code
+from kafka_actors.errors import (
+    ConfigError,
+    KafkaError,
+    NodeNotReadyError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
 from kafka_actors.job.actor_setup import ConnectionWanted, ProcessSetup, Topology
 from kafka_actors.job.messages import JobStart, pack, unpack
+from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.net import KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.schemas.registry import SchemaRequest, SharedRegistry
@@ -29,6 +36,8 @@ __all__ = ["MetadataActor"]
 
 WATCH_S = 2.0
 LOOK_AGAIN_S = 0.5
+RETRY_TOPICS_S = 1.0
+"""Seconds for which retry topics may be missing."""
 
 
 class ConnectionSlot:
@@ -55,6 +64,10 @@ async def _connection_slot(node: str, host: str, port: int, node_id: int | None)
     return ConnectionSlot(ConnectionWanted(node, node_id, host, port))
 
 
+def _numbers_of_partitions(snapshot: ClusterSnapshot) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in snapshot.topics.items()}
+
+
 class MetadataActor(ActorShell):
     """A `KafkaClient` for the metadata, and for each node a `Cluster`: broker id → `ConnectionSlot`, healed whenever
     metadata changes."""
@@ -66,6 +79,7 @@ class MetadataActor(ActorShell):
         pattern: str | None,
         setup: ProcessSetup,
         registries: Sequence[SharedRegistry] = (),
+        tiers: RetryTiers = RetryTiers(),  # noqa: B008  a frozen value
     ) -> None:
         set_up_process(setup)
         self._config = config
@@ -78,6 +92,7 @@ class MetadataActor(ActorShell):
         self._healed = -1
         self._nodes_version = 0
         self._registries = registries
+        self._tiers = tiers
         self._schemas: SchemaLookups | None = None
 
     @once
@@ -98,10 +113,10 @@ class MetadataActor(ActorShell):
     async def job_start(self, bounded: bool, timeout_s: float) -> bytes:
         """Waits for the topics; returns the partitions that exist now and, for a bounded run, their end offsets.
 
-        Raises `UnknownTopicOrPartitionError` (or the topic's own error) for a named topic that isn't found in time. A
-        pattern may match nothing: the coordinator logs that and goes on.
+        Raises `UnknownTopicOrPartitionError` (or the topic's own error) for a named topic that isn't found in time, and `ConfigError` where
+        retry topics don't fit to it. A pattern may match nothing: the coordinator logs that and goes on.
         """
-        snapshot = await self._topics_there(timeout_s)
+        snapshot = await self._retry_topics_there(await self._topics_there(timeout_s))
         names = self._consumed_topics(snapshot)
         partitions = [TopicPartition(t, p) for t in names for p in snapshot.topics[t].partitions]
         ends: list[tuple[TopicPartition, int]] | None = None
@@ -131,9 +146,20 @@ class MetadataActor(ActorShell):
             snapshot = await self._client.update_metadata()
         return snapshot
 
+    async def _retry_topics_there(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """Returns the first snapshot in which the retry topics are as they have to be: a new topic is unknown for a moment."""
+        assert self._client is not None  # as above
+        deadline = time.monotonic() + RETRY_TOPICS_S
+        while wrong := self._tiers.misfits(_numbers_of_partitions(snapshot)):
+            if time.monotonic() >= deadline:
+                raise ConfigError("on_error", f"is RetryTopics and {wrong}")
+            await asyncio.sleep(LOOK_AGAIN_S)
+            snapshot = await self._client.update_metadata()
+        return snapshot
+
     def _problem(self, snapshot: ClusterSnapshot) -> KafkaError | None:
         for topic in self._topics or ():
-            if snapshot.partitions_for_topic(topic):
+            if snapshot.partitions_for_topic(topic) or self._tiers.tier(topic):
                 continue
             servers = ", ".join(self._config.bootstrap_servers)
             code = snapshot.topic_error(topic) or UnknownTopicOrPartitionError.code

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_actors import Autoscale, Job
+from kafka_actors import Autoscale, Job, KafkaSink, RetryTopics
 from kafka_actors.errors import ConfigError
 from kafka_actors.job.autoscale import parsed_workers
 
@@ -227,3 +227,17 @@ def test_a_changed_jobs_workers_are_told_of_what_changed() -> None:
 def test_a_changed_job_is_checked_like_a_new_one(options, more, message) -> None:
     with pytest.raises(ConfigError, match=message):
         job().changed(options, **more)
+
+
+def test_retry_topics_are_read_with_the_topic_and_end_with_dead_letters() -> None:
+    retries = RetryTopics("r", ("1s", "1m"), "dead")
+    made = job(ordering="key", on_error=retries)
+    plan = made.plan()
+    assert plan.topics == ["t", "r-1s", "r-1m"]
+    assert (plan.spec.on_error, plan.spec.outputs.dead_letter_topic) == ("dead_letter", "dead")
+    assert plan.spec.outputs.tiers == retries.tiers("t", ordering="key")
+    assert made.changed({"on_error": "skip"}).plan().topics == ["t"]
+    with pytest.raises(ConfigError, match=r"^dead_letter_topic: is given twice"):
+        job(ordering="key", on_error=retries, dead_letter_topic="other")
+    with pytest.raises(ConfigError, match=r"^sink: is 'r-1m', which is read here"):
+        job(ordering="key", on_error=retries, sink=KafkaSink("r-1m"))

@@ -9,6 +9,7 @@ import pytest
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import ConfigError
+from kafka_actors.job.retry_topics import RetryTopics
 from kafka_actors.pipeline import Pipeline
 from kafka_actors.ray import Job, job_options
 from kafka_actors.sinks import KafkaSink, ParquetSink
@@ -186,3 +187,17 @@ def test_waits_between_retries_are_shorter_than_the_time_after_which_a_partition
     said = r"retry_backoff: waits 60,000 ms in 4 retries, .* max_poll_interval_ms \(60,000\) is taken from its worker"
     with pytest.raises(ConfigError, match=said):
         job_options.checked_backoff(Backoff(initial_ms=4_000, max_ms=32_000), config)
+
+
+def test_retry_topics_go_with_one_topic_whose_records_dont_wait_for_each_other() -> None:
+    retries = RetryTopics("r", ("1s",), "dead")
+    keyed, whole = (JobConfig(group_id="g", ordering=o) for o in ("key", "partition"))
+    assert job_options.checked_retry_topics(retries, keyed, ["t"]).topics == ["r-1s"]
+    for config, topics, why in (
+        (whole, ["t"], "ordering='partition'.*choose 'key' or 'unordered'"),
+        (keyed, ["t", "u"], "with 2 topics: each goes with one topic"),
+        (keyed, None, "with a pattern"),
+        (keyed, ["r-1s"], "'r-1s', which is read here: records that wait would be processed at once"),
+    ):
+        with pytest.raises(ConfigError, match=f"on_error: .*{why}"):
+            job_options.checked_retry_topics(retries, config, topics)

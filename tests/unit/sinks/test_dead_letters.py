@@ -1,8 +1,11 @@
-"""A dead letter is the record as it was, and says where it came from and why it is here."""
+"""A dead letter is the record as it was, and says where it came from and why it is here. A record in a retry topic says too when it is due, and
+comes back as it was."""
 
+import pyarrow as pa
 from fakes.records import records
 
-from kafka_actors.sinks.dead_letters import dead_letters
+from kafka_actors.base.batches import SCHEMA
+from kafka_actors.sinks.dead_letters import PREFIX, as_they_were, dead_letters, retry_records
 
 
 def test_key_value_and_headers_are_the_records_and_more_headers_say_the_rest():
@@ -31,3 +34,83 @@ def test_key_value_and_headers_are_the_records_and_more_headers_say_the_rest():
     said = dict(second)["kafka_actors.error.reason"]
     assert said.startswith(b"bad \\ud800 xxx")
     assert len(said) < 1100
+
+
+# ------------------------------------------------------------ retry topics
+
+SOURCE = records(
+    [b"v", None, b"w"],
+    keys=[None, b"k", b""],
+    headers=[[("trace", b"1"), ("kafka_actors.error.topic", b"its own")], None, [("empty", None)]],
+)
+
+
+def kept(made, topic="orders-retry-10s", first=7):
+    """The records as they are fetched from a retry topic."""
+    size = made.num_rows
+    columns = {
+        **{name: made[name] for name in ("key", "value", "headers", "partition")},
+        "topic": pa.array([topic] * size),
+        "offset": pa.array(range(first, first + size), pa.int64()),
+        "timestamp": pa.array([1_800_000_000_000_000] * size, SCHEMA.field("timestamp").type),
+        "timestampType": pa.array([1] * size, pa.int32()),
+    }
+    return pa.RecordBatch.from_pydict({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
+
+
+def test_records_come_back_as_they_were():
+    whole_ms = SOURCE.set_column(
+        5, "timestamp", pa.array([1_700_000_000_123_000, -1_000, 0], SCHEMA.field("timestamp").type)
+    )
+    made = retry_records(whole_ms, ["a", "b", "c"], "g", 1, [1, 0, 2], [10, 20, 30])
+    found = as_they_were(kept(made))
+    assert found.batch.equals(whole_ms)
+    assert found.batch.schema == SCHEMA
+    assert (found.attempts, found.not_before) == ([1, 0, 2], [10, 20, 30])
+
+
+def test_they_come_back_so_from_the_next_tier_too():
+    first = retry_records(SOURCE.slice(0, 1), ["a"], "g", 1, [1], [10])
+    second = retry_records(as_they_were(kept(first)).batch, ["b"], "g", 2, [2], [20])
+    assert as_they_were(kept(second)).batch["headers"].equals(SOURCE.slice(0, 1)["headers"])
+    assert second.num_columns == first.num_columns
+
+
+def test_their_partition_is_the_number_of_the_one_that_they_came_from():
+    made = retry_records(SOURCE, ["a"] * 3, "g", 1, [1] * 3, [10] * 3)
+    assert made["partition"].to_pylist() == [3, 3, 3]
+
+
+def test_what_nobody_has_put_there_so_is_left_as_it_is_and_due():
+    headers = [None, [(PREFIX + "topic", b"t")], [("trace", b"1")]]
+    foreign = records([b"v"] * 3, headers=headers, topic="orders-retry-10s")
+    found = as_they_were(foreign)
+    assert found.batch.equals(foreign)
+    assert found.due(0, "orders-retry-10s") == 3
+
+
+def test_headers_that_make_no_sense_are_left_as_they_are():
+    made = retry_records(SOURCE.slice(0, 1), ["a"], "g", 1, [1], [10])
+    broken = [
+        [(h["key"], None if h["key"] == PREFIX + "offset" else h["value"]) for h in row]
+        for row in made["headers"].to_pylist()
+    ]
+    foreign = records([b"v"], headers=broken)
+    assert as_they_were(foreign).batch.equals(foreign)
+
+
+def test_due_are_those_before_the_first_that_waits():
+    made = retry_records(SOURCE, ["a"] * 3, "g", 1, [1] * 3, [10, 20, 15])
+    found = as_they_were(kept(made))
+    assert [found.due(now, "orders") for now in (9, 10, 19, 20)] == [0, 1, 1, 3]
+
+
+def test_due_together_are_records_of_one_topic():
+    made = retry_records(SOURCE, ["a"] * 3, "g", 1, [1] * 3, [10] * 3)
+    mixed = pa.concat_batches([kept(made).slice(0, 2), records([b"v"], topic="orders-retry-10s")])
+    assert as_they_were(mixed).due(100, "orders") == 2
+
+
+def test_no_records_are_none():
+    found = as_they_were(SOURCE.slice(0, 0))
+    assert (found.batch.num_rows, found.due(0, "orders")) == (0, 0)

@@ -29,6 +29,7 @@ from kafka_actors.base.bisect import PartCalls
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets, ranges_of
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
+from kafka_actors.job.status import WindowStatus, key_text
 from kafka_actors.job.worker.slice_records import KnownSlice
 from kafka_actors.types import TopicPartition
 
@@ -54,12 +55,15 @@ class Hand:
 class WindowChunk:
     """Records that were decoded together. `done` has a mark for each, `left` is the number of those without one, `cursor` the first row
     without one as far as is known. `messages`: the records as objects, for functions over single messages; `lanes`: their lanes, where slices
-    matter."""
+    matter. `offsets`, `attempts`: of a retry partition, the places of its records there, and how many calls on each have failed; `origin`:
+    the partition that the records of the batch say they are of."""
 
     __slots__ = (
+        "attempts",
         "batch",
         "cursor",
         "done",
+        "done_before",
         "keys",
         "lanes",
         "leader_epoch",
@@ -67,6 +71,7 @@ class WindowChunk:
         "messages",
         "next_offset",
         "offsets",
+        "origin",
         "size",
         "window",
     )
@@ -81,16 +86,24 @@ class WindowChunk:
         keyed: bool,
         messages: list[Any] | None = None,
         lanes: npt.NDArray[np.int64] | None = None,
+        offsets: npt.NDArray[np.int64] | None = None,
+        attempts: list[int] | None = None,
     ) -> None:
         self.window = window
         self.batch = batch
         self.next_offset = next_offset
         self.leader_epoch = leader_epoch
-        self.offsets = numbers(batch["offset"])
+        self.offsets = numbers(batch["offset"]) if offsets is None else offsets
+        self.attempts = attempts
+        self.origin = window.partition
+        if offsets is not None and batch.num_rows:
+            self.origin = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
         self.keys: list[Hashable] | None = batch["key"].to_pylist() if keyed else None
         self.messages = messages
         self.lanes = lanes
         self.done = bytearray(batch.num_rows)
+        self.done_before: Sequence[int] = ()
+        """Rows that an earlier reader had done."""
         self.left = batch.num_rows
         self.cursor = 0
         self.size = batch.nbytes
@@ -166,7 +179,8 @@ class RecordWindow:
             for known in self.slices:
                 assert chunk.lanes is not None  # a window with slices gets chunks with lanes
                 done |= known.has(chunk.offsets, chunk.lanes, chunk.leader_epoch)
-            chunk.mark(np.flatnonzero(done).tolist())
+            chunk.done_before = np.flatnonzero(done).tolist()
+            chunk.mark(chunk.done_before)
         if self.told:
             self.told = self.told.behind(chunk.next_offset)
         if self.slices:
@@ -220,6 +234,14 @@ class RecordWindow:
         found = DoneOffsets(ranges[ranges[:, 0] < ranges[:, 1]], self.chunks[-1].leader_epoch)
         return found.joined(self.told.behind(self.next_offset))
 
+    def status(self, now: float, *, redact_keys: bool = True) -> WindowStatus:
+        """Returns the window in numbers. `redact_keys`: the key of the record that holds it up is told by a digest only."""
+        first = self.first_undone()
+        held: tuple[float | None, str] = (None, "")
+        if first is not None:
+            held = now - self.moved_at, f"offset {first[0]}, {key_text(first[1], redact=redact_keys)}"
+        return WindowStatus(self.in_flight, self.hand.calls, self.parked, len(self.chains), *held)
+
     def first_undone(self) -> tuple[int, Hashable] | None:
         """Returns offset and key of the record that holds the watermark; None where there is none."""
         for chunk in self.chunks:
@@ -265,6 +287,7 @@ class ConcurrentCall:
         halves = [ConcurrentCall(self.chunk, sorted(chain(*part))) for part in (keys[:half], keys[half:])]
         for call in halves:
             call.parts, call.attempts = self.parts, self.attempts
+        halves[0].taken = halves[0].rows + [row for row in self.taken if row not in self.rows]
         return halves
 
     @property
@@ -274,6 +297,11 @@ class ConcurrentCall:
         if self.rows[-1] - first == rows - 1:
             return self.chunk.batch.slice(first, rows)
         return self.chunk.batch.take(pa.array(self.rows, pa.int32()))
+
+    @property
+    def origin(self) -> TopicPartition:
+        """The partition that its records say they are of."""
+        return self.chunk.origin
 
     @property
     def first(self) -> int:

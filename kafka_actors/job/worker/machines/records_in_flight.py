@@ -27,11 +27,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from itertools import count
 from typing import Literal
 
+from kafka_actors.base.batches import numbers
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.job.machines.retries import exhausted
 from kafka_actors.job.messages import DeathsInCall, GrantEpoch
-from kafka_actors.job.status import WindowStatus, key_text
+from kafka_actors.job.status import WindowStatus
 from kafka_actors.types import TopicPartition
 
 from .record_window import CallPace, ConcurrentCall, Hand, RecordWindow, WindowChunk
@@ -302,17 +303,25 @@ class RecordsInFlight:
         if chunk.keys is not None:
             self._free({chunk.keys[row] for row in taken}, call.window)
 
-    def cut(self, call: ConcurrentCall, offset: int) -> None:
-        """Cuts a call over messages down to the one that failed: those before it are done, those behind it are ready again. The call goes on."""
-        at = next(index for index, row in enumerate(call.rows) if call.chunk.offsets[row] == offset)
+    def leave_out(self, call: ConcurrentCall, rows: Sequence[int]) -> None:
+        """Takes records out of a call that are done without it. Their keys stay taken until it ends."""
+        call.chunk.mark(rows)
+        call.rows = [row for row in call.rows if row not in rows]
+
+    def cut(self, call: ConcurrentCall, offset: int) -> list[int]:
+        """Cuts a call over messages down to the one that failed, by the offset that it told: those before it are done, and are returned; those
+        behind it are ready again. The call goes on."""
+        told = numbers(call.chunk.batch["offset"])
+        at = next(index for index, row in enumerate(call.rows) if told[row] == offset)
         before, failed, behind = call.rows[:at], call.rows[at], call.rows[at + 1 :]
         call.rows = call.taken = [failed]
         if call.window.closed:
-            return
+            return before
         self._done(call, before, before)
         if call.chunk is call.window.chunks[0]:
             call.window.advance()  # which passes no chunk: one record of this one isn't done
         self._ready.extendleft((call.chunk, row) for row in reversed(behind))
+        return before
 
     def again(self, call: ConcurrentCall, due: float) -> None:
         """Ends a call that failed; it is made again when it is due."""
@@ -370,27 +379,14 @@ class RecordsInFlight:
     def status(self, partition: TopicPartition, now: float) -> WindowStatus | None:
         """Returns the window of a partition in numbers; None where it has none."""
         window = self._windows.get(partition)
-        if window is None:
-            return None
-        first = window.first_undone()
-        held: tuple[float | None, str] = (None, "")
-        if first is not None:
-            held = now - window.moved_at, f"offset {first[0]}, {self._key_text(first[1])}"
-        return WindowStatus(window.in_flight, window.hand.calls, window.parked, len(window.chains), *held)
+        return None if window is None else window.status(now, redact_keys=self._redact_keys)
 
     def blocked(self, partition: TopicPartition, now: float) -> str:
         """Returns, in words, which record has held up a full window for long; empty if none has."""
         window = self._windows.get(partition)
         if window is None or window.full_since is None or now - window.moved_at < LONG_S:
             return ""
-        first = window.first_undone()
-        if first is None:
+        full = window.status(now, redact_keys=self._redact_keys)
+        if full.held_s is None:
             return f"its window is full: from offset {self._watermarks.get(partition, 0)} on, records of other workers are not done"
-        offset, key = first
-        return (
-            f"its window is full: {window.in_flight:,} records from offset {offset} on, {self._key_text(key)}, "
-            f"which is not done since {now - window.moved_at:.0f} s"
-        )
-
-    def _key_text(self, key: Hashable) -> str:
-        return key_text(key, redact=self._redact_keys)
+        return f"its window is full: {full.records:,} records, held for {full.held_s:.0f} s by {full.held_by}"

@@ -348,12 +348,14 @@ class WorkerAssignment:
                 held.rewind = held.rewind and held.processed != entry.offset
 
     def release_drained(self) -> list[TopicPartition]:
-        """Releases and returns the drained partitions: those without a call in hand or an offset to commit."""
-        done = [
-            h.partition
+        """Releases and returns the drained partitions: those without a call in hand or an offset to commit. A partition and its retry
+        partitions, of one number under one epoch, are released together: the next worker begins all of them at once."""
+        busy = {
+            (h.epoch, h.partition.partition)
             for h in self.held.values()
-            if h.state is HeldState.DRAINING and not h.in_hand and not self._to_commit(h)
-        ]
+            if h.state is not HeldState.DRAINING or h.in_hand or self._to_commit(h)
+        }
+        done = [h.partition for h in self.held.values() if (h.epoch, h.partition.partition) not in busy]
         for partition in done:
             self._released[partition] = self.held.pop(partition).epoch
         return done

@@ -17,6 +17,7 @@ from kafka_actors.job.coordinator import coordinator as coordinator_module
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
 from kafka_actors.job.coordinator.machines.placement import DrainEnd
 from kafka_actors.job.messages import CommitEntry, CommitRequest, HeldReport, Report, WorkerPlan
+from kafka_actors.job.retry_topics import RetryTopics
 from kafka_actors.job.transactions import ProducerGrant, TransactionalIds, TransactionReport
 from kafka_actors.telemetry.tally import Tally
 from kafka_actors.types import OffsetAndMetadata, ProducerIdentity, TopicPartition
@@ -82,6 +83,7 @@ async def made(
     plan=None,
     clock=lambda: 1.0,
     transactions=None,
+    tiers=None,
     **options,
 ):
     member = Member()
@@ -98,6 +100,7 @@ async def made(
         leader=leader,
         recorder=recorder,
         transactions=transactions,
+        tiers=tiers,
         clock=clock,
         wall=lambda: 1_000.0,
     )
@@ -809,5 +812,35 @@ def test_a_commit_that_a_later_one_has_overtaken_counts_no_more():
         assert unpack(coordinator._gate.start_of(P0).metadata).done == text
         zombie = await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, (0, 9), 5)]))
         assert (zombie.refused, zombie.failed) == ([P0], []), "it is refused first"
+
+    asyncio.run(scenario())
+
+
+def test_retry_partitions_go_with_their_source_whatever_the_group_assigns():
+    """Another member may be assigned the retry partition of a source partition that is ours, and the other way round."""
+
+    tiers = RetryTopics("r", delays=("1s",), dead_letter_topic="d").tiers("t", ordering="key")
+    r0, r1 = TopicPartition("r-1s", 0), TopicPartition("r-1s", 1)
+
+    async def scenario():
+        coordinator, member = await made(None, tiers=tiers)
+        member.answer.set()
+        member.committed = {r0: OffsetAndMetadata(4)}
+        member.assignment = frozenset({P0, r1})
+        await coordinator.on_partitions_assigned(member.assignment)
+        await coordinator.poll(Report("w", (0, 0), True, [], wait_s=0.0))
+        await turns(5)
+        orders = await coordinator.poll(Report("w", (0, 0), True, [], wait_s=0.0))
+        assert {grant.partition: grant.offset for grant in orders.grants} == {P0: None, r0: 4}
+        assert r1 in coordinator.reads(), "somebody else reads it"
+        (epoch,) = {grant.epoch for grant in orders.grants}
+        reply = await coordinator.commit(CommitRequest("w", 1, [CommitEntry(r0, epoch, 5)]))
+        assert [(entry.partition, entry.offset) for entry in reply.committed] == [(r0, 5)]
+        assert {p.topic for p in coordinator.status().partitions} == {"t", "r-1s"}
+        await coordinator.on_partitions_revoked(frozenset({r1}), 0.1)
+        assert coordinator._placement.slices.sources() == {P0}
+        await coordinator.on_partitions_lost(member.assignment)
+        assert coordinator._gate.committed == {}
+        await coordinator.stop(leave=True)
 
     asyncio.run(scenario())

@@ -13,7 +13,8 @@ from kafka_actors.group import CommittedStart
 from kafka_actors.group.commit_metadata import pack
 from kafka_actors.job.coordinator.context import CoordinatorContext
 from kafka_actors.job.coordinator.orders import WorkerOrders
-from kafka_actors.job.messages import DeathsInCall, Drain, HeldReport, Report, WorkerPlan
+from kafka_actors.job.messages import CommitEntry, DeathsInCall, Drain, HeldReport, Report, WorkerPlan
+from kafka_actors.job.retry_topics import RetryTopics
 from kafka_actors.telemetry.tally import Tally
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
@@ -37,7 +38,15 @@ class Stage:
     """The orders of a coordinator whose group has assigned two partitions, with one worker that is ready."""
 
     def __init__(
-        self, *, ends=None, present=(P0, P1), committed=None, plan=None, recovering=False, **options
+        self,
+        *,
+        ends=None,
+        present=(P0, P1),
+        committed=None,
+        plan=None,
+        recovering=False,
+        tiers=None,
+        **options,
     ):
         self.now, self.events, self.status = 100.0, [], StatusReport()
         config = build(JobConfig, group_id="g", bootstrap_servers="localhost:9092", **options)
@@ -50,6 +59,7 @@ class Stage:
             recorder=Tally(),
             clock=lambda: self.now,
             wall=lambda: 0.0,
+            tiers=tiers,
         )
         self.job.member = SimpleNamespace(
             assignment=frozenset({P0, P1}), last_heartbeat_sent_and_acked=self.now
@@ -340,3 +350,93 @@ def test_workers_hear_up_to_where_all_slices_are_done():
     assert poll(
         name, HeldReport(behind.partition, behind.epoch, 30, part=behind.part, parts=2)
     ).watermarks == [(grant.partition, 30)]
+
+
+# ------------------------------------------------------------ retry topics
+
+TIERS = RetryTopics("r", delays=("1s", "2s"), dead_letter_topic="d").tiers("t", ordering="key")
+
+
+def test_a_partition_is_granted_with_its_retry_partitions_under_one_epoch():
+    present = TIERS.groups([P0, P1])
+    stage = Stage(tiers=TIERS, present=present, committed={TopicPartition("r-1s", 0): CommittedStart(7, 3)})
+    orders = stage.poll()
+    by_partition = {grant.partition: grant for grant in orders.grants}
+    assert set(by_partition) == TIERS.groups([P0, P1])
+    for whole in (P0, P1):
+        assert len({by_partition[each].epoch for each in TIERS.group(whole)}) == 1
+    assert [by_partition[each].offset for each in TIERS.group(P0)] == [None, 7, None]
+    assert [by_partition[each].from_start for each in TIERS.group(P0)] == [False, True, True]
+
+
+def test_a_partition_is_drained_with_its_retry_partitions_and_is_gone_once_it_is_not_reported():
+    stage = Stage(tiers=TIERS)
+    granted = stage.poll()
+    stage.job.placement.revoke([P0], stage.now + 60.0)
+    stage.job.poll()
+    told = stage.poll(granted.version, stage.held(granted))
+    assert {drain.partition for drain in told.draining} == set(TIERS.group(P0))
+    assert {grant.partition for grant in told.grants} == set(TIERS.group(P1))
+
+
+def test_commits_of_a_retry_partition_count_under_the_epoch_of_its_source():
+    stage = Stage(tiers=TIERS)
+    orders, waiting = stage.poll(), TopicPartition("r-1s", 0)
+    epoch = next(grant.epoch for grant in orders.grants if grant.partition == P0)
+    assert stage.job.gate.offer("w", [CommitEntry(waiting, epoch, 5)]) == []
+    assert stage.job.gate.offer("w", [CommitEntry(waiting, (0, 1), 6)]) == [waiting]
+    assert stage.job.gate.offer("other", [CommitEntry(waiting, epoch, 6)]) == [waiting]
+
+
+def test_a_partition_that_waits_for_its_time_or_for_what_it_has_to_know_is_not_stalled():
+    stage, waiting = Stage(tiers=TIERS), TopicPartition("r-1s", 0)
+    orders = stage.poll()
+    epoch = next(grant.epoch for grant in orders.grants if grant.partition == P0)
+
+    def events(blocked):
+        for _ in range(2):
+            report = HeldReport(waiting, epoch, 0, end=1, blocked=blocked)
+            others = [e for e in stage.held(orders, processed=0, end=0) if e.partition != waiting]
+            stage.poll(orders.version, [*others, report])
+            stage.now += 301.0
+        return [event for event in stage.events if isinstance(event, PartitionStalled)]
+
+    assert events("not due: its next record waits until …") == []
+    assert events("reading ahead: which keys wait in …") == []
+    (stalled,) = events("")
+    assert (stalled.topic, stalled.partition) == waiting
+
+
+def test_workers_that_share_a_partition_share_its_retry_partitions_likewise():
+    tiers = TIERS
+    stage = dealt_stage(tiers=tiers)
+    names = ("worker-0.1", "worker-1.1", "worker-2.1", "worker-3.1")
+
+    def grants():
+        found = {}
+        for name in names:
+            for grant in stage.poll(worker=name).grants:
+                found.setdefault((name, grant.epoch), []).append((*grant.partition, grant.part, grant.parts))
+        return found
+
+    assert {each[-1] for group in grants().values() for each in group} == {1}, (
+        "nothing is committed of retry partitions"
+    )
+    stage.job.gate.baseline(dict.fromkeys(tiers.groups([P0, P1]), OffsetAndMetadata(10)))
+    for _ in range(3):
+        stage.now += 40.0
+        stage.job.poll()
+    found = grants()
+    assert {each[-1] for group in found.values() for each in group} == {2}
+    for group in found.values():
+        (numbers,) = {each[1:] for each in group}
+        assert {each[0] for each in group} == {"t", "r-1s", "r-2s"}, numbers
+
+
+def test_a_new_coordinator_adopts_a_partition_with_what_goes_with_it():
+    stage = Stage(tiers=TIERS, recovering=True)
+    stage.job.member.assignment = TIERS.groups([P0, P1])
+    held = [HeldReport(each, (0, 5)) for each in TIERS.group(P0)]
+    orders = stage.poll((1, 0), held)
+    mine = {grant.partition: grant.continues for grant in orders.grants if grant.continues is not None}
+    assert mine == dict.fromkeys(TIERS.group(P0), (0, 5))

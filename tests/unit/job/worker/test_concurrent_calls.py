@@ -143,7 +143,9 @@ def test_a_full_window_pauses_its_partition_until_half_of_it_is_free():
     assert sorted(calls) == [0, 1, 2, 3, 50], "the other partition goes on"
     flight.now += 5.0
     with flight.lock:
-        assert flight.calls.blocked(P0).startswith("its window is full: 4 records from offset 0 on, key #")
+        assert flight.calls.blocked(P0).startswith(
+            "its window is full: 4 records, held for 5 s by offset 0, key #"
+        )
     woken = flight.calls.callers.woken
     for offset in (1, 2, 3):
         flight.calls.ended(calls[offset], None)

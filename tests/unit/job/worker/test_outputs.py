@@ -11,7 +11,7 @@ from kafka_actors.base.callables import described
 from kafka_actors.errors import ConfigError, SinkError
 from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
 from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec, UserFunction
-from kafka_actors.sinks import Origin, as_sink
+from kafka_actors.sinks import Origin, as_sink, dead_letters
 
 
 class Notes:
@@ -180,6 +180,45 @@ def test_a_class_with_a_flush_of_its_own_is_asked_too():
     made.flush()
     assert Own.flushed == 1
     assert not processor(lambda batch: None).flushes
+
+
+def test_records_for_a_retry_topic_are_flushed_before_their_offsets_are_committed(monkeypatch):
+    tiers = ka.RetryTopics("r", ("1s", "1m"), "dead").tiers("orders", ordering="key")
+
+    class Sends:
+        """In place of a producer."""
+
+        sent, flushed, full = [], 0, False
+
+        def send_batch(self, batch, topic):
+            self.sent += [(topic, row["partition"], row["value"]) for row in batch.to_pylist()]
+            return "the outcome"
+
+        def flush(self):
+            if self.full:
+                raise OSError("disk full")
+            self.flushed += 1
+
+        def close(self, timeout_ms):
+            self.closed = timeout_ms
+
+    producer = Sends()
+    monkeypatch.setattr(dead_letters, "producer_of", lambda config: producer)
+    monkeypatch.setattr(dead_letters, "producer_to", lambda *_: Sends())
+    outputs = Outputs(OutputsSpec((), "dead", tiers=tiers), None)
+    outputs.open()
+    assert outputs.any
+    assert outputs.retry_later(BATCH.slice(0, 2), ["a", "b"], 2, [1, 1], [5, 5]) == "the outcome"
+    assert producer.sent == [("r-1m", 3, b"a"), ("r-1m", 3, b"b")]
+    outputs.flush()
+    outputs.flush()
+    assert producer.flushed == 1
+    outputs.retry_later(BATCH.slice(0, 1), ["a"], 1, [1], [5])
+    producer.full = True
+    with pytest.raises(SinkError, match="disk full"):
+        outputs.flush()
+    outputs.close()
+    assert producer.closed
 
 
 def test_outputs_without_anything_do_nothing():

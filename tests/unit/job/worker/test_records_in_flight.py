@@ -165,6 +165,31 @@ def test_of_a_batch_that_fails_only_the_key_at_fault_waits():
     assert scene.in_flight.calls == 2
 
 
+def test_keys_of_records_that_were_left_out_are_free_when_the_parts_of_their_call_end():
+    scene = Scene(callers=1, batch_rows=3)
+    window = scene.admit("abca")
+    call = scene.take()
+    assert call.rows == [0, 1, 3]
+    scene.in_flight.leave_out(call, [0, 3])
+    assert not scene.in_flight.split(call), "one key is left"
+    scene.in_flight.again(call, due=0.0)
+    scene.admit("aa", first=4)
+    scene.finish(scene.take())
+    assert scene.take().first == 2
+    scene = Scene(callers=1, batch_rows=4)
+    window = scene.admit("abcd")
+    call = scene.take()
+    scene.in_flight.leave_out(call, [0])
+    assert scene.in_flight.split(call)
+    scene.admit("a", first=4)
+    parts = [scene.take(), scene.take()]
+    assert [part.rows for part in parts] == [[1], [2, 3]]
+    for part in parts:
+        scene.finish(part)
+    assert window.watermark == 4
+    assert scene.take().first == 4, "the key of the record that was left out is free"
+
+
 def test_halves_are_called_one_after_another_and_only_then_the_key_is_free():
     scene = Scene(callers=1, batch_rows=4)
     window = scene.admit("aaaaa")
@@ -229,7 +254,7 @@ def test_a_window_is_full_from_the_first_undone_record_to_the_newest():
     assert not scene.in_flight.roomy(P0), "the first one holds it"
     assert scene.in_flight.blocked(P0, 0.5) == ""
     assert scene.in_flight.blocked(P0, 7.0) == (
-        f"its window is full: 4 records from offset 0 on, {key_text(b'a')}, which is not done since 7 s"
+        f"its window is full: 4 records, held for 7 s by offset 0, {key_text(b'a')}"
     )
     scene.finish(calls[0], now=7.0)
     assert scene.in_flight.roomy(P0)

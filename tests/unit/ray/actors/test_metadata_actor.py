@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from fakes.loop import in_loop
 from fakes.virtual_time import run_in_virtual_time
@@ -18,9 +19,10 @@ from kafka_actors.cluster.snapshot import (
     PartitionMetadata,
     TopicMetadata,
 )
-from kafka_actors.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from kafka_actors.errors import ConfigError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from kafka_actors.job.actor_setup import ConnectionWanted, Topology
 from kafka_actors.job.messages import JobStart, pack, unpack
+from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.net import KafkaClient
 from kafka_actors.ray import Job
 from kafka_actors.ray.actors import metadata_actor
@@ -49,10 +51,13 @@ def actor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setattr(metadata_actor, "set_up_process", lambda setup: None)
 
     def make(
-        snapshot: ClusterSnapshot | None, topics: list[str] | None = None, pattern: str | None = None
+        snapshot: ClusterSnapshot | None,
+        topics: list[str] | None = None,
+        pattern: str | None = None,
+        tiers: RetryTiers = RetryTiers(),  # noqa: B008  a frozen value
     ) -> Any:
         plan = Job(topics=["t"], group_id="g", bootstrap_servers="h:1", process=print).plan()
-        made = metadata_actor.MetadataActor(plan.config, topics, pattern, plan.setup("metadata"))
+        made = metadata_actor.MetadataActor(plan.config, topics, pattern, plan.setup("metadata"), (), tiers)
         if snapshot is not None:
             made._client = KafkaClient(plan.config)
             made._client.cluster.add_listener(lambda _: made._changed.set())
@@ -199,6 +204,32 @@ def starting(actor: Any, timeout_s: float, *later: ClusterSnapshot) -> tuple[Any
             return error, asyncio.get_running_loop().time()
 
     return run_in_virtual_time(start())
+
+
+def test_retry_topics_that_dont_fit_are_named_at_once(
+    actor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the time for which the topic itself is waited for. One that was created a moment ago is found."""
+
+    async def make() -> Any:
+        return actor(alone, ["t", "r-1s"], tiers=RetryTiers("t", ["r-1s"], [1.0]))
+
+    clock = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(metadata_actor, "time", clock)
+    alone = cluster(2, {1: 9092})
+    both = msgspec.structs.replace(alone, version=3, topics={**alone.topics, "r-1s": alone.topics["t"]})
+    error, at = starting(run_in_virtual_time(make()), 60.0)
+    assert isinstance(error, ConfigError)
+    assert at <= 2
+    assert str(error).startswith(
+        "on_error: is RetryTopics and needs topics with as many partitions as t, which has 1: "
+    )
+    assert (
+        "r-1s is missing; create them, as by kafka-actors topics create --topic r-1s --partitions 1"
+        in str(error)
+    )
+    started, _ = starting(run_in_virtual_time(make()), 60.0, both)
+    assert started.partitions == [TopicPartition("t", 0), TopicPartition("r-1s", 0)]
 
 
 def test_a_topic_that_comes_is_waited_for(actor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

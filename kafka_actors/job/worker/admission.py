@@ -1,0 +1,158 @@
+"""`Admission`: fetched records on their way into `RecordsInFlight`, in one thread, as far as there is room and they are due."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+from kafka_actors.base.batches import numbers
+from kafka_actors.base.message import messages_of
+from kafka_actors.errors import UsageError
+from kafka_actors.events import DoneOffsetsDropped, EventSink
+from kafka_actors.fetch import FetchedBytes
+from kafka_actors.records import Chunk
+from kafka_actors.types import TopicPartition
+
+from .machines.record_window import RecordWindow, WindowChunk
+from .machines.records_in_flight import RecordsInFlight
+from .machines.worker_assignment import WorkerAssignment
+from .retry_partitions import MovableRecords, NoRetryPartitions, as_they_were
+from .slice_records import records_of_slice
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """Admits what was fetched. `lock` guards `in_flight` and `assignment`. `may_begin(window)`: whether its records are still to be worked on;
+    `advanced(window)` moves the offset to commit and returns whether a bounded partition ended; `passed(chunks, ended)` takes what the
+    watermark has passed."""
+
+    def __init__(
+        self,
+        in_flight: RecordsInFlight,
+        assignment: WorkerAssignment,
+        lock: threading.Lock,
+        reader: MovableRecords,
+        retries: NoRetryPartitions,
+        events: EventSink,
+        *,
+        lanes: int,
+        messages: bool,
+        may_begin: Callable[[RecordWindow], bool],
+        advanced: Callable[[RecordWindow], bool],
+        passed: Callable[[list[WindowChunk], bool], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._in_flight = in_flight
+        self._assignment = assignment
+        self._lock = lock
+        self._reader = reader
+        self._retries = retries
+        self._events = events
+        self._lanes = lanes
+        self._messages = messages
+        self._may_begin = may_begin
+        self._advanced = advanced
+        self._passed = passed
+        self._clock = clock
+        self._full: set[TopicPartition] = set()
+
+    def next(self) -> Iterator[int] | None:
+        """Takes what was fetched next of one partition; None where there is nothing. The iterator admits it, and yields how many calls could
+        begin. Raises the error of a partition that failed."""
+        self._resume_roomy()
+        self._retries.look()
+        fetched = self._reader.take()
+        return None if fetched is None else self._admitted(fetched)
+
+    def _admitted(self, fetched: FetchedBytes) -> Iterator[int]:
+        """Admits chunks until the window is full, or a record isn't due."""
+        partition = fetched.partition
+        if self._retries.takes(fetched):
+            return
+        with self._lock:
+            if not self._assignment.active(partition, fetched.epoch):
+                return
+            self._assignment.positioned(partition, fetched.fetch_offset)
+            held = self._assignment.held[partition]
+            window = self._in_flight.window(
+                partition,
+                fetched.epoch,
+                held.resets,
+                fetched.fetch_offset,
+                held.done,
+                held.dealt,
+                held.slices,
+            )
+        for whole in self._reader.decode(fetched, None):
+            with self._lock:
+                chunk = whole.first(max(0, self._in_flight.room(window)))
+            chunk = self._retries.due(partition, chunk)
+            decoded = self._decoded(window, chunk)
+            with self._lock:
+                if not self._may_begin(window):
+                    return
+                passed, void = self._in_flight.admit(decoded, self._clock())
+                ended = self._advanced(window) if passed or window.dealt else False
+                full, ready = self._in_flight.full(window), self._in_flight.ready(self._clock())
+            self._reader.consumed(fetched, chunk.next_offset)
+            self._retries.done(decoded, decoded.done_before)
+            self._passed(passed, ended)
+            if void:
+                self._events(DoneOffsetsDropped(*partition, chunk.next_offset, "the log was cut since"))
+            yield ready
+            if full:
+                self._pause(partition)
+                return
+            if self._retries.set_aside(partition, chunk, whole):
+                return
+        with self._lock:
+            active = self._assignment.active(partition, fetched.epoch)
+        if active:
+            self._reader.consumed(fetched)
+
+    def _decoded(self, window: RecordWindow, chunk: Chunk) -> WindowChunk:
+        batch, keyed, lanes = chunk.batch, self._in_flight.keyed, None
+        if window.dealt is not None or window.slices:
+            batch, lanes = records_of_slice(batch, window.dealt, self._lanes, by_key=keyed)
+        offsets = attempts = None
+        if self._retries.tier(window.partition):
+            offsets, (batch, attempts, _) = numbers(batch["offset"]), as_they_were(batch)
+        messages = list(messages_of(batch)) if self._messages else None
+        return WindowChunk(
+            window,
+            batch,
+            chunk.next_offset,
+            chunk.leader_epoch,
+            keyed=keyed,
+            messages=messages,
+            lanes=lanes,
+            offsets=offsets,
+            attempts=attempts,
+        )
+
+    def _pause(self, partition: TopicPartition) -> None:
+        """Leaves the rest of a partition where it is until its window has room."""
+        try:
+            self._reader.pause([partition])
+        except UsageError:
+            return  # it was taken away meanwhile
+        self._reader.put_back(partition)
+        self._full.add(partition)
+
+    def _resume_roomy(self) -> None:
+        if not self._full:
+            return
+        with self._lock:
+            roomy = [partition for partition in self._full if self._in_flight.roomy(partition)]
+        self._full.difference_update(roomy)
+        for partition in roomy:
+            with suppress(UsageError):  # it was taken away meanwhile
+                self._reader.resume([partition])
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drops partitions that other workers have now."""
+        gone = set(partitions)
+        self._full.difference_update(gone)
+        self._retries.forget(gone)

@@ -1,0 +1,291 @@
+"""A worker's source partition and the retry partitions that go with it: what is written where, what waits, and what is read first."""
+
+import pytest
+from fakes.retry_logs import EPOCH, FIRST, NOW_S, SECOND, SOURCE, TIERS, Logs, RetryFlight, failure
+from msgspec.structs import replace
+
+from kafka_actors.errors import ProcessError, WorkerDiedError
+from kafka_actors.events import RecordsDeadLettered, RecordsRetriedLater
+from kafka_actors.job.messages import Drain, Grant
+from kafka_actors.job.worker.user_function import CallFailed
+from kafka_actors.sinks.dead_letters import as_they_were
+
+
+def started(keys, **options):
+    flight = RetryFlight(Logs(keys), **options)
+    flight.admit()
+    return flight
+
+
+def fails(flight, call):
+    flight.calls.ended(call, failure(call))
+
+
+def goes_on(flight, seconds):
+    flight.flush()
+    flight.at += seconds
+    flight.now += seconds
+    flight.lease.renew(flight.now, 60.0)
+    flight.admit()
+
+
+def all_called(flight):
+    """Has all calls end well; returns the offsets in the source of their records."""
+    found = []
+    while (call := flight.take()) is not None:
+        found += flight.offsets(call)
+        flight.calls.ended(call, None)
+    return found
+
+
+def waiting(flight, partition):
+    """Offsets in the source of what is in a retry partition, and when each is due, in seconds from the start on."""
+    flight.flush()
+    found = as_they_were(flight.logs.batch(partition, 0, flight.logs.end(partition)))
+    return [
+        (o, at / 1000 - NOW_S)
+        for o, at in zip(found.batch["offset"].to_pylist(), found.not_before, strict=True)
+    ]
+
+
+def test_a_failing_record_is_tried_again_when_its_time_has_come_and_as_it_was():
+    flight = started("ab")
+    call = flight.take()
+    assert flight.offsets(call) == [0]
+    fails(flight, call)
+    assert all_called(flight) == [1]
+    assert flight.processed(SOURCE) == 2, "it is done in the source"
+    assert flight.events == [RecordsRetriedLater("t", 0, 0, 0, 1, "t-retry-10s", "ValueError: no good")]
+    goes_on(flight, 9.9)
+    assert flight.take() is None
+    assert flight.calls.blocked(FIRST) == "not due: its next record waits until 2023-11-14 22:13:30 UTC"
+    goes_on(flight, 0.2)
+    assert flight.calls.blocked(FIRST) == ""
+    call = flight.take()
+    assert call.batch.drop_columns(["value"]) == flight.logs.batch(SOURCE, 0, 1).drop_columns(["value"])
+    assert (call.first, call.window.partition) == (0, FIRST), "its place is that in the retry topic"
+    flight.calls.ended(call, None)
+    assert flight.processed(FIRST) == 1
+
+
+def test_records_behind_it_of_its_key_follow_it_and_are_due_with_it_and_others_go_on():
+    flight = started("aab-a")
+    fails(flight, flight.take())
+    flight.at += 2.0
+    assert all_called(flight) == [2, 3], "those of another key, and of none"
+    assert waiting(flight, FIRST) == [(0, 10.0), (1, 10.0), (4, 10.0)]
+    goes_on(flight, 8.1)
+    assert all_called(flight) == [0, 1, 4]
+    flight.logs.append(SOURCE, "a")
+    flight.admit()
+    assert all_called(flight) == [5], "none of its key waits any more"
+
+
+def test_it_goes_from_tier_to_tier_and_after_the_last_one_to_the_dead_letters():
+    flight = started("aa")
+    fails(flight, flight.take())
+    assert all_called(flight) == []
+    goes_on(flight, 10.1)
+    fails(flight, flight.take())
+    assert all_called(flight) == []
+    assert waiting(flight, SECOND) == [(0, pytest.approx(70.1)), (1, pytest.approx(70.1))]
+    assert as_they_were(flight.logs.batch(SECOND, 0, 2)).attempts == [2, 0]
+    goes_on(flight, 60.1)
+    fails(flight, flight.take())
+    assert flight.logs.dead == [0]
+    assert flight.events[-1] == RecordsDeadLettered("t", 0, 0, 0, 1, "t-dead", "ValueError: no good")
+    assert all_called(flight) == [1], "its key goes on without it"
+    assert [flight.processed(p) for p in TIERS.group(SOURCE)] == [2, 2, 2]
+
+
+def test_a_key_that_waits_in_a_later_tier_only_is_followed_all_the_same():
+    flight = started("a")
+    fails(flight, flight.take())
+    goes_on(flight, 10.1)
+    fails(flight, flight.take())
+    flight.flush()
+    flight.logs.append(SOURCE, "a")
+    flight.admit()
+    assert all_called(flight) == []
+    assert waiting(flight, FIRST) == [(0, 10.0), (1, pytest.approx(70.1))]
+
+
+def test_a_next_worker_reads_which_keys_wait_before_it_begins_anything():
+    flight = started("aab")
+    fails(flight, flight.take())
+    all_called(flight)
+    flight.commit()
+    flight.logs.append(SOURCE, "a")
+    after = RetryFlight(flight.logs, flight.committed)
+    after.logs.append(SOURCE, "c")
+    after.calls.admit_some()
+    assert after.take() is None
+    assert after.calls.blocked(SOURCE).startswith("reading ahead: which keys wait in t-retry-")
+    after.admit()
+    assert after.calls.blocked(SOURCE) == ""
+    assert all_called(after) == [4], "record 3 follows those of its key"
+    assert after.processed(FIRST) == 0, "what was read ahead counts as read by nobody"
+    assert [offset for offset, _ in waiting(after, FIRST)] == [0, 1, 3]
+    goes_on(after, 10.1)
+    assert all_called(after) == [0, 1, 3]
+
+
+def test_what_was_done_in_a_retry_partition_before_doesnt_hold_its_key():
+    flight = started("ab")
+    fails(flight, flight.take())
+    fails(flight, flight.take())
+    goes_on(flight, 10.1)
+    first, second = flight.take(), flight.take()
+    assert (flight.offsets(first), flight.offsets(second)) == ([0], [1])
+    flight.calls.ended(second, None)
+    flight.commit()
+    assert flight.committed[FIRST].done, "the second one is done, beyond the first"
+    flight.logs.append(SOURCE, "a")
+    flight.logs.append(SOURCE, "b")
+    after = RetryFlight(flight.logs, flight.committed)
+    after.admit()
+    assert all_called(after) == [3]
+
+
+def test_of_a_batch_the_records_at_fault_wait_and_those_of_their_keys_behind_them():
+    flight = started("abaab", unit="batch", concurrency=1)
+    call = flight.take()
+    while call is not None:
+        bad = 0 in flight.offsets(call)
+        flight.calls.ended(call, failure(call) if bad else None)
+        call = flight.take()
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 2, 3]
+    assert flight.processed(SOURCE) == 5
+
+
+def test_what_has_to_follow_is_left_out_of_a_call_and_the_rest_is_called():
+    flight = started("a", unit="batch", batch_rows=10)
+    fails(flight, flight.take())
+    for key in "bab":
+        flight.logs.append(SOURCE, key)
+    flight.admit()
+    call = flight.take()
+    assert flight.offsets(call) == [1, 3]
+    flight.calls.ended(call, None)
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 2]
+    assert flight.processed(SOURCE) == 4
+
+
+def test_without_keep_order_records_overtake_one_that_waits():
+    flight = started("aab", tiers=replace(TIERS, keep_order=False))
+    fails(flight, flight.take())
+    assert sorted(all_called(flight)) == [1, 2]
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0]
+
+
+def test_unordered_records_overtake_one_that_waits():
+    flight = started("aab", tiers=replace(TIERS, keep_order=False), ordering="unordered")
+    fails(flight, flight.take())
+    assert sorted(all_called(flight)) == [1, 2]
+
+
+def test_where_another_try_is_useless_the_record_is_a_dead_letter_at_once():
+    flight = started("a")
+    call = flight.take()
+    flight.calls.ended(call, CallFailed(WorkerDiedError(4, "SIGSEGV"), 0, 0, final=True))
+    assert flight.logs.dead == [0]
+    assert waiting(flight, FIRST) == []
+
+
+def test_retries_at_once_come_first():
+    flight = started("a", retries=1)
+    fails(flight, flight.take())
+    assert waiting(flight, FIRST) == []
+    flight.now += 5.0
+    fails(flight, flight.take())
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0]
+    assert as_they_were(flight.logs.batch(FIRST, 0, 1)).attempts == [2]
+
+
+def test_a_record_that_somebody_else_put_into_a_retry_topic_is_processed_under_its_own_name():
+    flight = started("a")
+    flight.logs.append(FIRST, "x")
+    fails(flight, flight.take())
+    flight.flush()
+    flight.logs.append(FIRST, "y")
+    goes_on(flight, 10.1)
+    found = []
+    while (call := flight.take()) is not None:
+        found.append((call.chunk.origin.topic, flight.offsets(call)))
+        flight.calls.ended(call, None)
+    assert sorted(found) == [("t", [0]), ("t-retry-10s", [0]), ("t-retry-10s", [2])]
+
+
+def test_a_message_of_several_in_one_call_that_fails_is_found_by_its_own_offset():
+    flight = started("abc")
+    for call in [flight.take() for _ in range(3)]:
+        fails(flight, call)
+    flight.calls.in_flight.pace.at_once = 3
+    goes_on(flight, 10.1)
+    call = flight.take()
+    assert flight.offsets(call) == [0, 1, 2]
+    flight.calls.ended(call, CallFailed(ValueError("no good"), 1, 1))
+    assert waiting(flight, SECOND) == [(1, pytest.approx(70.1))]
+    assert all_called(flight) == [2]
+
+
+def test_what_cant_be_written_ends_the_job_with_the_record_still_to_be_done():
+    flight = started("a")
+    flight.function.outputs.retry_later = lambda *_: (_ for _ in ()).throw(
+        ProcessError("t", 0, 0, 0, 1, "full")
+    )
+    with pytest.raises(ProcessError):
+        fails(flight, flight.take())
+    assert flight.processed(SOURCE) == 0
+    assert flight.commit() == []
+
+
+def test_the_error_of_a_write_is_left_to_the_flush_before_the_commit():
+    """Who asks for a result has heard of its error, and the flush would say nothing of it any more."""
+    flight = started("a")
+    fails(flight, flight.take())
+    ((_, _, outcome),) = flight.written
+    outcome.failure, outcome.result = OSError("full"), None
+    outcome.told()
+    flight.written.clear()
+    flight.logs.append(SOURCE, "a")
+    flight.admit()
+    assert all_called(flight) == [], "it is not known to be there, and not known to be done"
+
+
+def test_a_broker_that_doesnt_tell_an_offset_leaves_the_key_in_doubt():
+    flight = started("a")
+    fails(flight, flight.take())
+    ((_, _, outcome),) = flight.written
+    outcome.ranges = [-1]
+    outcome.told()
+    flight.flush(tell=False)
+    goes_on(flight, 10.1)
+    assert all_called(flight) == [0]
+    flight.logs.append(SOURCE, "a")
+    flight.admit()
+    assert all_called(flight) == []
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 1]
+
+
+def test_a_drain_ends_with_the_last_of_the_partitions_that_go_together():
+    flight = started("ab")
+    call = flight.take()
+    flight.order([], [Drain(p, EPOCH) for p in TIERS.group(SOURCE)])
+    flight.commit()
+    assert flight.assignment.release_drained() == []
+    flight.calls.ended(call, None)
+    assert flight.assignment.release_drained() == [], "its commit is to come"
+    flight.commit()
+    assert sorted(flight.assignment.release_drained()) == sorted(TIERS.group(SOURCE))
+
+
+def test_a_bounded_run_leaves_what_it_put_there_for_the_next():
+    flight = RetryFlight(
+        Logs("aa"), {p: Grant(p, EPOCH, 0, end_offset=2 if p == SOURCE else 0) for p in TIERS.group(SOURCE)}
+    )
+    flight.admit()
+    fails(flight, flight.take())
+    assert all_called(flight) == []
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 1]
+    assert flight.processed(SOURCE) == 2

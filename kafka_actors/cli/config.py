@@ -77,7 +77,7 @@ def show_config(
 def _values(settings: OptionValues, target: str | None) -> dict[str, Any]:
     """Values of the options of `run`, then of those of `JobConfig`; checked together as at a start. Of a pipeline on Spark those
     that have a meaning there."""
-    of_run = {name: settings.options.get(name) for name in OF_RUN}
+    of_run, of_job = {name: settings.options.get(name) for name in OF_RUN}, {}
     if target is None:
         with settings.named():
             built = build(JobConfig, {k: v for k, v in settings.options.items() if k not in OF_RUN})
@@ -98,7 +98,9 @@ def _values(settings: OptionValues, target: str | None) -> dict[str, Any]:
             "until": job.until,
             "status": job.status_address,
         }
-    return {**of_run, **{name: getattr(built, name) for name in JobConfig.__struct_fields__}}
+        if (retries := job.retry_topics) is not None:
+            of_run["dead_letter_topic"], of_job["on_error"] = retries.dead_letter_topic, repr(retries)
+    return {**of_run, **{name: getattr(built, name) for name in JobConfig.__struct_fields__}, **of_job}
 
 
 def _values_on_spark(settings: OptionValues, target: LoadedTarget) -> dict[str, Any]:

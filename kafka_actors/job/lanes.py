@@ -47,7 +47,9 @@ def source(partition: TopicPartition) -> TopicPartition:
 
 
 def in_topic(partition: TopicPartition, topic: str) -> TopicPartition:
-    """Returns the partition of the same number in another topic, or the same slice of it."""
+    """Returns the partition of the same number in another topic, or the same slice of it; itself where it is of that topic."""
+    if partition.topic == topic:
+        return partition
     if isinstance(partition, Slice):
         return Slice(topic, partition.partition, partition.part, partition.parts)
     return TopicPartition(topic, partition.partition)

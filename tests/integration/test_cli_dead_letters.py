@@ -113,6 +113,29 @@ def test_a_dry_run_sends_nothing_and_a_replay_puts_records_back_as_they_were(fai
     ]
 
 
+def test_what_waits_in_a_retry_topic_is_listed_and_put_back_too(failed_orders, capsys):
+    from kafka_actors.sinks.dead_letters import retry_records
+
+    servers, before = failed_orders, records(failed_orders)
+    with ka.Admin(bootstrap_servers=servers) as admin:
+        admin.create_topics([ka.NewTopic("orders-retry-10s", 3)])
+    with (
+        ka.Consumer(bootstrap_servers=servers) as consumer,
+        ka.Producer(bootstrap_servers=servers) as producer,
+    ):
+        consumer.assign([ka.TopicPartition("orders", 1)])
+        consumer.seek_to_beginning()
+        batch = consumer.poll_batch(timeout_ms=10_000).slice(0, 1)
+        made = retry_records(batch, ["ValueError: no good"], "scorer", 1, [1], [0])
+        producer.send_batch(made, "orders-retry-10s").result()
+    (found,) = json.loads(said(capsys, servers, "list", "orders-retry-10s", "-o", "json").out)
+    assert (found["topic"], found["partition"], found["offset"]) == ("orders", 1, 0)
+    said(capsys, servers, "replay", "orders-retry-10s", "--execute")
+    after = records(servers)
+    assert len(after) == len(before) + 1
+    assert after.count(before[3]) == 2, "as it was, without the headers that it had there"
+
+
 def test_a_record_without_the_headers_is_named_and_left_out(failed_orders, capsys):
     with ka.Producer(bootstrap_servers=failed_orders) as producer:
         place = producer.send("dlq", b"foreign", partition=1).result()

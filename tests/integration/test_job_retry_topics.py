@@ -147,9 +147,6 @@ def test_a_failing_record_comes_again_as_it_was_and_its_key_keeps_its_order(
         n = int(headers[0][1])
         assert (topic, timestamp, headers) == (topics, 1_700_000_000_000 + n, [["n", str(n)]])
         assert (partition, offset) == next((line[1], line[2]) for line in lines if line[5] == headers)
-    twelve = [line[-1] for line in lines if line[5][0][1] == "12"]
-    assert twelve[1] - twelve[0] >= 0.9
-    assert twelve[2] - twelve[1] >= 1.9
 
 
 def test_without_keep_order_others_of_its_key_overtake_it(topics, cluster, job, tmp_path):

@@ -142,6 +142,22 @@ def test_what_only_the_definition_says_is_shown_as_its(
         )
 
 
+def test_retry_topics_are_shown_as_they_are_defined(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = 'workers=4, ordering="key", on_error=ka.RetryTopics("r", ("10s",), "dead")'
+    (tmp_path / "retried_by_test.py").write_text(JOB.replace("workers=4", more))
+    rows = json.loads(_show(capsys, "retried_by_test.py:job", "-o", "json"))
+    by_name = {row["option"]: (row["value"], row["source"]) for row in rows}
+    shown = "RetryTopics(name='r', delays=('10s',), dead_letter_topic='dead', keep_order=True)"
+    assert by_name["on_error"] == (shown, "definition")
+    assert by_name["dead_letter_topic"] == ("dead", "definition")
+    without = json.loads(_show(capsys, "retried_by_test.py:job", "-o", "json", "-X", "on_error=skip"))
+    by_name = {row["option"]: (row["value"], row["source"]) for row in without}
+    assert by_name["on_error"] == ("skip", "flag")
+    assert by_name["dead_letter_topic"] == (None, "default")
+
+
 def test_every_flag_of_run_is_one_of_config_show() -> None:
     run, show = commands.commands["run"], commands.commands["config"].commands["show"]
     assert {p.name for p in run.params} <= {p.name for p in show.params}

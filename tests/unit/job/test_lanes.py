@@ -2,7 +2,7 @@
 
 import pickle
 
-from kafka_actors.job.lanes import slice_of, source
+from kafka_actors.job.lanes import in_topic, slice_of, source
 from kafka_actors.types import TopicPartition
 
 P3 = TopicPartition("t", 3)
@@ -17,3 +17,10 @@ def test_slices_are_keys_of_their_own_and_know_their_partition():
     assert slice_of(P3, 0, 1) is P3
     assert repr(other) == "Slice('t', 3, 1 of 2)"
     assert pickle.loads(pickle.dumps(other)) == other
+
+
+def test_a_slice_has_its_like_in_another_topic():
+    other = slice_of(P3, 1, 2)
+    assert in_topic(P3, "u") == TopicPartition("u", 3)
+    assert in_topic(other, "u") == slice_of(TopicPartition("u", 3), 1, 2)
+    assert in_topic(other, "t") is other

@@ -228,6 +228,7 @@ class BrokerFetcher:
     ) -> Answer:
         """Returns what another worker has fetched, or fetches; where others fetch all that is wanted, waits for them as a broker would."""
         until = self._clock() + pull.max_wait_ms / 1000
+        self._hand_over()
         while True:
             kept, busy = shared.claim(self, wants, pull.max_bytes)
             if kept:
@@ -237,7 +238,6 @@ class BrokerFetcher:
             left = until - self._clock()
             if left <= 0 or self._closed:
                 return self._session.serve(()), []
-            self._hand_over()
             shared.wait(left)
         brought: list[KeptRecords] = []
         try:

@@ -3,15 +3,17 @@
 import asyncio
 import queue
 import threading
+import time
 
 import pytest
+from msgspec import structs
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, LocalSources, PartitionFetch, Pull
-from kafka_actors.fetch.messages import Outcome
-from kafka_actors.fetch.shared_records import SharedRecords
+from kafka_actors.fetch.messages import FetchedPartition, Outcome
+from kafka_actors.fetch.shared_records import KeptRecords, SharedRecords
 from kafka_actors.protocol import ApiKey, FetchResponse
 from kafka_actors.protocol.codec import response_frame
 
@@ -110,6 +112,22 @@ def test_a_claim_on_a_shared_partition_ends_with_a_failed_request():
     harness.answers.put(DisconnectedError("reset"))
     assert harness.next_seen() == [("answered", 0)]
     assert shared.claim("another", [want], 1000) == ([], frozenset())
+    asyncio.run(harness.fetcher.close())
+
+
+def test_what_was_received_is_handed_over_before_records_that_another_one_has_fetched():
+    shared = SharedRecords()
+    harness = Harness(shared=shared)
+    want = PartitionFetch("t", 0, (0, 1), 0, 1000, shared=True)
+    harness.pull(0, want=want)
+    assert harness.next_seen() == [("sent", 1)]
+    harness.pull(1)
+    fetched = FetchedPartition("t", 0, (0, 9), 0, 5, size=8)
+    shared.end("another", [KeptRecords(want, fetched, bytes(8), time.monotonic())])
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen(2) == [("answered", 0), ("answered", 1)]
+    reply, records = harness.outcomes[1]
+    assert (reply.partitions, records) == ([structs.replace(fetched, epoch=(0, 1))], [bytes(8)])
     asyncio.run(harness.fetcher.close())
 
 

@@ -1,9 +1,8 @@
 """Messages between a job's actors: frozen, tagged Structs, sent as MessagePack and validated on receipt.
 
-Each message may be received twice and out of order without harm. A grant epoch is (incarnation of the coordinator actor, n),
-compared for equality only. Workers call and the coordinator answers, so a frozen worker delays nobody. Record bytes are not in
-these messages: they lie in shared memory (`job/transport/`), or are the result of a Ray call. The messages of a pull are in
-`kafka_actors.fetch.messages`.
+Each message may be received twice and out of order without harm. A grant epoch is (incarnation of the coordinator actor, n), compared for
+equality only. Workers call and the coordinator answers, so a frozen worker delays nobody. Record bytes are not in these messages: they lie
+in shared memory (`job/transport/`), or are the result of a Ray call. The messages of a pull are in `kafka_actors.fetch.messages`.
 """
 
 from __future__ import annotations
@@ -143,9 +142,9 @@ class Drain(Struct, frozen=True, tag=True):
 
 
 class HeldReport(Struct, frozen=True, tag=True):
-    """Partition as its worker reports it. `processed`: the offset after the last record for which the function returned;
-    `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed; `committed`: by the worker's
-    own transactions, None in a job without; `part`, `parts`: as in `Grant`."""
+    """Partition as its worker reports it. `processed`: the offset after the last record for which the function returned, in the topic with
+    this `topic_id`; `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed; `committed`: by the
+    worker's own transactions, None in a job without; `part`, `parts`: as in `Grant`."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -158,6 +157,7 @@ class HeldReport(Struct, frozen=True, tag=True):
     committed: int | None = None
     part: int = 0
     parts: int = 1
+    topic_id: bytes | None = None
 
 
 class Report(Struct, frozen=True, tag=True):

@@ -441,7 +441,9 @@ def test_results_and_dead_letters_are_there_once_where_delivery_is_exactly_once(
         await asyncio.sleep(0.01)
         ids = batch["id"].to_pylist()
         if sent_on and max(ids) >= 1500:
-            mine = tmp_path / uuid.uuid4().hex  # not the worker's id: a later call of it would empty what the first one linked
+            mine = (
+                tmp_path / uuid.uuid4().hex
+            )  # not the worker's id: a later call of it would empty what the first one linked
             mine.write_text(json.dumps([os.getpid(), *sent_on]))
             with contextlib.suppress(FileExistsError):
                 os.link(mine, held)

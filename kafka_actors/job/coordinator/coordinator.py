@@ -72,6 +72,7 @@ class JobCommits:
         if request.trace:
             self._traces.append(request.trace)
         entries = [e for e in entries if e.partition not in refused]
+        self._begun_anew(entries)
         problem = ""
         if entries:
             try:
@@ -89,6 +90,15 @@ class JobCommits:
         held = {source(e.partition): self._gate.holds(request.worker, e) for e in entries}
         late = [(partition, "a later request has come before it") for partition, own in held.items() if own]
         return CommitReply(request.sequence, [], sorted(p for p, own in held.items() if not own), late)
+
+    def _begun_anew(self, entries: list[CommitEntry]) -> None:
+        """Takes positions that were reset: of a partition that is drained, no report may say so any more."""
+        for entry in entries:
+            held = self._job.held.get(entry.partition)
+            if held is not None and (entry.rewind or held.topic_id != entry.topic_id):
+                self._job.held[entry.partition] = replace(
+                    held, processed=entry.offset, topic_id=entry.topic_id
+                )
 
     def _of_slice(self, worker: str, entry: CommitEntry) -> CommitEntry:
         """Returns the entry of the slice that a worker has of a partition. It names the partition."""
@@ -108,6 +118,8 @@ class JobCommits:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            # Before what is offered is taken: what is lost meanwhile is not committed.
+            await self._job.member.learn_topic_ids(self._gate.offered)
             waiters, self._waiters = self._waiters, []
             offsets = self._gate.take()
             outcome: Mapping[TopicPartition, Exception | None] = {}
@@ -218,7 +230,7 @@ class JobCoordinator:
         held = job.partitions_at_stop = sorted(self._placement.slices.sources())
         if job.fatal is None:
             await self._drain(frozenset(held), drain_s)
-        job.unconfirmed = self._gate.unconfirmed({p: report.processed for p, report in job.held.items()})
+        job.unconfirmed = self._gate.unconfirmed(job.held)
         job.tasks.cancel()
         left_s = max(LEAVE_S, deadline - job.clock())
         await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)

@@ -13,7 +13,8 @@ Theory of operation. Arrives: what workers offer, what the broker answered for t
 (`finished`), and which partitions the member got, gave away or lost (`baseline`, `give_up`, `forget`).
 Decided: whose offer is refused, what the next commit has (`take`), and where the next holder of a partition
 begins (`start_of`): at what the broker has acknowledged, never at what was only offered. A declared reset is
-the one thing that lowers an offset; until it is acknowledged, no entry counts as committed.
+the one thing that lowers an offset; until it is acknowledged, no entry counts as committed. A worker hears before the member that a topic
+was made anew, and declares a reset, whose entry names the new id: so what is known here of the old one stays until then, and counts for nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 
 from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.job.lanes import Slice, SliceDone, slice_of, source
-from kafka_actors.job.messages import CommitEntry
+from kafka_actors.job.messages import CommitEntry, HeldReport
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["CommitGate"]
@@ -111,6 +112,11 @@ class CommitGate:
     def waiting(self) -> bool:
         return bool(self._offered)
 
+    @property
+    def offered(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Offsets that wait for the next commit, by partition or slice."""
+        return {partition: _to_commit(entry) for partition, entry in self._offered.items()}
+
     def take(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Everything offered, as one OffsetCommit; one is in flight at a time, so it is empty while busy."""
         if self.busy:
@@ -175,7 +181,8 @@ class CommitGate:
         """Takes offsets that a worker has committed by itself, in a transaction. Late news of an older one changes nothing."""
         for entry in entries:
             known = self.committed.get(entry.partition)
-            if known is None or entry.rewind or entry.offset >= known.offset:
+            of_another = known is not None and not _same(unpack(known.metadata).topic_id, entry.topic_id)
+            if known is None or entry.rewind or of_another or entry.offset >= known.offset:
                 self.committed[entry.partition] = _to_commit(entry)
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
@@ -195,20 +202,18 @@ class CommitGate:
         for partition in partitions:
             self.committed.pop(partition, None)
 
-    def unconfirmed(self, processed: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
-        """The partitions of which more is offered, or processed, than the broker has acknowledged."""
-        pending = {**self._offered, **self._in_flight}
-        return sorted(
-            {
-                source(partition)
-                for partition in processed.keys() | pending.keys()
-                if max(
-                    processed.get(partition) or -1,
-                    pending[partition].offset if partition in pending else -1,
-                )
-                > (start.offset if (start := self.start_of(partition)) is not None else -1)
-            }
-        )
+    def unconfirmed(self, held: Mapping[TopicPartition, HeldReport]) -> list[TopicPartition]:
+        """The partitions of which more is offered, or reported as processed, than the broker has acknowledged."""
+        reached = [(p, report.processed or -1, report.topic_id) for p, report in held.items()]
+        reached += [(p, e.offset, e.topic_id) for p, e in {**self._offered, **self._in_flight}.items()]
+        return sorted({source(each[0]) for each in reached if self._is_beyond(*each)})
+
+    def _is_beyond(self, partition: TopicPartition, offset: int, topic_id: bytes | None) -> bool:
+        """Whether an offset is further than what is acknowledged, or of another topic of the name."""
+        start = self.start_of(partition)
+        if start is None or not _same(unpack(start.metadata).topic_id, topic_id):
+            return offset >= 0
+        return offset > start.offset
 
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Returns the offset where a new holder starts: the last one that the broker acknowledged, or None."""

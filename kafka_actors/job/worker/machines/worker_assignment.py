@@ -377,7 +377,7 @@ def report_of(
     return HeldReport(
         held.partition, held.epoch, held.processed, held.leader_epoch,
         progress.position, progress.end, held.finished, blocked or progress.blocked,
-        held.committed if commits else None, held.part, held.parts,
+        held.committed if commits else None, held.part, held.parts, held.topic_id,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator.machines.commit_gate import CommitGate
 from kafka_actors.job.lanes import Slice, SliceDone
-from kafka_actors.job.messages import CommitEntry
+from kafka_actors.job.messages import CommitEntry, HeldReport
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -131,6 +131,31 @@ def test_offsets_of_two_topics_of_one_name_are_not_compared(gate):
     assert gate.take() == {}
 
 
+def test_what_is_done_in_a_topic_made_anew_is_unconfirmed_though_more_of_the_old_one_was_committed(gate):
+    gate.baseline({P0: OffsetAndMetadata(50, pack("", OLD))})
+    assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), 50, topic_id=OLD)}) == []
+    assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), 3, topic_id=NEW)}) == [P0]
+    gate.offer("a", [CommitEntry(P0, (1, 1), 3, rewind=True, topic_id=NEW)])
+    assert gate.unconfirmed({}) == [P0]
+    gate.take()
+    gate.finished({P0: None})
+    assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), 3, topic_id=NEW)}) == []
+
+
+def test_what_a_worker_has_committed_by_itself_in_a_topic_made_anew_counts_though_it_is_less(gate):
+    gate.baseline({P0: OffsetAndMetadata(50, pack("", OLD))})
+    gate.committed_elsewhere([CommitEntry(P0, (1, 1), 3, topic_id=NEW)])
+    gate.committed_elsewhere([CommitEntry(P0, (1, 1), 2, topic_id=NEW)])
+    assert gate.committed == {P0: OffsetAndMetadata(3, pack("", NEW))}
+
+
+def test_offered_is_what_the_next_commit_would_have(gate):
+    gate.offer("a", [CommitEntry(P0, (1, 1), 3, topic_id=NEW)])
+    assert gate.offered == {P0: OffsetAndMetadata(3, pack("", NEW))}
+    gate.take()
+    assert gate.offered == {}
+
+
 # ---------------------------------------------------------------- partitions that are dealt in slices
 
 S0, S1 = Slice("t", 0, 0, 2), Slice("t", 0, 1, 2)
@@ -243,7 +268,7 @@ def test_what_the_member_gives_away_takes_its_slices_along(dealt):
     offer(dealt, S1, 20)
     commit(dealt)
     offer(dealt, S0, 50)
-    assert dealt.unconfirmed({S1: 25}) == [P0]
+    assert dealt.unconfirmed({S1: HeldReport(P0, (1, 2), 25)}) == [P0]
     dealt.forget([P0])
     assert dealt.take() == {}
     assert dealt.start_of(S0) is None

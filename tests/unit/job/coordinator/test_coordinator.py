@@ -53,6 +53,9 @@ class Member:
         await self.answer.wait()
         return {p: origin_of(self.committed.get(p)) for p in partitions}
 
+    async def learn_topic_ids(self, offsets):
+        """It knows all topics."""
+
     async def commit_offsets_sync(self, offsets):
         if self.refuses is not None:
             return dict.fromkeys(offsets, self.refuses)
@@ -811,3 +814,46 @@ def test_a_commit_that_a_later_one_has_overtaken_counts_no_more():
         assert (zombie.refused, zombie.failed) == ([P0], []), "it is refused first"
 
     asyncio.run(scenario())
+
+
+def test_what_is_lost_while_newer_metadata_is_asked_for_is_not_committed():
+    """It would come behind the start of who has the partition next."""
+
+    async def scenario():
+        sent, answered = [], asyncio.Event()
+
+        async def learn(offsets):
+            assert list(offsets) in ([P0], [])
+            await answered.wait()
+
+        coordinator, member = await made(None)
+        epoch = (await granted(coordinator, member, P0)).grants[0].epoch
+        member.learn_topic_ids, commit = learn, member.commit_offsets_sync
+        member.commit_offsets_sync = lambda offsets: sent.append(offsets) or commit(offsets)
+        entry = CommitEntry(P0, epoch, 5, topic_id=b"n" * 16)
+        asked = asyncio.ensure_future(coordinator.commit(CommitRequest("w", 1, [entry])))
+        await turns(5)
+        await coordinator.on_partitions_lost(frozenset({P0}))
+        answered.set()
+        assert (await asked).committed == []
+        assert sent == []
+
+    asyncio.run(scenario())
+
+
+def test_a_reset_that_only_a_commit_has_told_is_where_its_partition_is_at_a_stop():
+    """A report from before it says more, of records that are gone."""
+
+    async def scenario(**reset):
+        coordinator, member = await made(None, drain_timeout_ms=0)
+        member.committed = {P0: OffsetAndMetadata(5, "", -1)}
+        epoch = (await granted(coordinator, member, P0)).grants[0].epoch
+        holding = HeldReport(P0, epoch, 90, topic_id=b"o" * 16)
+        await coordinator.poll(Report("w", (1, 1), True, [holding], wait_s=0))
+        entry = CommitEntry(P0, epoch, 0, **reset)
+        assert (await coordinator.commit(CommitRequest("w", 1, [entry]))).committed == [entry]
+        await coordinator.stop(leave=True)
+        return coordinator.status().unconfirmed
+
+    assert asyncio.run(scenario(topic_id=b"o" * 16, rewind=True)) == []
+    assert asyncio.run(scenario(topic_id=b"n" * 16, rewind=True)) == []

@@ -57,8 +57,9 @@ class ConsumerCoordinator(BaseCoordinator):
     what was assigned. metrics: as for `BaseCoordinator`. listener: learns of rebalances. consumed: what auto-commit and
     `close` commit: the next offset of each partition that came before the batch or message in hand; None turns both
     off. reads: the owned partitions that are read, or whose reason not to be is told by others; of any other that stays
-    so for 30 s there is a `PartitionNotRead`. starts_over: partitions of a topic that is made anew are lost and taken anew, unless data loss
-    is fatal; without it their readers find that by themselves. default_offset_commit_callback: of `commit_offsets_async` without a callback.
+    so for 30 s there is a `PartitionNotRead`. on_recreated: learns of owned partitions whose topic was made anew, and whose readers find that
+    by themselves; without it they are lost and taken anew, unless data loss is fatal. default_offset_commit_callback: of `commit_offsets_async`
+    without a callback.
 
     Other arguments as for `BaseCoordinator`; options, single or as `config`: those of `DEFAULT_CONFIG`. `assignors` is
     another name of `partition_assignment_strategy`. Raises `ConfigError` for a missing group_id, an unknown option or
@@ -83,13 +84,14 @@ class ConsumerCoordinator(BaseCoordinator):
         reads: Callable[[], Partitions] | None = None,
         metric_group_prefix: str = "consumer",
         default_offset_commit_callback: CommitCallback = default_offset_commit_callback,
-        starts_over: bool = True,
+        on_recreated: Callable[[Partitions], object] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(client, metrics, metric_group_prefix=metric_group_prefix, **options)
         self.subscription = subscription
         subscription.exclude_internal_topics = self._config.exclude_internal_topics
         self._consumed = consumed
+        self._recreated = on_recreated
         self._report = default_offset_commit_callback
         self._auto_commit: AutoCommitTask | None = None
         self.consumer_sensors = ConsumerCoordinatorMetrics(
@@ -107,7 +109,7 @@ class ConsumerCoordinator(BaseCoordinator):
             self._config,
             self._on_recreated,
             self._events,
-            starts_over=starts_over and self._config.on_data_loss == "reset",
+            starts_over=on_recreated is None and self._config.on_data_loss == "reset",
         )
         self._committer = CommitSender(
             driver,
@@ -218,6 +220,8 @@ class ConsumerCoordinator(BaseCoordinator):
     def _on_recreated(self, partitions: Partitions) -> None:
         self._committer.on_recreated(partitions)
         self._offsets.forget(partitions)
+        if self._recreated is not None:
+            self._recreated(partitions)
 
     def _on_disconnected(self) -> None:
         self._committer.connection_lost()

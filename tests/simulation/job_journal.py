@@ -16,7 +16,7 @@ from kafka_actors.types import TopicPartition
 
 from .actors import ACTOR, SimulatedActor
 
-NOT_AWAITED = frozenset({"group_lost", "conflict"})
+NOT_AWAITED = frozenset({"group_lost", "conflict", "reset"})
 """Causes for which a partition leaves a worker that isn't waited for: it may begin another call until it hears of it, or its lease ends."""
 LEASE_S = 11.0
 """The longest lease of a worker, and a second."""

@@ -40,6 +40,7 @@ from kafka_actors.types import TopicPartition
 
 from .broker_queries import LogEndLookup
 from .context import CoordinatorContext
+from .machines.placement import PlacementState
 from .machines.settlement import Settlement
 from .orders import WorkerOrders
 from .status import CoordinatorStatusReport
@@ -80,7 +81,7 @@ class JobCommits:
                     await self.answered()
             except (TimeoutError, KafkaActorsError) as error:
                 problem = str(error) or "no answer in time"
-        done = [e for e in entries if self._gate.is_committed(e)]
+        done = [e for e in entries if self._gate.is_committed(e) or self._ends_uncommitted(e)]
         failed = [(source(e.partition), problem or "not committed yet") for e in entries if e not in done]
         done = [replace(e, partition=source(e.partition)) for e in done]
         return CommitReply(request.sequence, done, sorted(map(source, refused)), failed)
@@ -90,6 +91,12 @@ class JobCommits:
         held = {source(e.partition): self._gate.holds(request.worker, e) for e in entries}
         late = [(partition, "a later request has come before it") for partition, own in held.items() if own]
         return CommitReply(request.sequence, [], sorted(p for p, own in held.items() if not own), late)
+
+    def _ends_uncommitted(self, entry: CommitEntry) -> bool:
+        """Whether a drain is over though its last commit is refused: it waits for one in a topic that is gone."""
+        placed = self._job.placement.partitions.get(entry.partition)
+        drains = placed is not None and placed.state in (PlacementState.DRAINING, PlacementState.LEAVING)
+        return drains and self._gate.is_gone(entry)
 
     def _begun_anew(self, entries: list[CommitEntry]) -> None:
         """Takes positions that were reset: of a partition that is drained, no report may say so any more."""
@@ -131,7 +138,7 @@ class JobCommits:
             except KafkaActorsError as error:
                 logger.warning("group %s: commit failed: %s", group, error)
                 outcome = dict.fromkeys(offsets, error)
-            self._gate.finished(outcome)
+            self._job.placement.begin_anew(self._gate.finished(outcome))
             self._job.wake()
             for waiter in waiters:
                 if not waiter.done():
@@ -273,6 +280,20 @@ class JobCoordinator:
         self._gate.forget(partitions)
         self._placement.lose(partitions)
         self._forget(partitions)
+        self._job.poll()
+
+    def recreated(self, partitions: frozenset[TopicPartition]) -> None:
+        """Takes that topics were made anew. A worker finds that by its own position, and goes on in the new one; what was committed counts no
+        more. What several workers share begins with one of them, as where nothing was committed."""
+        slices = self._placement.slices
+        shared = frozenset(p for p in partitions if len(slices.of(p)) > 1)
+        stay = shared & slices.assigned
+        self._gate.recreated(partitions - shared)
+        self._gate.forget(shared)
+        self._placement.lose(shared)
+        self._orders.forget(shared)
+        if stay:
+            self._placement.assign(stay)
         self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:

@@ -13,16 +13,15 @@ Theory of operation. Arrives: what workers offer, what the broker answered for t
 (`finished`), and which partitions the member got, gave away or lost (`baseline`, `give_up`, `forget`).
 Decided: whose offer is refused, what the next commit has (`take`), and where the next holder of a partition
 begins (`start_of`): at what the broker has acknowledged, never at what was only offered. A declared reset is
-the one thing that lowers an offset; until it is acknowledged, no entry counts as committed. A worker hears before the member that a topic
-was made anew, and declares a reset, whose entry names the new id: so what is known here of the old one stays until then, and counts for nothing.
+the one thing that lowers an offset; until it is acknowledged, no entry counts as committed. Workers may hear before the member that a topic
+was made anew, and declare a reset, whose entry names the new id. When the member hears of it (`recreated`), what they have stays with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from msgspec.structs import replace
-
+from kafka_actors.errors import TopicRecreatedError
 from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.job.lanes import Slice, SliceDone, slice_of, source
 from kafka_actors.job.messages import CommitEntry, HeldReport
@@ -47,6 +46,8 @@ class CommitGate:
         """By partition: the last entry of each slice that went into an acknowledged commit, also of those in which it was dealt before."""
         self._rewinding: set[TopicPartition] = set()
         """Partitions with a declared reset that the broker has not acknowledged."""
+        self._gone: dict[TopicPartition, CommitEntry] = {}
+        """Entries that were refused last because the topic of their name is another one now."""
         self.busy = False
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
 
@@ -98,6 +99,10 @@ class CommitGate:
             return False
         return committed.offset >= entry.offset and _same(own.topic_id, entry.topic_id)
 
+    def is_gone(self, entry: CommitEntry) -> bool:
+        """Whether an entry was refused because the topic of its name is another one now: nothing can be committed in its topic any more."""
+        return self._gone.get(entry.partition) == entry
+
     def _latest(self, entry: CommitEntry) -> int:
         """The newest offset of the entry's topic, -1 if there is none."""
         for entries in (self._offered, self._in_flight):
@@ -133,36 +138,48 @@ class CommitGate:
 
     def _of_all_slices(self, partition: TopicPartition, taken: list[Slice]) -> CommitEntry:
         """Merges what is known of the slices of a partition, of which these are in flight. One that has nothing new, or only what was of
-        another topic or from before a reset, stands at what the group has committed, or was reset to."""
-        from .slice_commits import of_all_slices  # imports numpy, and most jobs have no slices
+        another topic, stands at what the group has committed; and none beyond where another one was reset to."""
+        from .slice_commits import of_all_slices, up_to  # imports numpy, and most jobs have no slices
 
-        rewound = [self._in_flight[each] for each in taken if self._in_flight[each].rewind]
-        if rewound:
-            base = replace(min(rewound, key=lambda entry: entry.offset), done="")
-            self._slices.pop(partition, None)
-        else:
-            committed = self.committed[partition]  # which it has before it is dealt
-            own = unpack(committed.metadata)
-            epoch = committed.leader_epoch
-            base = CommitEntry(
-                partition, (0, 0), committed.offset, epoch, topic_id=own.topic_id, done=own.done
-            )
+        committed = self.committed[partition]  # which it has before it is dealt
+        own, epoch = unpack(committed.metadata), committed.leader_epoch
+        base = CommitEntry(partition, (0, 0), committed.offset, epoch, topic_id=own.topic_id, done=own.done)
+        reset = self._reset_to(partition)
         found = []
         for part in range(parts := taken[0].parts):
             each = slice_of(partition, part, parts)
             entry = self._in_flight.get(each) or self._known(each) or base
-            counts = _same(entry.topic_id, base.topic_id) and entry.offset >= base.offset
-            found.append(entry if counts else base)
+            if reset is None:
+                counts = _same(entry.topic_id, base.topic_id) and entry.offset >= base.offset
+                found.append(entry if counts else base)
+            else:
+                found.append(entry if entry.rewind else up_to(entry, reset))
         return of_all_slices(found)
+
+    def _reset_to(self, partition: TopicPartition) -> CommitEntry | None:
+        """Returns the lowest entry in flight of a slice of this partition that was reset."""
+        reset = [e for p, e in self._in_flight.items() if source(p) == partition and e.rewind]
+        return min(reset, key=lambda entry: entry.offset, default=None)
 
     def _known(self, partition: TopicPartition) -> CommitEntry | None:
         """Returns the last acknowledged entry of a slice."""
         return self._slices.get(source(partition), {}).get(partition)
 
-    def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> None:
-        """The broker's answer per partition. What failed is offered again unless something newer is there."""
+    def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> list[Slice]:
+        """Takes the broker's answer per partition. What failed is offered again unless something newer is there. Returns the slices whose
+        reset is acknowledged: from now on others of their partitions begin there, and what they offer, or have offered, is of the log before."""
+        reset = [
+            each
+            for each, entry in self._in_flight.items()
+            if isinstance(each, Slice) and entry.rewind and outcome.get(source(each), KeyError()) is None
+        ]
+        for partition in set(map(source, reset)):
+            self._begin_anew(partition, reset)
         for partition, entry in self._in_flight.items():
-            if outcome.get(source(partition), KeyError()) is not None:
+            error = outcome.get(source(partition), KeyError())
+            if isinstance(error, TopicRecreatedError):
+                self._gone[partition] = entry
+            if error is not None:
                 self._offered.setdefault(partition, entry)
                 continue
             if isinstance(partition, Slice):
@@ -176,6 +193,20 @@ class CommitGate:
                 self.committed[partition] = _to_commit(entry)
                 self._forget_passed(partition, entry.offset)
         self._in_flight, self._dealt, self.busy = {}, {}, False
+        return reset
+
+    def _begin_anew(self, partition: TopicPartition, reset: Collection[TopicPartition]) -> None:
+        """Takes back what others of these slices have said of their partition, as far as it is of the log before."""
+        from .slice_commits import up_to  # as above
+
+        to = self._reset_to(partition)
+        assert to is not None  # a slice was reset
+        for each in [p for p in self._offered if source(p) == partition and p not in reset]:
+            del self._offered[each]
+            self._rewinding.discard(each)
+        for entries in (self._in_flight, self._slices.get(partition, {})):
+            for each in [p for p in entries if source(p) == partition and p not in reset]:
+                entries[each] = up_to(entries[each], to)
 
     def committed_elsewhere(self, entries: Iterable[CommitEntry]) -> None:
         """Takes offsets that a worker has committed by itself, in a transaction. Late news of an older one changes nothing."""
@@ -193,8 +224,14 @@ class CommitGate:
             self._offered.pop(each, None)
             self._in_flight.pop(each, None)
             self._rewinding.discard(each)
+        self._gone = {p: entry for p, entry in self._gone.items() if source(p) not in gone}
         for partition in gone:
             self._slices.pop(partition, None)
+
+    def recreated(self, partitions: Iterable[TopicPartition]) -> None:
+        """Takes that the topics of these were made anew: what was committed of them says nothing any more. What is offered is named by its id."""
+        for partition in partitions:
+            self.committed.pop(partition, None)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """The member lost these: nothing about them is committed any more."""

@@ -204,12 +204,12 @@ class RecordsInFlight:
         return any(window.full_since is not None and self.room(window) > 0 for window in self.windows)
 
     def roomy(self, partition: TopicPartition) -> bool:
-        """Whether a partition whose window was full may go on: half of it is free again."""
+        """Whether a partition whose window was full may go on: half of it is free again, or what is in it is void."""
         window = self._windows.get(partition)
-        if window is not None and (
-            self._length(window) > self._most_rows // 2 or window.size > self._share // 2
-        ):
-            return False
+        if window is not None and self._may_begin(window):
+            free = self._length(window) <= self._most_rows // 2 and window.size <= self._share // 2
+            if not free:
+                return False
         if window is not None:
             window.full_since = None
         return True

@@ -1,29 +1,25 @@
 """A worker's assignment: its partitions, each under a grant epoch, and how far the user's function got in each.
 
-Theory of operation. Orders of the coordinator list everything that the worker may hold, under a version; older orders than the
-newest seen change nothing, and a partition that isn't listed is dropped. States of a partition:
+Theory of operation. Orders of the coordinator list everything that the worker may hold, under a version; older orders than the newest
+seen change nothing, and a partition that isn't listed is dropped. States of a partition:
 
     ACTIVE    fetched and processed
     DRAINING  no new call begins; the call in hand is finished and committed, then the partition is released
     HALTED    the function failed for good: no new call begins, and the failing offset is committed
 
-A call of the user's function is opened with `begin` and closed with `done` (or `call_failed`, `halt`); between the two the
-partition is in hand. Only `done` moves the offset to commit, so nothing is committed before the function has returned for it and
-for all records before it. A partition keeps two epochs: `begun_under`, which fetched bytes carry, and `epoch`, with which to
-report and commit. A new coordinator incarnation renews the second, so its predecessor's death disturbs no call in hand.
+A call of the user's function is opened with `begin` and closed with `done` (or `call_failed`, `halt`); between the two the partition is
+in hand. Only `done` moves the offset to commit, so nothing is committed before the function has returned for it and for all records
+before it. A partition keeps two epochs: `begun_under`, which fetched bytes carry, and `epoch`, with which to report and commit. A new
+coordinator incarnation renews the second, so its predecessor's death disturbs no call in hand.
 
-Inputs come from two threads, under the worker's lock: orders and the coordinator's answers from the event
-loop, calls from the processing thread. What ties them together are epochs and counts instead of locks held
-for long:
+Inputs come from two threads, under the worker's lock: orders and the coordinator's answers from the event loop, calls from the processing
+thread. What ties them together are epochs and counts instead of locks held for long:
 
-- bytes under another epoch than `begun_under` are void, and a call that was opened under one closes nothing
-  of the next grant;
-- `resets` tells records from before a reset from those after it, so a call that was under way doesn't move
-  the new position;
+- bytes under another epoch than `begun_under` are void, and a call that was opened under one closes nothing of the next grant;
+- `resets` tells records from before a reset from those after it, so a call that was under way doesn't move the new position;
 - an answer to a commit counts for the epoch that it was made under.
 
-A released partition's epoch is remembered: late orders that still grant it would otherwise begin it a second
-time.
+A released partition's epoch is remembered: late orders that still grant it would otherwise begin it a second time.
 """
 
 from __future__ import annotations
@@ -51,13 +47,12 @@ class HeldState(enum.Enum):
 class HeldPartition(msgspec.Struct):
     """One partition. `processed` and `committed` are next offsets; None while unknown.
 
-    `begun_under`: the epoch under which fetching began. `epoch`: the one to report and commit with. `resets` counts resets of
-    the position: bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the
-    offset. `topic_id`: of the offsets' topic, None if unknown; an offset of another topic does not count as committed.
-    `open_results`: results of its records may be in a transaction that is not ended; `closed_at`: the offset up to which they are in
-    one that is. `part`, `parts`, `slices`: as in `Grant`. `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit,
-    and as that was acknowledged.
-    """
+    `begun_under`: the epoch under which fetching began. `epoch`: the one to report and commit with. `resets` counts resets of the position:
+    bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the offset. `topic_id`: of the
+    offsets' topic, None if unknown; an offset of another topic does not count as committed. `open_results`: results of its records may be in
+    a transaction that is not ended; `closed_at`: the offset up to which they are in one that is. `part`, `parts`, `slices`: as in `Grant`.
+    `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit, and as that was
+    acknowledged. `offered_resets`: the number of resets before that offer."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -79,6 +74,7 @@ class HeldPartition(msgspec.Struct):
     done: DoneOffsets = NOTHING_DONE
     committed_done: DoneOffsets = NOTHING_DONE
     offered_done: DoneOffsets = NOTHING_DONE
+    offered_resets: int = 0
 
     @property
     def dealt(self) -> tuple[int, int] | None:
@@ -108,8 +104,8 @@ class HeldPartition(msgspec.Struct):
 
 
 class AssignmentChanges(msgspec.Struct, frozen=True):
-    """Changes by new orders: partitions to begin, to drain, to drop. `lost`: partitions that are held no more, or anew, with results in
-    an open transaction, and how many records these are of. `applied`: the orders are the newest, and say something."""
+    """Changes by new orders: partitions to begin, to drain, to drop. `lost`: partitions held no more, or anew, with results in an open
+    transaction, and how many records these are of. `applied`: the orders are the newest, and say something."""
 
     begin: list[Grant] = []
     drain: list[TopicPartition] = []
@@ -166,8 +162,7 @@ class WorkerAssignment:
         return AssignmentChanges(begin, drain, drop, lost, applied=True)
 
     def drop_all(self, but: Collection[TopicPartition] = ()) -> list[TopicPartition]:
-        """Drops all partitions, whose results were lost with a transaction, `but` some that have just begun. Only grants under other
-        epochs give them back."""
+        """Drops all partitions, whose results were lost with a transaction, `but` some that have just begun. Only other epochs give them back."""
         dropped = [partition for partition in self.held if partition not in but]
         for partition in dropped:
             self._released[partition] = self.held.pop(partition).epoch
@@ -208,8 +203,8 @@ class WorkerAssignment:
         return held is not None and held.state is HeldState.ACTIVE
 
     def opens_results(self, partition: TopicPartition, epoch: GrantEpoch, resets: int) -> bool:
-        """Whether a call's results count: the partition is held since this epoch, and was not reset since. If so they are about to
-        be written in the open transaction: from now on that can't be committed without the partition."""
+        """Whether a call's results count: the partition is held since this epoch, and not reset since. If so they are about to be written in
+        the open transaction: from now on that can't be committed without the partition."""
         held = self._under(partition, epoch)
         if held is None or held.resets != resets:
             return False
@@ -240,8 +235,8 @@ class WorkerAssignment:
         leader_epoch: int = -1,
         resets: int = 0,
     ) -> bool:
-        """Closes a call: the function has returned for everything below `next_offset`, or there was nothing to call it with.
-        Moves nothing if the records are from before a reset (`resets` differs). Returns whether a bounded partition ended."""
+        """Closes a call: the function has returned for everything below `next_offset`, or there was nothing to call it with. Moves nothing if
+        the records are from before a reset (`resets` differs). Returns whether a bounded partition ended."""
         self.call_failed(partition, epoch)
         return self.advance(partition, epoch, next_offset, leader_epoch, resets)
 
@@ -279,25 +274,39 @@ class WorkerAssignment:
     def positioned(
         self, partition: TopicPartition, offset: int, *, rewind: bool = False, topic_id: bytes | None = None
     ) -> None:
-        """Takes the position where reading starts, or to which it was reset (`rewind`). It is committed too, so that the group
-        knows it."""
+        """Takes the position where reading starts, or to which it was reset (`rewind`). It is committed too: the group gets to know it."""
         held = self.held.get(partition)
         if held is not None and (held.processed is None or rewind):
             if held.processed is None:
                 held.closed_at = offset
-            held.processed, held.rewind = offset, rewind
+            other = topic_id is not None and topic_id != held.topic_id
+            forward = held.processed is not None and held.processed <= offset and not other
+            held.rewind = rewind and not (forward and not held.rewind)
+            held.processed = offset
             if rewind:
                 held.done = held.committed_done = NOTHING_DONE
                 held.slices = []
-            if topic_id is not None and topic_id != held.topic_id:
+            if other:
                 held.topic_id, held.committed = topic_id, None
             held.resets += rewind
+
+    def reset(
+        self, partition: TopicPartition, offset: int, topic_id: bytes | None, *, cut: bool
+    ) -> tuple[int, int] | None:
+        """Takes that the position of reading was reset. `cut`: the log was cut there. Then records in front of that may not be done, which were
+        read before: returns the first of them, with the leader epoch before it, for reading to go on at. None where it goes on at `offset`."""
+        held = self.held.get(partition)
+        if not cut or held is None or held.processed is None or held.processed >= offset:
+            self.positioned(partition, offset, rewind=True, topic_id=topic_id)
+            return None
+        held.done = held.done.before(offset)
+        held.resets += 1
+        return held.processed, held.leader_epoch
 
     # ------------------------------------------------------------ commits and reports
 
     def stop_commits(self) -> None:
-        """Ends all commits: results were lost, and nobody knows which. Records without a commit are processed again by the
-        next worker, so drains wait for no commit."""
+        """Ends all commits: results were lost, and nobody knows which. The next worker processes them again, so drains wait for no commit."""
         self._commits_stopped = True
 
     def commits(self) -> list[CommitEntry]:
@@ -308,7 +317,7 @@ class WorkerAssignment:
         assert held.processed is not None  # else there is nothing to commit
         if held.done:
             self.note_done(held.partition, held.done.behind(held.processed))
-        held.offered_done = held.done
+        held.offered_done, held.offered_resets = held.done, held.resets
         text = held.done.text(held.processed) if held.done else ""
         return CommitEntry(
             held.partition,
@@ -344,7 +353,8 @@ class WorkerAssignment:
             held = self.held.get(entry.partition)
             if held is not None and held.epoch == entry.epoch and held.topic_id == entry.topic_id:
                 held.committed, held.committed_done = entry.offset, held.offered_done
-                held.rewind = held.rewind and held.processed != entry.offset
+                if entry.rewind and held.offered_resets == held.resets:
+                    held.rewind = False
 
     def release_drained(self) -> list[TopicPartition]:
         """Releases and returns the drained partitions: those without a call in hand or an offset to commit."""

@@ -177,10 +177,10 @@ def offer(gate, slice_, offset, done="", **more):
     return made
 
 
-def commit(gate):
-    """Commits what is offered; returns it as offset and ranges of what is done beyond."""
+def commit(gate, reset=()):
+    """Commits what is offered; returns it as offset and ranges of what is done beyond. `reset`: slices whose reset is acknowledged by that."""
     found = gate.take()
-    gate.finished(dict.fromkeys(found))
+    assert gate.finished(dict.fromkeys(found)) == list(reset)
     return {
         p: (o.offset, DoneOffsets.of_text(unpack(o.metadata).done, o.offset).ranges.tolist())
         for p, o in found.items()
@@ -226,8 +226,65 @@ def test_a_reset_of_one_slice_takes_back_what_was_known_of_the_others(dealt):
     offer(dealt, S1, 60)
     commit(dealt)
     offer(dealt, S1, 5, rewind=True)
-    assert commit(dealt) == {P0: (5, [])}
+    assert commit(dealt, [S1]) == {P0: (5, [])}
     assert dealt.start_of(S0) == OffsetAndMetadata(5, "", 1)
+
+
+def test_what_others_offer_beside_a_reset_or_behind_it_is_of_the_log_before(dealt):
+    """They begin anew with the partition, under other epochs."""
+    offer(dealt, S0, 40)
+    offer(dealt, S1, 60)
+    commit(dealt)
+    offer(dealt, S0, 50)
+    offer(dealt, S1, 5, rewind=True)
+    dealt.take()
+    offer(dealt, S0, 70)
+    assert dealt.finished({P0: None}) == [S1]
+    assert dealt.start_of(S0) == OffsetAndMetadata(5, "", 1)
+    assert dealt.take() == {}
+    assert [(each.part, each.offset) for each in dealt.slices_done(P0)] == [(0, 5), (1, 5)]
+
+
+def test_what_is_not_done_in_front_of_where_another_slice_was_reset_is_not_committed(dealt):
+    """A log that was cut behind it is the same in front of that; what it has done beyond the cut is not."""
+    offer(dealt, S0, 20, DoneOffsets([(22, 30), (45, 60)], 1).text(20))
+    offer(dealt, S1, 60)
+    commit(dealt)
+    offer(dealt, S1, 50, rewind=True)
+    assert commit(dealt, [S1]) == {P0: (20, [[22, 30], [45, 50]])}
+    assert dealt.start_of(S0).offset == 20
+    assert dealt.start_of(S1).offset == 50
+
+
+def test_a_slice_that_has_offered_nothing_stays_where_the_group_has_committed_beside_a_reset(dealt):
+    offer(dealt, S1, 60)
+    commit(dealt)
+    offer(dealt, S1, 50, rewind=True)
+    assert commit(dealt, [S1]) == {P0: (10, [])}
+
+
+def test_a_reset_that_was_not_acknowledged_has_others_begin_anew_when_it_is(dealt):
+    offer(dealt, S1, 5, rewind=True)
+    dealt.take()
+    assert dealt.finished({P0: RebalanceInProgressError()}) == []
+    assert commit(dealt, [S1]) == {P0: (5, [])}
+
+
+def test_slices_that_were_reset_together_keep_what_they_do_from_there(dealt):
+    offer(dealt, S0, 5, rewind=True)
+    offer(dealt, S1, 5, rewind=True)
+    assert commit(dealt, [S0, S1]) == {P0: (5, [])}
+    offer(dealt, S0, 9)
+    assert commit(dealt) == {P0: (5, [])}
+    offer(dealt, S1, 8)
+    assert commit(dealt) == {P0: (8, [])}
+
+
+def test_a_reset_of_a_whole_partition_has_nobody_else_begin_anew(gate):
+    gate.baseline({P0: OffsetAndMetadata(50)})
+    gate.offer("a", [CommitEntry(P0, (1, 1), 7, rewind=True)])
+    gate.take()
+    assert gate.finished({P0: None}) == []
 
 
 def test_offsets_of_another_topic_of_the_name_do_not_count(dealt):
@@ -236,7 +293,7 @@ def test_offsets_of_another_topic_of_the_name_do_not_count(dealt):
     offer(dealt, S1, 60, topic_id=old)
     commit(dealt)
     offer(dealt, S1, 3, topic_id=new, rewind=True)
-    commit(dealt)
+    commit(dealt, [S1])
     offer(dealt, S0, 50, topic_id=old)
     offer(dealt, S1, 3, DoneOffsets([(5, 9)], 1).text(3), topic_id=new)
     assert commit(dealt) == {P0: (3, [])}

@@ -83,6 +83,61 @@ def test_calls_from_before_a_reset_move_nothing():
     assert flight.processed() == 1
 
 
+def test_records_in_front_of_where_the_log_was_cut_are_called_though_they_were_read_before_that_was_found():
+    """They are in the window, and the position of reading is beyond the cut."""
+    flight = Flight()
+    flight.reader.put(P0, 10, "abcdef")
+    flight.admit()
+    calls = flight.take_all()
+    flight.calls.ended(calls[12], None)
+    flight.calls.ended(calls[15], None)
+    flight.entries()
+    assert flight.assignment.reset(P0, 14, None, cut=True) == (10, -1)
+    (entry,) = flight.entries()
+    assert entry == CommitEntry(P0, EPOCH, 10, -1, done=DoneOffsets([(12, 13)], 3).text(10)), (
+        "of what is done beyond the offset nothing counts from the cut on"
+    )
+    flight.reader.put(P0, 10, "abcd")
+    flight.reader.put(P0, 14, "x", leader_epoch=4)
+    flight.admit()
+    assert sorted(flight.take_all()) == [10, 11, 13, 14]
+    flight.calls.ended(calls[10], None)
+    assert flight.processed() == 10, "it is called again: its call began before"
+
+
+def test_a_position_beyond_the_cut_is_taken_back():
+    flight = Flight()
+    flight.reader.put(P0, 10, "abcd")
+    flight.admit()
+    for call in flight.take_all().values():
+        flight.calls.ended(call, None)
+    assert flight.assignment.reset(P0, 12, None, cut=True) is None
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 12, 3, rewind=True)]
+
+
+@pytest.mark.parametrize("topic_id", [None, b"n" * 16])
+def test_what_was_read_of_records_that_are_gone_is_passed_over(topic_id):
+    """The topic was made anew, or the log begins behind them."""
+    flight = Flight()
+    flight.reader.put(P0, 10, "abcd")
+    flight.admit()
+    assert flight.assignment.reset(P0, 20, topic_id, cut=False) is None
+    assert flight.take_all() == {}
+    assert flight.processed() == 20
+
+
+def test_a_partition_whose_window_was_full_goes_on_after_a_reset():
+    """Nothing that is in the window ends any more."""
+    flight = Flight(max_in_flight_records=2)
+    flight.reader.put(P0, 10, "ab")
+    flight.admit()
+    assert P0 in flight.reader.paused
+    flight.assignment.reset(P0, 0, b"n" * 16, cut=False)
+    flight.reader.put(P0, 0, "a")
+    flight.admit()
+    assert sorted(flight.take_all()) == [0]
+
+
 def test_a_drain_ends_when_the_last_call_in_hand_does_and_its_work_is_committed():
     flight = Flight()
     flight.reader.put(P0, 0, "abc")

@@ -136,6 +136,41 @@ def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
 
 
+def test_a_reset_is_declared_once_though_more_is_done_before_it_is_acknowledged():
+    """Who shares the partition begins anew for each."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
+    holdings.positioned(P0, 10, rewind=True)
+    asked = CommitReply(1, holdings.commits(), [], [])
+    holdings.done(P0, (1, 1), 12, resets=1)
+    holdings.committed(asked)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
+
+
+def test_a_reset_to_where_the_log_begins_now_declares_nothing_where_that_is_further():
+    """No commit is lowered by it, and who shares the partition is where it was."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
+    holdings.done(P0, (1, 1), 60)
+    holdings.positioned(P0, 100, rewind=True)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 100, -1)]
+    holdings.positioned(P0, 40, rewind=True)
+    holdings.positioned(P0, 70, rewind=True)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 70, -1, rewind=True)], (
+        "that before is not committed"
+    )
+
+
+def test_a_reset_that_comes_while_one_before_it_is_committed_is_declared_too():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
+    holdings.positioned(P0, 10, rewind=True)
+    asked = CommitReply(1, holdings.commits(), [], [])
+    holdings.positioned(P0, 7, rewind=True)
+    holdings.committed(asked)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 7, rewind=True)]
+
+
 def test_commits_name_the_topic_that_their_offsets_are_of():
     old, new = b"o" * 16, b"n" * 16
     holdings = WorkerAssignment()

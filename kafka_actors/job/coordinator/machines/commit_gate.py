@@ -47,7 +47,7 @@ class CommitGate:
         self._rewinding: set[TopicPartition] = set()
         """Partitions with a declared reset that the broker has not acknowledged."""
         self._gone: dict[TopicPartition, CommitEntry] = {}
-        """Entries that were refused last because the topic of their name is another one now."""
+        """Entries of which it was found last that the topic of their name is another one now."""
         self.busy = False
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
 
@@ -100,7 +100,7 @@ class CommitGate:
         return committed.offset >= entry.offset and _same(own.topic_id, entry.topic_id)
 
     def is_gone(self, entry: CommitEntry) -> bool:
-        """Whether an entry was refused because the topic of its name is another one now: nothing can be committed in its topic any more."""
+        """Whether an entry can't be committed any more: the topic of its name is another one now."""
         return self._gone.get(entry.partition) == entry
 
     def _latest(self, entry: CommitEntry) -> int:
@@ -127,6 +127,8 @@ class CommitGate:
         if self.busy:
             return {}
         self._in_flight, self._offered = self._offered, {}
+        for unfounded in [p for p in self._in_flight if isinstance(p, Slice) and not self._has_base(p)]:
+            self._gone[unfounded] = self._in_flight.pop(unfounded)
         dealt: dict[TopicPartition, list[Slice]] = {}
         for each in self._in_flight:
             if isinstance(each, Slice):
@@ -141,10 +143,16 @@ class CommitGate:
         another topic, stands at what the group has committed; and none beyond where another one was reset to."""
         from .slice_commits import of_all_slices, up_to  # imports numpy, and most jobs have no slices
 
-        committed = self.committed[partition]  # which it has before it is dealt
-        own, epoch = unpack(committed.metadata), committed.leader_epoch
-        base = CommitEntry(partition, (0, 0), committed.offset, epoch, topic_id=own.topic_id, done=own.done)
         reset = self._reset_to(partition)
+        committed = self.committed.get(partition)
+        if committed is not None:
+            own, epoch = unpack(committed.metadata), committed.leader_epoch
+            base = CommitEntry(
+                partition, (0, 0), committed.offset, epoch, topic_id=own.topic_id, done=own.done
+            )
+        else:
+            assert reset is not None  # see `_has_base`
+            base = reset
         found = []
         for part in range(parts := taken[0].parts):
             each = slice_of(partition, part, parts)
@@ -155,6 +163,11 @@ class CommitGate:
             else:
                 found.append(entry if entry.rewind else up_to(entry, reset))
         return of_all_slices(found)
+
+    def _has_base(self, of: Slice) -> bool:
+        """Whether it is known where slices stand that have offered nothing: their partition has a commit, as it had when it was dealt, or one
+        of them was reset. A new incarnation may find neither, where the topic was made anew."""
+        return source(of) in self.committed or self._reset_to(source(of)) is not None
 
     def _reset_to(self, partition: TopicPartition) -> CommitEntry | None:
         """Returns the lowest entry in flight of a slice of this partition that was reset."""
@@ -227,11 +240,14 @@ class CommitGate:
         self._gone = {p: entry for p, entry in self._gone.items() if source(p) not in gone}
         for partition in gone:
             self._slices.pop(partition, None)
+            self._dealt.pop(partition, None)
 
     def recreated(self, partitions: Iterable[TopicPartition]) -> None:
-        """Takes that the topics of these were made anew: what was committed of them says nothing any more. What is offered is named by its id."""
+        """Takes that the topics of these were made anew: what was committed of them, or of slices in which they were dealt before, says nothing
+        any more. What is offered is named by its id."""
         for partition in partitions:
             self.committed.pop(partition, None)
+            self._slices.pop(partition, None)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """The member lost these: nothing about them is committed any more."""

@@ -52,7 +52,7 @@ class HeldPartition(msgspec.Struct):
     offsets' topic, None if unknown; an offset of another topic does not count as committed. `open_results`: results of its records may be in
     a transaction that is not ended; `closed_at`: the offset up to which they are in one that is. `part`, `parts`, `slices`: as in `Grant`.
     `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit, and as that was
-    acknowledged. `offered_resets`: the number of resets before that offer."""
+    acknowledged. `offered_resets`: the number of resets before that offer. `reset_to`: where the last one went."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -75,6 +75,7 @@ class HeldPartition(msgspec.Struct):
     committed_done: DoneOffsets = NOTHING_DONE
     offered_done: DoneOffsets = NOTHING_DONE
     offered_resets: int = 0
+    reset_to: int = 0
 
     @property
     def dealt(self) -> tuple[int, int] | None:
@@ -120,9 +121,7 @@ class WorkerAssignment:
     def __init__(self) -> None:
         self.held: dict[TopicPartition, HeldPartition] = {}
         self.seen: Version = (0, 0)
-        self._released: dict[
-            TopicPartition, GrantEpoch
-        ] = {}  # the last epoch of each partition that was drained
+        self._released: dict[TopicPartition, GrantEpoch] = {}  # the last epoch of each that was drained
         self._commits_stopped = False
 
     def apply(self, orders: Orders) -> AssignmentChanges:
@@ -138,6 +137,10 @@ class WorkerAssignment:
             held = self.held.get(grant.partition)
             if held is not None and held.epoch in (grant.epoch, grant.continues):
                 # A drain that an older coordinator ordered goes on: it ends with a report that lacks the partition.
+                if held.epoch != grant.epoch and held.dealt is not None:
+                    held.committed = (
+                        None  # the new one knows nothing of slices beyond what is committed of all
+                    )
                 held.epoch = grant.epoch
             elif grant.continues is not None and orders.producer is not None:
                 continue  # where to begin is known once it is settled: a report without it says that it is released
@@ -282,7 +285,7 @@ class WorkerAssignment:
             other = topic_id is not None and topic_id != held.topic_id
             forward = held.processed is not None and held.processed <= offset and not other
             held.rewind = rewind and not (forward and not held.rewind)
-            held.processed = offset
+            held.processed = held.reset_to = offset
             if rewind:
                 held.done = held.committed_done = NOTHING_DONE
                 held.slices = []
@@ -318,15 +321,12 @@ class WorkerAssignment:
         if held.done:
             self.note_done(held.partition, held.done.behind(held.processed))
         held.offered_done, held.offered_resets = held.done, held.resets
-        text = held.done.text(held.processed) if held.done else ""
+        offset = held.processed
+        if held.rewind and held.dealt is not None:
+            offset, held.offered_done = held.reset_to, NOTHING_DONE  # others begin there, too
+        text = held.offered_done.text(offset) if held.offered_done else ""
         return CommitEntry(
-            held.partition,
-            held.epoch,
-            held.processed,
-            held.leader_epoch,
-            held.rewind,
-            held.topic_id,
-            text,
+            held.partition, held.epoch, offset, held.leader_epoch, held.rewind, held.topic_id, text
         )
 
     def _to_commit(self, held: HeldPartition) -> bool:

@@ -330,3 +330,37 @@ def test_what_the_member_gives_away_takes_its_slices_along(dealt):
     assert dealt.take() == {}
     assert dealt.start_of(S0) is None
     assert dealt.slices_done(P0) == []
+
+
+def test_slices_that_a_new_incarnation_finds_in_a_topic_without_commits_are_committed_only_by_a_reset(
+    gate, holds
+):
+    """Their topic was made anew, and the group's commits went with the one before. Where the others stand nobody knows."""
+    holds.update({("a", S0): (1, 1), ("b", S1): (1, 2)})
+    entry = offer(gate, S0, 40, topic_id=OLD)
+    assert commit(gate) == {}
+    assert gate.is_gone(entry)
+    offer(gate, S0, 0, topic_id=NEW, rewind=True)
+    assert commit(gate, [S0]) == {P0: (0, [])}
+    assert gate.start_of(S1) == OffsetAndMetadata(0, pack("", NEW), 1)
+
+
+def test_an_answer_for_what_the_member_gave_away_meanwhile_changes_nothing(dealt):
+    offer(dealt, S0, 40)
+    dealt.take()
+    dealt.give_up([P0])
+    assert dealt.finished({P0: None}) == []
+    assert dealt.start_of(S0) == OffsetAndMetadata(10, "", 1)
+
+
+def test_nothing_that_slices_had_done_in_the_topic_before_is_told_to_those_of_the_one_of_now(dealt, holds):
+    offer(dealt, S0, 40, topic_id=OLD)
+    offer(dealt, S1, 40, topic_id=OLD)
+    commit(dealt)
+    holds["a", P0] = (1, 9)
+    dealt.recreated([P0])
+    dealt.offer("a", [CommitEntry(P0, (1, 9), 4, topic_id=NEW)])
+    dealt.take()
+    dealt.finished({P0: None})
+    assert dealt.slices_done(P0) == []
+    assert dealt.start_of(S0) == OffsetAndMetadata(4, pack("", NEW))

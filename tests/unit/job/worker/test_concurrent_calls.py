@@ -74,11 +74,11 @@ def test_calls_from_before_a_reset_move_nothing():
     assert flight.commit() == [CommitEntry(P0, EPOCH, 0, -1, rewind=True)], (
         "what was done is of the log before"
     )
-    flight.reader.put(P0, 0, "a")
-    flight.admit()
     flight.calls.ended(before, None)
     assert flight.processed() == 0
     assert flight.assignment.held[P0].in_hand is False
+    flight.reader.put(P0, 0, "a")
+    flight.admit()
     flight.calls.ended(flight.calls.take(), None)
     assert flight.processed() == 1
 
@@ -97,12 +97,13 @@ def test_records_in_front_of_where_the_log_was_cut_are_called_though_they_were_r
     assert entry == CommitEntry(P0, EPOCH, 10, -1, done=DoneOffsets([(12, 13)], 3).text(10)), (
         "of what is done beyond the offset nothing counts from the cut on"
     )
+    for offset in (10, 11, 13, 14):
+        flight.calls.ended(calls[offset], None)
+    assert flight.processed() == 10, "these calls began before"
     flight.reader.put(P0, 10, "abcd")
     flight.reader.put(P0, 14, "x", leader_epoch=4)
     flight.admit()
     assert sorted(flight.take_all()) == [10, 11, 13, 14]
-    flight.calls.ended(calls[10], None)
-    assert flight.processed() == 10, "it is called again: its call began before"
 
 
 def test_a_position_beyond_the_cut_is_taken_back():
@@ -136,6 +137,29 @@ def test_a_partition_whose_window_was_full_goes_on_after_a_reset():
     flight.reader.put(P0, 0, "a")
     flight.admit()
     assert sorted(flight.take_all()) == [0]
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["a log that was cut", "another topic"])
+def test_calls_from_before_a_reset_end_before_others_of_the_partition_begin(cut):
+    """They may be of the same keys, or records."""
+    flight = Flight()
+    flight.reader.put(P0, 10, "ab")
+    flight.reader.put(P1, 10, "c")
+    flight.admit()
+    before = flight.calls.take()
+    flight.calls.ended(flight.calls.take(), None)
+    flight.assignment.reset(P0, 11, None if cut else b"n" * 16, cut=cut)
+    first = 10 if cut else 11
+    flight.reader.put(P0, first, "abc")
+    flight.reader.put(P1, 11, "d")
+    flight.admit()
+    calls = flight.take_all().values()
+    assert {call.window.partition for call in calls} == {P1}
+    flight.now += 2.0
+    assert flight.calls.in_flight.blocked(P0, flight.now) == "calls from before a reset are not over"
+    flight.calls.ended(before, None)
+    flight.admit()
+    assert sorted(flight.take_all()) == [first, first + 1, first + 2]
 
 
 def test_a_drain_ends_when_the_last_call_in_hand_does_and_its_work_is_committed():

@@ -13,6 +13,7 @@ from waiting import slow_s, until
 import kafka_actors as ka
 from kafka_actors.admin import OffsetTarget
 from kafka_actors.testing import FakeKafka
+from kafka_actors.testing.plugin import started
 
 __all__ = ["by_value"]
 
@@ -113,6 +114,46 @@ def test_where_the_log_is_cut_all_go_on_and_nothing_that_is_left_of_it_is_lost(
     finally:
         scene.running.stop()
     kept = [call for call in scene.calls() if call.offset < cut or call.key.endswith("-b")]
+    assert missing(kept, scene.ends()) == {}
+    assert out_of_order(scene.of("b")) == []
+
+
+@pytest.fixture(scope="module")
+def unclean_brokers():
+    """Two brokers of which the one that comes back leads, whatever it lacks."""
+    yield from started(2, broker_config={"unclean.leader.election.enable": "true"})
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_log_that_lost_its_end_on_real_brokers_is_gone_on_in_by_all(
+    unclean_brokers, group_id, tmp_path, produce
+):
+    """The leader takes records that its follower, which is down, never sees; then it goes and the follower leads."""
+    brokers = unclean_brokers
+    topic = brokers.create_topic(group_id, replica_assignment=[[1, 2]])
+    scene = SharedJob(brokers, topic, group_id, tmp_path, produce)
+    scene.write(1_000)
+    scene.start(most_s=1.0, on_data_loss="reset")
+    try:
+        scene.shared()
+        scene.done("a", 100)
+        brokers.shutdown(2)
+        scene.write(200, b"lost")
+        until(lambda: scene.running.status().partitions[0].position == 1_200, 60, "the window to be filled")
+        brokers.shutdown(1)
+        brokers.restart(2)
+        until(lambda: brokers.leaders(topic) == {0: 2}, 60, "the other broker to lead")
+        assert scene.ends() == {TP(topic, 0): 1_000}
+        assert len(scene.of("a")) < 1_000, "some of what is in flight is in front of the cut"
+        brokers.restart(1)
+        scene.write(100, b"b")
+        scene.done("b", 100)
+        scene.settled()
+        scene.stop()
+    finally:
+        scene.running.stop()
+    kept = [call for call in scene.calls() if not call.key.endswith("-lost")]
     assert missing(kept, scene.ends()) == {}
     assert out_of_order(scene.of("b")) == []
 

@@ -196,7 +196,7 @@ class Rebalanced(Event, frozen=True):
 
 class PartitionMoved(Event, frozen=True):
     """A partition is taken from a worker of the job. `cause`: worker_died | worker_silent | worker_retired | balance | stalled |
-    group_revoked | group_lost | conflict."""
+    group_revoked | group_lost | conflict | reset."""
 
     topic: str
     partition: int

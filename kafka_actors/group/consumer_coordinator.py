@@ -57,7 +57,9 @@ class ConsumerCoordinator(BaseCoordinator):
     what was assigned. metrics: as for `BaseCoordinator`. listener: learns of rebalances. consumed: what auto-commit and
     `close` commit: the next offset of each partition that came before the batch or message in hand; None turns both
     off. reads: the owned partitions that are read, or whose reason not to be is told by others; of any other that stays
-    so for 30 s there is a `PartitionNotRead`. default_offset_commit_callback: of `commit_offsets_async` without a callback.
+    so for 30 s there is a `PartitionNotRead`. on_recreated: learns of owned partitions whose topic was made anew, and whose readers find that
+    by themselves; without it they are lost and taken anew, unless data loss is fatal. default_offset_commit_callback: of `commit_offsets_async`
+    without a callback.
 
     Other arguments as for `BaseCoordinator`; options, single or as `config`: those of `DEFAULT_CONFIG`. `assignors` is
     another name of `partition_assignment_strategy`. Raises `ConfigError` for a missing group_id, an unknown option or
@@ -82,12 +84,14 @@ class ConsumerCoordinator(BaseCoordinator):
         reads: Callable[[], Partitions] | None = None,
         metric_group_prefix: str = "consumer",
         default_offset_commit_callback: CommitCallback = default_offset_commit_callback,
+        on_recreated: Callable[[Partitions], object] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(client, metrics, metric_group_prefix=metric_group_prefix, **options)
         self.subscription = subscription
         subscription.exclude_internal_topics = self._config.exclude_internal_topics
         self._consumed = consumed
+        self._recreated = on_recreated
         self._report = default_offset_commit_callback
         self._auto_commit: AutoCommitTask | None = None
         self.consumer_sensors = ConsumerCoordinatorMetrics(
@@ -98,7 +102,14 @@ class ConsumerCoordinator(BaseCoordinator):
             driver, listener or IgnoreRebalances(), self._before_revoke, self._events
         )
         self._topics = SubscribedTopics(
-            driver, client, subscription, self.ownership, self._config, self._on_recreated, self._events
+            driver,
+            client,
+            subscription,
+            self.ownership,
+            self._config,
+            self._on_recreated,
+            self._events,
+            starts_over=on_recreated is None and self._config.on_data_loss == "reset",
         )
         self._committer = CommitSender(
             driver,
@@ -209,6 +220,8 @@ class ConsumerCoordinator(BaseCoordinator):
     def _on_recreated(self, partitions: Partitions) -> None:
         self._committer.on_recreated(partitions)
         self._offsets.forget(partitions)
+        if self._recreated is not None:
+            self._recreated(partitions)
 
     def _on_disconnected(self) -> None:
         self._committer.connection_lost()
@@ -233,21 +246,23 @@ class ConsumerCoordinator(BaseCoordinator):
         done.add_done_callback(lambda _: self._offsets.forget(offsets))
         return done
 
+    async def learn_topic_ids(self, offsets: Offsets) -> None:
+        """Asks for newer metadata where offsets to commit name another topic than is known: those of a job's workers may, which hear first
+        of one that was made anew. Without that they would be refused."""
+        await self._offsets.learn_ids(offsets)
+
     async def commit_offsets_sync(self, offsets: Offsets, *, timeout_ms: float | None = None) -> Results:
         """Commits, with retries, for at most `timeout_ms` (60 s). Returns each partition's error, None for success.
 
         Metadata goes into an envelope that names the topic (`commit_metadata`), unless it is one. An offset of a topic
-        that was deleted and made anew is never sent: `TopicRecreatedError`. Which topic is the newer one, newer metadata tells: the
-        workers of a job may know of it first.
+        that was deleted and made anew is never sent: `TopicRecreatedError`.
 
         Raises where nothing was committed and the reason concerns the whole commit: the membership is lost or
         fenced, not authorized, no answer in time (whether it was carried out is then unknown).
         """
         with settling(self.group_id) as answered:
             timeout_s = (DEFAULT_API_TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1000
-            deadline = self._driver.now() + timeout_s
-            await self._offsets.learn_ids(offsets, timeout_s)
-            results = await self._submit(offsets, max(0.0, deadline - self._driver.now()))
+            results = await self._submit(offsets, timeout_s)
             answered(self._who(), next((error for error in results.values() if error is not None), None))
             return results
 

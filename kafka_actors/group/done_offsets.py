@@ -69,6 +69,13 @@ class DoneOffsets:
             return NOTHING_DONE
         return DoneOffsets(np.maximum(kept, offset), self.leader_epoch)
 
+    def before(self, offset: int) -> DoneOffsets:
+        """Returns what of it lies before an offset."""
+        kept = self.ranges[self.ranges[:, 0] < offset]
+        if not len(kept):
+            return NOTHING_DONE
+        return DoneOffsets(np.minimum(kept, offset), self.leader_epoch)
+
     def end(self, offset: int) -> int:
         """Returns the offset behind the last one; `offset` where there is none."""
         return int(self.ranges[-1, 1]) if self else offset

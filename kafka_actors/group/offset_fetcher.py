@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -211,14 +210,12 @@ class GroupOffsets:
         await self.learn_ids(found)
         return found, self._present_ids(found)
 
-    async def learn_ids(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None], timeout_s: float = math.inf
-    ) -> None:
-        """Asks for newer metadata, for at most `timeout_s`, where offsets name another id than their topic is known to have: either
-        they are of a topic that is gone, or what is known here is of one."""
+    async def learn_ids(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Asks for newer metadata, for at most the time of a request, where offsets name another id than their topic is known to have:
+        either they are of a topic that is gone, or what is known here is of one."""
         if outdated(offsets, self._present_ids(offsets)):
             with suppress(KafkaActorsError, TimeoutError):
-                async with asyncio.timeout(min(timeout_s, self._timeout)):
+                async with asyncio.timeout(self._timeout):
                     await self._client.cluster.request_update()
 
     def _present_ids(self, partitions: Iterable[TopicPartition]) -> Ids:

@@ -29,7 +29,7 @@ METADATA_TIMEOUT = 10.0
 class SubscribedTopics:
     """Feeds a member's `Ownership` with the cluster's metadata, and computes the assignment when the member leads.
 
-    on_recreated: learns of partitions whose topic was deleted and made anew.
+    on_recreated: learns of partitions whose topic was deleted and made anew. starts_over: the member loses these, and takes them anew.
     """
 
     def __init__(
@@ -41,6 +41,8 @@ class SubscribedTopics:
         config: ConsumerConfig,
         on_recreated: Callable[[Partitions], None],
         events: EventSink,
+        *,
+        starts_over: bool = False,
     ) -> None:
         self._driver = driver
         self._client = client
@@ -48,6 +50,7 @@ class SubscribedTopics:
         self._ownership = ownership
         self._config = config
         self._on_recreated = on_recreated
+        self._starts_over = starts_over
         self._events = events
         self._group_id = driver.group_id
         self._matched_nothing = False
@@ -94,7 +97,7 @@ class SubscribedTopics:
         if not changed:
             return
         self._on_recreated(changed)
-        if self._config.on_data_loss == "reset":
+        if self._starts_over:
             self._driver.machine.start_over(changed, "the topic was deleted and made anew")
         self._driver.wake()
 

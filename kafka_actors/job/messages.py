@@ -143,9 +143,10 @@ class Drain(Struct, frozen=True, tag=True):
 
 
 class HeldReport(Struct, frozen=True, tag=True):
-    """Partition as its worker reports it. `processed`: the offset after the last record for which the function returned;
-    `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed; `committed`: by the worker's
-    own transactions, None in a job without; `part`, `parts`: as in `Grant`; `window`: where calls overtake each other."""
+    """Partition as its worker reports it. `processed`: the offset after the last record for which the function returned, in the topic with
+    this `topic_id`; `position`: the next offset to fetch; `end`: of its log; `blocked`: why nothing of it is processed; `committed`: by the
+    worker's own transactions, None in a job without; `part`, `parts`: as in `Grant`; `window`: where calls
+    overtake each other."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -158,6 +159,7 @@ class HeldReport(Struct, frozen=True, tag=True):
     committed: int | None = None
     part: int = 0
     parts: int = 1
+    topic_id: bytes | None = None
     window: WindowStatus | None = None
 
 

@@ -252,7 +252,7 @@ MOVES: Final = Instrument(
 )
 """Causes: worker_died, worker_silent (its node did not answer until the worker's lease was over), worker_retired, balance
 (workers were added, or their capacities changed), stalled, group_revoked, group_lost, conflict (two workers claimed the
-partition after the coordinator was replaced), transaction_aborted and fenced (of a job that delivers exactly once: the worker lost
+partition after the coordinator was replaced), reset (a worker that shares the partition was reset, and all begin there), transaction_aborted and fenced (of a job that delivers exactly once: the worker lost
 its transaction, and with it all partitions)."""
 TRANSACTIONS: Final = Instrument(
     "kafka_actors.transactions",

@@ -8,18 +8,22 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from simulation.job_journal import Violation
-from simulation.job_scenario import run_jobs
+from simulation.job_scenario import run_jobs, setup_of
 from simulation.schedule import Fault, Schedule, of_seed
 from waiting import slow_s
 
 from kafka_actors.fetch.machines.fetch_machine import FetchMachine
+from kafka_actors.job.coordinator.machines import slice_commits
 from kafka_actors.job.coordinator.machines.placement import Placement
+from kafka_actors.job.worker.machines.record_window import WindowChunk
 from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment
 
 SEEDS = int(os.environ.get("KAFKA_ACTORS_TEST_SEEDS", "200"))
 PARTS = 4
 FIRST = int(os.environ.get("KAFKA_ACTORS_TEST_FIRST_SEED", "0"))
 TESTS = Path(__file__).parents[1]
+SHARED = 620003
+"""A seed whose workers share partitions."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -96,6 +100,31 @@ def test_an_offset_that_counts_as_committed_for_another_topic_is_found(monkeypat
     monkeypatch.setattr(WorkerAssignment, "positioned", positioned)
     with pytest.raises(Violation, match="processed, 0 committed of"):
         run_jobs(of_seed("job", 6952))
+
+
+def test_workers_that_share_a_partition_and_do_not_keep_the_order_of_its_keys_are_found(monkeypatch):
+    init = WindowChunk.__init__
+
+    def without_keys(self, *args, **options):
+        init(self, *args, **{**options, "keyed": False})
+
+    monkeypatch.setattr(WindowChunk, "__init__", without_keys)
+    with pytest.raises(Violation, match="of its key"):
+        run_jobs(of_seed("job", SHARED))
+
+
+def test_slices_that_are_taken_for_one_another_are_found(monkeypatch):
+    """The offset of one was committed for all of its partition."""
+    monkeypatch.setattr(
+        slice_commits, "of_all_slices", lambda found: max(found, key=lambda entry: entry.offset)
+    )
+    with pytest.raises(Violation, match="processed up to"):
+        run_jobs(of_seed("job", SHARED))
+
+
+def test_partitions_are_shared_in_a_part_of_the_runs():
+    assert setup_of(SHARED).by_key
+    assert run_jobs(of_seed("job", SHARED)).counts["seconds with shared partitions"] > 3
 
 
 def calm(seed, *faults):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
@@ -30,7 +31,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from kafka_actors.job.messages import ActorInfo, CallInHand, CrashReport, pack
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.job.supervisor.runtime import Death
-from kafka_actors.job.worker import processing_thread
+from kafka_actors.job.worker import processing_thread, thread_callers
 from kafka_actors.ray import links
 from kafka_actors.ray.actors import actor, connection_actor, coordinator_actor, metadata_actor, worker_actor
 from kafka_actors.types import TopicPartition
@@ -88,6 +89,30 @@ class LockstepEvent:
             self._lockstep.park(timeout)
             self._waiting = None
         return self._flag
+
+
+class LockstepCondition:
+    """A `threading.Condition` for threads that take turns with the loop: one runs at a time, so it locks nothing."""
+
+    def __init__(self, lockstep: Lockstep) -> None:
+        self._lockstep = lockstep
+        self._waiting: deque[Any] = deque()
+
+    def __enter__(self) -> LockstepCondition:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait(self) -> None:
+        """Waits until it is notified."""
+        self._waiting.append(self._lockstep.running)
+        self._lockstep.park()
+
+    def notify(self, count: int = 1) -> None:
+        """Wakes so many of those who wait."""
+        for _ in range(min(count, len(self._waiting))):
+            self._lockstep.wake(self._waiting.popleft())
 
 
 class CallTrouble(NamedTuple):
@@ -329,7 +354,7 @@ class SimulatedCallRecord:
 
     def __init__(self) -> None:
         self._of = ACTOR.get()
-        self._calls: dict[TopicPartition, CallInHand] = {}
+        self._calls: dict[Any, CallInHand] = {}
         self.ended = ""
         self._of.call_record = self  # type: ignore[attr-defined]
 
@@ -337,13 +362,13 @@ class SimulatedCallRecord:
     def of_this_process(cls) -> SimulatedCallRecord:
         return cls()
 
-    def call_began(self, partition: TopicPartition, first: int, last: int) -> None:
+    def call_began(self, partition: TopicPartition, first: int, last: int, call: Any = None) -> None:
         if self._of.alive:
-            self._calls[partition] = CallInHand(partition, first, last)
+            self._calls[call or partition] = CallInHand(partition, first, last)
 
-    def call_ended(self, partition: TopicPartition) -> None:
+    def call_ended(self, partition: TopicPartition, call: Any = None) -> None:
         if self._of.alive:
-            self._calls.pop(partition, None)
+            self._calls.pop(call or partition, None)
 
     def report(self) -> CrashReport:
         """The record as another process of the node reads it."""
@@ -413,9 +438,15 @@ def simulated_actors(world: World, nodes: SimulatedNodes, events: Callable[[Any]
             found.end(Death("its process is gone"))
 
     lockstep = world.loop.lockstep
-    threads = SimpleNamespace(Event=lambda: LockstepEvent(lockstep), Lock=threading.Lock)
+    threads = SimpleNamespace(
+        Event=lambda: LockstepEvent(lockstep),
+        Condition=lambda: LockstepCondition(lockstep),
+        Lock=threading.Lock,
+        Thread=lockstep.thread,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processing_thread, "threading", threads)
+        patch.setattr(thread_callers, "threading", threads)
         patch.setattr(actor, "process_runs", process_runs)
         patch.setattr(actor, "end_process", end_process)
         patch.setattr(worker_actor, "CallRecord", SimulatedCallRecord)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,8 +66,9 @@ class GroupChecks:
         self._places: dict[bytes, Place] = {}
         self._indexed: dict[Log, int] = {}
         self._finished: dict[Log, int] = defaultdict(int)
-        self._sought: dict[tuple[str, Log], set[int]] = defaultdict(set)
-        """Offsets that the user of a client moved its position to: it may commit those, also in a topic that was made anew meanwhile."""
+        self._sought: dict[tuple[str, Log], dict[int, float]] = defaultdict(dict)
+        """Offsets that the user of a client moved its position to, also in a topic that was made anew meanwhile, and until when it may commit
+        them: when it begins with the partition anew, a commit may be on its way."""
         self._by_seek: dict[tuple[str, TopicPartition], int] = {}
         """Positions that users moved to, from which nothing was read since. They have no leader epoch, so nobody notices that the log is cut in
         front of them and written anew: as with `seek` of Java's consumer (`FetchPosition` without an epoch, `seekUnvalidated`)."""
@@ -202,12 +204,11 @@ class GroupChecks:
             own = [value for value in values if value in written]
             if own != sorted(own) and key not in self.lossy:
                 self.fail(f"{tp} has records of a producer in another order: {own}")
-        there = set(values)
         for value in self._acknowledged:
             place = self._places[value]
             if (
                 place.log == key
-                and value not in there
+                and value not in values
                 and key not in self.lossy
                 and place.offset >= log.start_offset
             ):
@@ -226,6 +227,9 @@ class GroupChecks:
         for tp in partitions:
             self._next.pop((client, tp), None)
             self._by_seek.pop((client, tp), None)
+            sought = self._sought.get((client, self.log_of(tp) or (b"", 0)), {})
+            for offset, until in sought.items():
+                sought[offset] = min(until, self._cluster.state.now + REQUEST_TIMEOUT_S)
 
     def rewound(self, tp: TopicPartition) -> None:
         """Notes that a member is about to move its position back: commits may go back from now on."""
@@ -240,7 +244,7 @@ class GroupChecks:
             cuts = self._cuts[log][self._cuts_before.get((client, tp), 0) :]
             if cuts and min(cuts) < offset:
                 self._passed_over[log].append((min(cuts), offset))
-            self._sought[client, log].add(offset)
+            self._sought[client, log][offset] = math.inf
 
     def delivered(self, client: str, tp: TopicPartition, records: list[tuple[int, bytes]]) -> Place:
         """Notes records that a member was given; returns the place behind them."""
@@ -365,7 +369,8 @@ class GroupChecks:
         if falls and not late and not unheard and log not in self._rewound:
             self.fail(f"{who} committed {tp} {now.offset} after {before.offset}")
         start = self._cluster.state.partition(*tp).log.start_offset  # records before it were deleted
-        sought = now.offset in self._sought[who or "", log]
+        until = self._sought[who or "", log].get(now.offset)
+        sought = until is not None and (late or commit.overdue or self._cluster.state.now <= until)
         if (
             now.offset > max(self._finished[log], start)
             and not sought

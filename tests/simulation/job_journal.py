@@ -8,6 +8,7 @@ from typing import Any
 
 from kafka_actors import events
 from kafka_actors.group import commit_metadata
+from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.group.machines.assignment import decode_assignment
 from kafka_actors.job.messages import Orders, Report, unpack
 from kafka_actors.protocol import ApiKey
@@ -16,7 +17,7 @@ from kafka_actors.types import TopicPartition
 
 from .actors import ACTOR, SimulatedActor
 
-NOT_AWAITED = frozenset({"group_lost", "conflict"})
+NOT_AWAITED = frozenset({"group_lost", "conflict", "reset"})
 """Causes for which a partition leaves a worker that isn't waited for: it may begin another call until it hears of it, or its lease ends."""
 LEASE_S = 11.0
 """The longest lease of a worker, and a second."""
@@ -85,8 +86,8 @@ class Journal:
         self.late: dict[TopicPartition, float] = {}
         self.life = 0
         """How often the topic was made anew."""
-        self.in_call: dict[str, TopicPartition] = {}
-        """Worker → the partition of the call that it is in."""
+        self.in_call: dict[str, list[TopicPartition]] = defaultdict(list)
+        """Worker → the partitions of the calls that it is in."""
         self._lives: dict[bytes, int] = {}
         self._granted: dict[tuple[str, TopicPartition, Any], str] = {}
         self._joined: dict[str, int] = defaultdict(int)
@@ -130,7 +131,7 @@ class Journal:
         progress = self.partitions[partition].of(life)
         first = offsets[0]
         self.counts["calls"] += 1
-        self.in_call[worker] = partition
+        self.enters(worker, partition)
         self.note(f"call {worker} {partition.partition} [{first}..{offsets[-1]}] {epoch}")
         if offsets != list(range(first, offsets[-1] + 1)):
             self.fail(f"{partition}: a batch with offsets {offsets}: there are no gaps in the log")
@@ -141,19 +142,29 @@ class Journal:
             )
         reached = progress.reached.get(f"{worker} {epoch}", first)
         goes_on = reached <= first and progress.skipped.issuperset(range(reached, first))
-        if not goes_on and not progress.lossy and not self._has_not_heard(self.partitions[partition], worker):
+        if not goes_on and not progress.lossy and not self.has_not_heard(self.partitions[partition], worker):
             self.fail(
                 f"{partition}: {worker} goes on at {first} under {epoch}, and its last call ended at {reached}"
             )
-        self._check_owner(member, worker, epoch, partition)
+        self.check_owner(self.partitions[partition], member, worker, epoch, partition)
 
-    def _check_owner(self, member: str, worker: str, epoch: Any, partition: TopicPartition) -> None:
-        found = self.partitions[partition]
+    def enters(self, worker: str, partition: TopicPartition) -> None:
+        """Takes that a worker is in a call of a partition."""
+        self.in_call[worker].append(partition)
+
+    def leaves(self, worker: str, partition: TopicPartition) -> None:
+        """Takes that a call has ended."""
+        self.in_call[worker].remove(partition)
+
+    def check_owner(
+        self, found: PartitionJournal, member: str, worker: str, epoch: Any, partition: TopicPartition
+    ) -> None:
+        """Checks whether it is this worker's turn in a partition, or in what `found` is of it."""
         generation = self._generation
         if found.last is not None and found.last[:2] != (member, worker):
             self.counts["handed over"] += 1
             same_member = found.last[0] == member
-            if self._has_not_heard(found, worker):
+            if self.has_not_heard(found, worker):
                 pass
             elif same_member and epoch is not None and found.last[2] is not None and epoch < found.last[2]:
                 self.fail(
@@ -162,7 +173,7 @@ class Journal:
             elif not (
                 same_member
                 or generation > found.generation
-                or self._has_not_heard(found, found.last[1])
+                or self.has_not_heard(found, found.last[1])
                 or self._unheard(found.last, worker, epoch)
             ):
                 self.fail(
@@ -185,7 +196,8 @@ class Journal:
             for name, of in ((worker, epoch), (last[1], last[2]))
         )
 
-    def _has_not_heard(self, found: PartitionJournal, worker: str) -> bool:
+    def has_not_heard(self, found: PartitionJournal, worker: str) -> bool:
+        """Whether a worker may not have heard yet that it lost a partition."""
         return self._now() - found.unawaited.get(worker, -LEASE_S) < LEASE_S
 
     def returned(
@@ -198,7 +210,7 @@ class Journal:
         lost: Iterable[int] = (),
     ) -> None:
         """Takes that a call has returned. `lost`: offsets of records that the log has lost since."""
-        self.in_call.pop(worker, None)
+        self.leaves(worker, partition)
         progress = self.partitions[partition].of(life)
         progress.finished(set(offsets) - set(lost))
         progress.reached[f"{worker} {epoch}"] = offsets[-1] + 1
@@ -280,6 +292,7 @@ class Journal:
             partition = TopicPartition(topic, number)
             life = self._life_of(topic, commit)
             found = self.partitions[partition].of(life)
+            self._check_done(partition, commit, found)
             if commit.offset == found.committed:
                 continue
             self.note(f"committed {number}: {commit.offset}" + (f" in life {life}" if life else ""))
@@ -292,6 +305,18 @@ class Journal:
                     self.fail(f"{partition}: the commit went from {found.committed} back to {commit.offset}")
                 self.late[partition] = self._now()
             found.committed = commit.offset
+
+    def _check_done(self, partition: TopicPartition, commit: Any, found: Progress) -> None:
+        """Holds that what a commit says is done beyond its offset is done."""
+        text = commit_metadata.unpack(commit.metadata).done
+        if not text or found.lossy:
+            return
+        for first, behind in DoneOffsets.of_text(text, commit.offset).ranges.tolist():
+            undone = set(range(max(first, found.watermark), behind)) - found.done
+            if undone:
+                self.fail(
+                    f"{partition}: committed as done beyond {commit.offset}: {sorted(undone)}, which are not"
+                )
 
     def _life_of(self, topic: str, commit: Any) -> int:
         """The number of the topic that a commit is of, by the topic id that it has."""

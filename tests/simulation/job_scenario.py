@@ -1,7 +1,7 @@
 """Scenario `job`: one or two jobs of a group with all their actors, and plain consumers, under faults of brokers, of the network, of actors,
 of calls between actors, and of the user's function.
 
-For some seconds of the virtual clock, half a minute at most, records come in and faults happen; then all is healed, and the group has to settle: all records are
+In a quarter of the runs calls overlap in the order of each key, and workers share partitions (`key_journal.py`). For some seconds of the virtual clock, half a minute at most, records come in and faults happen; then all is healed, and the group has to settle: all records are
 processed and committed, and the jobs stop within their time. `job_journal.py` has what must hold at every step; `actors.py` says what runs as it is
 and what stands in for something else.
 """
@@ -18,6 +18,7 @@ from kafka_actors.config import JobConfig, build
 from kafka_actors.consumer import AsyncConsumer
 from kafka_actors.errors import JobFailed
 from kafka_actors.events import Event, PartitionsLost
+from kafka_actors.job.lanes import Slice
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.supervisor.runtime import COORDINATOR, Death
 from kafka_actors.job.supervisor.supervisor import Supervisor
@@ -27,6 +28,7 @@ from kafka_actors.types import TopicPartition
 
 from .actors import ACTOR, CallTrouble, SimulatedActor, SimulatedNodes, SimulatedRuntime, simulated_actors
 from .job_journal import DIED, Journal
+from .key_journal import KeyJournal, key_of
 from .lockstep import SimulationOver
 from .read_watch import ReadWatch
 from .schedule import Fault, Outcome, Schedule
@@ -58,6 +60,8 @@ ERRORS = {
 """Errors that brokers may answer with at any time, by API."""
 TOLD = 40
 """Lines of the trace that a failure tells."""
+BY_KEY = 0.25
+"""The part of the runs in which calls overlap."""
 LONGEST_S = 14.0
 """The longest fault."""
 STOP_S = 15.0
@@ -79,12 +83,14 @@ class Setup(NamedTuple):
     batch_rows: int | None
     linger_ms: int
     drain_ms: int
+    by_key: bool
+    """Whether calls overlap, in the order of each key, and workers share partitions."""
 
 
 def setup_of(seed: int) -> Setup:
     """Draws the setup of a seed."""
     random = Random(f"setup {seed}")
-    return Setup(
+    setup = Setup(
         brokers=random.randint(1, 3),
         partitions=random.randint(2, 5),
         nodes=random.randint(1, 2),
@@ -96,7 +102,13 @@ def setup_of(seed: int) -> Setup:
         batch_rows=random.choice((None, None, 3)),
         linger_ms=random.choice((0, 200)),
         drain_ms=random.choice((500, 2_000, 5_000)),
+        by_key=False,
     )
+    more = Random(f"order by key {seed}")
+    if more.random() > BY_KEY:
+        return setup
+    workers = tuple(more.randint(2, 5) for _ in setup.workers)
+    return setup._replace(by_key=True, partitions=more.randint(1, 3), workers=workers, linger_ms=0)
 
 
 KINDS = (
@@ -177,6 +189,7 @@ class Function:
         self._behaviours: dict[tuple[int, int], Behaviour] = {}
         self._calls: dict[tuple[int, int], int] = {}
         self._setup = setup
+        self._by_key = KeyJournal(journal)
         self.written = Written()
         self.active = True
 
@@ -210,17 +223,24 @@ class Function:
         epoch = held.epoch if held is not None else None
         life = life_of(values[0])
         self._check_values(partition, offsets, values)
-        self._journal.begins(job, worker, epoch, partition, life, offsets)
+        by_key = self._by_key if self._setup.by_key else None
+        (by_key or self._journal).begins(job, worker, epoch, partition, life, offsets)
         self._sleep(self._random.uniform(0.001, 0.03))
         try:
             for offset in offsets:
                 self._behave(actor, partition, offset)
         except ValueError:
-            self._journal.in_call.pop(worker, None)
+            if by_key is not None:
+                by_key.ended(worker, epoch, partition, offsets)
+            else:
+                self._journal.leaves(worker, partition)
             raise
-        self._journal.returned(
-            worker, epoch, partition, life, offsets, self.written.lost(partition, offsets, values)
-        )
+        lost = self.written.lost(partition, offsets, values)
+        if by_key is not None:
+            self._journal.partitions[partition].of(life).finished(set(offsets) - set(lost))
+            by_key.ended(worker, epoch, partition, offsets)
+        else:
+            self._journal.returned(worker, epoch, partition, life, offsets, lost)
 
     def _check_values(self, partition: TopicPartition, offsets: list[int], values: list[bytes]) -> None:
         for offset, value in zip(offsets, values, strict=True):
@@ -341,6 +361,8 @@ class JobRun:
             batch_linger_ms=setup.linger_ms if setup.batch_rows else 0,
             metadata_max_age_ms=20_000,
             on_data_loss="reset",
+            ordering="key" if setup.by_key else "partition",
+            concurrency=3 if setup.by_key else 1,
         )
         spec = FunctionSpec(self.function, "batch", setup.retries, "skip" if setup.skips else "fail")
         return JobPlan(
@@ -443,7 +465,8 @@ class JobRun:
             for offset in range(ends[partition], ends[partition] + count):
                 self.function.comes(partition, offset)
             values = [self.written.next(partition) for _ in range(count)]
-            self.kafka.produce(TOPIC, values, partition=partition)
+            keys = [key_of(ends[partition] - count + n) for n in range(count)] if self.setup.by_key else None
+            self.kafka.produce(TOPIC, values, partition=partition, keys=keys)
 
     async def _load(self) -> None:
         while True:
@@ -603,7 +626,7 @@ class JobRun:
         if late := sum(not call.done() for call in self.nodes.troubled):
             found.append(f"{late} calls are on their way")
         found += [f"{actor.client} stands still" for actor in self.nodes.live if actor.frozen]
-        found += [f"{a.client} is in a call" for a in self.nodes.live if a.client in self.journal.in_call]
+        found += [f"{a.client} is in a call" for a in self.nodes.live if self.journal.in_call[a.client]]
         for number, supervisor in enumerate(self.supervisors):
             coordinator = supervisor._job.running.begun(COORDINATOR)
             if coordinator is None or not coordinator.ref.actor.alive:
@@ -643,6 +666,8 @@ class JobRun:
             job = getattr(found.instance, "_job", None)
             if job is None or not hasattr(job, "_placement"):
                 continue  # it has not begun
+            shared = any(isinstance(each, Slice) for each in job._placement.partitions)
+            self.journal.counts["seconds with shared partitions"] += shared
             for placed in job._placement.partitions.values():
                 if now > placed.deadline + DRAIN_SLACK_S and now > self._troubled_until + DRAIN_SLACK_S:
                     self.journal.fail(
@@ -651,8 +676,11 @@ class JobRun:
             for status in job.status().partitions:
                 key = found, status.topic, status.partition
                 keys.add(key)
-                worker = f"{found.client.partition('/')[0]}/{status.worker}"
-                called = self.journal.in_call.get(worker) == TopicPartition(status.topic, status.partition)
+                workers = [
+                    f"{found.client.partition('/')[0]}/{each}" for each in (status.worker or "").split(", ")
+                ]
+                partition = TopicPartition(status.topic, status.partition)
+                called = any(partition in self.journal.in_call[worker] for worker in workers)
                 waits = troubled or called or status.state != "granted" or status.reason or not status.lag
                 moved = (status.position, status.committed, status.lag)
                 if unread_s := self._watch.overdue(key, moved, bool(waits), now):

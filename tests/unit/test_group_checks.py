@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from simulation.group_checks import ArrivedCommit, GroupChecks, Place
+from simulation.group_checks import REQUEST_TIMEOUT_S, ArrivedCommit, GroupChecks, Place
 from simulation.world import Simulation
 
+from kafka_actors.testing.fake_kafka.machines.group_offsets import CommittedOffset
 from kafka_actors.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -21,6 +22,7 @@ class Scene:
     def __init__(self, world: Any) -> None:
         self.kafka = world.kafka(brokers=1, topics={"t": 1})
         self.checks = GroupChecks(self.kafka, world.network, "g")
+        self.cluster = world.network.cluster
         self.written = 0
         self.write(10)
 
@@ -47,11 +49,15 @@ class Scene:
         assert log is not None
         self.checks.finished(Place(log, offset))
 
-    def commit(self, before: Any, offset: int, *, late: bool = False) -> Any:
-        """A commit of the client m1 takes the place of another, None for the first. late: its connection was closed when it arrived."""
-        now = SimpleNamespace(offset=offset, metadata="")
-        call: Any = SimpleNamespace(client_id="m1")
-        arrived = ArrivedCommit(call, late, False, {})
+    def commit(
+        self, before: Any, offset: int, *, late: bool = False, overdue: bool = False, client: str = "m1"
+    ) -> Any:
+        """A commit of a client takes the place of another, None for the first. late: its connection was closed when it arrived. overdue: its
+        client looked for it before."""
+        now = CommittedOffset(offset, -1, "", 0)
+        self.cluster.offsets._offsets.put("g", (TP.topic, TP.partition), now)
+        call: Any = SimpleNamespace(client_id=client)
+        arrived = ArrivedCommit(call, late, overdue, {})
         self.checks._committed(arrived, TP, before, now)
         return now
 
@@ -150,3 +156,81 @@ def test_a_commit_may_fall_behind_one_that_its_client_had_given_up(scene: Scene)
     assert scene.checks.failures == []
     scene.commit(again, 1)
     assert len(scene.checks.failures) == 1
+
+
+# ---------------------------------------------------------------- a commit that comes when its client has looked for it (seed 107967)
+
+
+@pytest.mark.parametrize("cut_at", [None, 9], ids=["whole", "cut"])
+def test_what_a_commit_undoes_that_came_too_late_counts_as_committed(
+    scene: Scene, cut_at: int | None
+) -> None:
+    """Also in a log that was cut: nothing is to be read, and the next commit of its reader puts it right."""
+    if cut_at is not None:
+        scene.truncate(cut_at)
+    scene.finish(8)
+    eighth = scene.commit(scene.commit(None, 3), 8)
+    scene.commit(eighth, 3, late=True, overdue=True)
+    assert scene.checks.committed(TP) == 8
+    assert scene.checks.failures == []
+
+
+@pytest.mark.parametrize("cut_at", [None, 9], ids=["whole", "cut"])
+def test_a_commit_that_undoes_another_and_came_in_time_does_not_count_for_more(
+    scene: Scene, cut_at: int | None
+) -> None:
+    if cut_at is not None:
+        scene.truncate(cut_at)
+    scene.finish(8)
+    eighth = scene.commit(scene.commit(None, 3), 8)
+    scene.commit(eighth, 3)
+    assert scene.checks.committed(TP) == 3, "the group has to go on: it is committed to 3 of 10"
+    assert len(scene.checks.failures) == (cut_at is None)
+
+
+def test_what_was_undone_counts_no_further_than_the_log_is_cut_nor_longer_than_until_it_is_put_right(
+    scene: Scene,
+) -> None:
+    scene.finish(8)
+    undone = scene.commit(scene.commit(None, 8), 3, late=True, overdue=True)
+    scene.truncate(5)
+    assert scene.checks.committed(TP) == 5, "what is written behind it has to be committed"
+    right = scene.commit(undone, 5)
+    scene.commit(right, 4)
+    assert scene.checks.committed(TP) == 4
+
+
+# ---------------------------------------------------------------- where a user has moved its position (seed 100212)
+
+
+def test_where_its_user_has_moved_the_position_a_client_may_commit_though_nothing_was_processed(
+    scene: Scene,
+) -> None:
+    scene.checks.sought("m1", TP, 6)
+    scene.commit(None, 6)
+    assert scene.checks.failures == []
+
+
+@pytest.mark.parametrize(("client", "offset"), [("m1", 7), ("m2", 6)], ids=["beyond", "of another one"])
+def test_a_seek_excuses_no_other_offset_and_no_other_client(scene: Scene, client: str, offset: int) -> None:
+    scene.checks.sought("m1", TP, 6)
+    scene.commit(None, offset, client=client)
+    (found,) = scene.checks.failures
+    assert "only 0 was processed" in found
+
+
+@pytest.mark.parametrize(
+    ("behind_s", "overdue", "failures"),
+    [(REQUEST_TIMEOUT_S, False, 0), (REQUEST_TIMEOUT_S + 0.1, False, 1), (60.0, True, 0)],
+    ids=["on its way", "anew", "late"],
+)
+def test_a_seek_excuses_a_commit_until_the_partition_is_begun_anew(
+    scene: Scene, behind_s: float, overdue: bool, failures: int
+) -> None:
+    """From then on the position is the committed offset; only what was sent before may still come."""
+    scene.checks.sought("m1", TP, 6)
+    scene.cluster.state.now += 100.0
+    scene.checks.assigned("m1", [TP])
+    scene.cluster.state.now += behind_s
+    scene.commit(None, 6, overdue=overdue)
+    assert len(scene.checks.failures) == failures

@@ -41,6 +41,7 @@ from kafka_actors.types import TopicPartition
 
 from .broker_queries import LogEndLookup
 from .context import CoordinatorContext
+from .machines.placement import PlacementState
 from .machines.settlement import Settlement
 from .orders import WorkerOrders
 from .status import CoordinatorStatusReport
@@ -73,6 +74,7 @@ class JobCommits:
         if request.trace:
             self._traces.append(request.trace)
         entries = [e for e in entries if e.partition not in refused]
+        self._begun_anew(entries)
         problem = ""
         if entries:
             try:
@@ -80,7 +82,7 @@ class JobCommits:
                     await self.answered()
             except (TimeoutError, KafkaActorsError) as error:
                 problem = str(error) or "no answer in time"
-        done = [e for e in entries if self._gate.is_committed(e)]
+        done = [e for e in entries if self._gate.is_committed(e) or self._ends_uncommitted(e)]
         failed = [(source(e.partition), problem or "not committed yet") for e in entries if e not in done]
         done = [replace(e, partition=source(e.partition)) for e in done]
         return CommitReply(request.sequence, done, sorted(map(source, refused)), failed)
@@ -90,6 +92,21 @@ class JobCommits:
         held = {source(e.partition): self._gate.holds(request.worker, e) for e in entries}
         late = [(partition, "a later request has come before it") for partition, own in held.items() if own]
         return CommitReply(request.sequence, [], sorted(p for p, own in held.items() if not own), late)
+
+    def _ends_uncommitted(self, entry: CommitEntry) -> bool:
+        """Whether a drain is over though its last commit is refused: it waits for one in a topic that is gone."""
+        placed = self._job.placement.partitions.get(entry.partition)
+        drains = placed is not None and placed.state in (PlacementState.DRAINING, PlacementState.LEAVING)
+        return drains and self._gate.is_gone(entry)
+
+    def _begun_anew(self, entries: list[CommitEntry]) -> None:
+        """Takes positions that were reset: of a partition that is drained, no report may say so any more."""
+        for entry in entries:
+            held = self._job.held.get(entry.partition)
+            if held is not None and (entry.rewind or held.topic_id != entry.topic_id):
+                self._job.held[entry.partition] = replace(
+                    held, processed=entry.offset, topic_id=entry.topic_id
+                )
 
     def _of_slice(self, worker: str, entry: CommitEntry) -> CommitEntry:
         """Returns the entry of the slice that a worker has of a partition. It names the partition."""
@@ -109,6 +126,8 @@ class JobCommits:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            # Before what is offered is taken: what is lost meanwhile is not committed.
+            await self._job.member.learn_topic_ids(self._gate.offered)
             waiters, self._waiters = self._waiters, []
             offsets = self._gate.take()
             outcome: Mapping[TopicPartition, Exception | None] = {}
@@ -120,7 +139,7 @@ class JobCommits:
             except KafkaActorsError as error:
                 logger.warning("group %s: commit failed: %s", group, error)
                 outcome = dict.fromkeys(offsets, error)
-            self._gate.finished(outcome)
+            self._job.placement.begin_anew(self._gate.finished(outcome))
             self._job.wake()
             for waiter in waiters:
                 if not waiter.done():
@@ -222,7 +241,7 @@ class JobCoordinator:
         job.partitions_at_stop = sorted(job.partitions())
         if job.fatal is None:
             await self._drain(frozenset(held), drain_s)
-        job.unconfirmed = self._gate.unconfirmed({p: report.processed for p, report in job.held.items()})
+        job.unconfirmed = self._gate.unconfirmed(job.held)
         job.tasks.cancel()
         left_s = max(LEAVE_S, deadline - job.clock())
         await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
@@ -268,6 +287,20 @@ class JobCoordinator:
         self._gate.forget(self._job.tiers.groups(partitions))
         self._placement.lose(partitions)
         self._forget(partitions)
+        self._job.poll()
+
+    def recreated(self, partitions: frozenset[TopicPartition]) -> None:
+        """Takes that topics were made anew. A worker finds that by its own position, and goes on in the new one; what was committed counts no
+        more. What several workers share begins with one of them, as where nothing was committed."""
+        slices = self._placement.slices
+        shared = frozenset(p for p in partitions if len(slices.of(p)) > 1)
+        stay = shared & slices.assigned
+        self._gate.recreated(partitions - shared)
+        self._gate.forget(shared)
+        self._placement.lose(shared)
+        self._orders.forget(shared)
+        if stay:
+            self._placement.assign(stay)
         self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:

@@ -216,4 +216,6 @@ class WorkerOrders:
 
 def _committed(holding: HeldReport, offset: int) -> CommitEntry:
     """Makes the entry of what a worker has committed by itself."""
-    return CommitEntry(holding.partition, holding.epoch, offset, holding.leader_epoch)
+    return CommitEntry(
+        holding.partition, holding.epoch, offset, holding.leader_epoch, topic_id=holding.topic_id
+    )

@@ -61,6 +61,7 @@ FROM_ZERO: tuple[tuple[Instrument, str, tuple[str, ...]], ...] = (
             "group_revoked",
             "group_lost",
             "conflict",
+            "reset",
         ),
     ),
 )

@@ -76,15 +76,12 @@ class Admission:
                 return
             self._assignment.positioned(partition, fetched.fetch_offset)
             held = self._assignment.held[partition]
-            window = self._in_flight.window(
-                partition,
-                fetched.epoch,
-                held.resets,
-                fetched.fetch_offset,
-                held.done,
-                held.dealt,
-                held.slices,
-            )
+            begun = fetched.epoch, held.resets, fetched.fetch_offset
+            window = self._in_flight.window(partition, *begun, held.done, held.dealt, held.slices)
+            waits = window.waits
+        if waits:
+            self._pause(partition)
+            return
         for whole in self._reader.decode(fetched, None):
             with self._lock:
                 chunk = whole.first(max(0, self._in_flight.room(window)))

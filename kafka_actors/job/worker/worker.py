@@ -236,8 +236,7 @@ class Worker:
         return report_of(held, progress, blocked, processing.window(partition), commits=commits)
 
     def _fetch_progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
-        """Returns the fetcher's progress. Its positions go into the assignment, so that also those of partitions without
-        records are committed."""
+        """Returns the fetcher's progress. Its positions go into the assignment, so that those without records are committed too."""
         progress = self._fetcher.progress(partitions)
         for partition, at in progress.items():
             if at.position is not None:
@@ -384,14 +383,15 @@ class Worker:
         except KafkaActorsError as error:
             self._fail(error)
 
-    # ------------------------------------------------------------ events
-
     def _on_event(self, event: Event) -> None:
         if isinstance(event, OffsetReset):
             partition = TopicPartition(event.topic, event.partition)
-            topic_id = self._fetcher.topic_id(partition)
+            topic_id, cut = self._fetcher.topic_id(partition), event.reason == "truncated"
             with self._lock:
-                self._assignment.positioned(partition, event.new, rewind=True, topic_id=topic_id)
+                self._processing.note_done()
+                back = self._assignment.reset(partition, event.new, topic_id, cut=cut)
+            if back is not None:
+                self._fetcher.seek(partition, *back)
         self._events(event)
 
     def __repr__(self) -> str:

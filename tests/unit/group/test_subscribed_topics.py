@@ -24,13 +24,14 @@ from kafka_actors.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kafka_actors.types import TopicPartition
 
 
-def answer(missing: Mapping[str, int], topics: Mapping[str, int]) -> MetadataResponse:
+def answer(missing: Mapping[str, int], topics: Mapping[str, int], life: bytes = b"") -> MetadataResponse:
     there = [
         MetadataResponseTopic(
             name=name,
-            topic_id=UUID(bytes=name.encode() * 16),
+            topic_id=UUID(bytes=(life or name.encode()) * 16),
             partitions=[MetadataResponsePartition(partition_index=p, leader_id=1) for p in range(count)],
         )
         for name, count in topics.items()
@@ -54,24 +55,36 @@ class Client:
     def tracks(self, topic: str) -> bool:
         return topic in ("t", "u")
 
-    def learn(self, *, missing: Mapping[str, int] | None = None, **topics: int) -> None:
-        """Takes in the answer to a Metadata request that is sent now."""
+    def learn(self, *, missing: Mapping[str, int] | None = None, life: bytes = b"", **topics: int) -> None:
+        """Takes in the answer to a Metadata request that is sent now. `life`: a byte that topics have in their ids, instead of their names."""
         self.cluster.update_started()
-        self.cluster.update_metadata(answer(missing or {}, topics))
+        self.cluster.update_metadata(answer(missing or {}, topics, life))
 
 
 class Leader:
-    def __init__(self, *topics: str, assignor: Any = None) -> None:
+    def __init__(self, *topics: str, assignor: Any = None, starts_over: bool = False) -> None:
         self.client = Client()
         self.reasons: list[str] = []
         self.assignor = assignor or assignors.get("cooperative-sticky")
-        driver: Any = SimpleNamespace(group_id="g", request_rejoin=self.reasons.append, wake=lambda: None)
+        self.started_over: list[Any] = []
+        self.recreated: list[Any] = []
+        machine = SimpleNamespace(start_over=lambda partitions, reason: self.started_over.append(partitions))
+        driver: Any = SimpleNamespace(
+            group_id="g", request_rejoin=self.reasons.append, wake=lambda: None, machine=machine
+        )
         subscription = SubscriptionState()
         subscription.subscribe(list(topics))
         self.ownership = Ownership([self.assignor])
         config = build(ConsumerConfig, {"group_id": "g"})
         self.topics = SubscribedTopics(
-            driver, self.client, subscription, self.ownership, config, lambda _: None, lambda _: None
+            driver,
+            self.client,
+            subscription,
+            self.ownership,
+            config,
+            self.recreated.append,
+            lambda _: None,
+            starts_over=starts_over,
         )
         metadata = encode_subscription(self.assignor, topics, frozenset(), -1, frozenset(), None)
         self.members = [JoinGroupResponseMember(member_id="m", metadata=metadata)]
@@ -137,3 +150,17 @@ async def test_a_topic_that_is_known_to_be_missing_is_not_waited_for(error: int)
     leader.client.learn(t=1, missing={"u": error})
     leader.topics.follow()
     assert await leader.assigned() == {("t", 0)}
+
+
+@pytest.mark.parametrize("starts_over", [True, False])
+@in_loop
+async def test_who_reads_by_the_ids_of_topics_loses_nothing_where_one_is_made_anew(starts_over: bool) -> None:
+    """A job's workers have heard of it before, or will: what they have done in the new one would be done again."""
+    leader = Leader("t", starts_over=starts_over)
+    leader.client.learn(t=2)
+    leader.topics.follow()
+    leader.ownership._owned = owned = frozenset([TopicPartition("t", 0), TopicPartition("t", 1)])
+    leader.client.learn(t=2, life=b"1")
+    leader.client.learn(t=2, life=b"2")
+    assert leader.recreated == [owned], "commits of the topic of before are dropped in any case"
+    assert leader.started_over == ([owned] if starts_over else [])

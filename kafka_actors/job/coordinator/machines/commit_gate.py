@@ -13,18 +13,18 @@ Theory of operation. Arrives: what workers offer, what the broker answered for t
 (`finished`), and which partitions the member got, gave away or lost (`baseline`, `give_up`, `forget`).
 Decided: whose offer is refused, what the next commit has (`take`), and where the next holder of a partition
 begins (`start_of`): at what the broker has acknowledged, never at what was only offered. A declared reset is
-the one thing that lowers an offset; until it is acknowledged, no entry counts as committed.
+the one thing that lowers an offset; until it is acknowledged, no entry counts as committed. Workers may hear before the member that a topic
+was made anew, and declare a reset, whose entry names the new id. When the member hears of it (`recreated`), what they have stays with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from msgspec.structs import replace
-
+from kafka_actors.errors import TopicRecreatedError
 from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.job.lanes import Slice, SliceDone, slice_of, source
-from kafka_actors.job.messages import CommitEntry
+from kafka_actors.job.messages import CommitEntry, HeldReport
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["CommitGate"]
@@ -46,6 +46,8 @@ class CommitGate:
         """By partition: the last entry of each slice that went into an acknowledged commit, also of those in which it was dealt before."""
         self._rewinding: set[TopicPartition] = set()
         """Partitions with a declared reset that the broker has not acknowledged."""
+        self._gone: dict[TopicPartition, CommitEntry] = {}
+        """Entries of which it was found last that the topic of their name is another one now."""
         self.busy = False
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
 
@@ -97,6 +99,10 @@ class CommitGate:
             return False
         return committed.offset >= entry.offset and _same(own.topic_id, entry.topic_id)
 
+    def is_gone(self, entry: CommitEntry) -> bool:
+        """Whether an entry can't be committed any more: the topic of its name is another one now."""
+        return self._gone.get(entry.partition) == entry
+
     def _latest(self, entry: CommitEntry) -> int:
         """The newest offset of the entry's topic, -1 if there is none."""
         for entries in (self._offered, self._in_flight):
@@ -111,11 +117,18 @@ class CommitGate:
     def waiting(self) -> bool:
         return bool(self._offered)
 
+    @property
+    def offered(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Offsets that wait for the next commit, by partition or slice."""
+        return {partition: _to_commit(entry) for partition, entry in self._offered.items()}
+
     def take(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Everything offered, as one OffsetCommit; one is in flight at a time, so it is empty while busy."""
         if self.busy:
             return {}
         self._in_flight, self._offered = self._offered, {}
+        for unfounded in [p for p in self._in_flight if isinstance(p, Slice) and not self._has_base(p)]:
+            self._gone[unfounded] = self._in_flight.pop(unfounded)
         dealt: dict[TopicPartition, list[Slice]] = {}
         for each in self._in_flight:
             if isinstance(each, Slice):
@@ -127,36 +140,59 @@ class CommitGate:
 
     def _of_all_slices(self, partition: TopicPartition, taken: list[Slice]) -> CommitEntry:
         """Merges what is known of the slices of a partition, of which these are in flight. One that has nothing new, or only what was of
-        another topic or from before a reset, stands at what the group has committed, or was reset to."""
-        from .slice_commits import of_all_slices  # imports numpy, and most jobs have no slices
+        another topic, stands at what the group has committed; and none beyond where another one was reset to."""
+        from .slice_commits import of_all_slices, up_to  # imports numpy, and most jobs have no slices
 
-        rewound = [self._in_flight[each] for each in taken if self._in_flight[each].rewind]
-        if rewound:
-            base = replace(min(rewound, key=lambda entry: entry.offset), done="")
-            self._slices.pop(partition, None)
-        else:
-            committed = self.committed[partition]  # which it has before it is dealt
-            own = unpack(committed.metadata)
-            epoch = committed.leader_epoch
+        reset = self._reset_to(partition)
+        committed = self.committed.get(partition)
+        if committed is not None:
+            own, epoch = unpack(committed.metadata), committed.leader_epoch
             base = CommitEntry(
                 partition, (0, 0), committed.offset, epoch, topic_id=own.topic_id, done=own.done
             )
+        else:
+            assert reset is not None  # see `_has_base`
+            base = reset
         found = []
         for part in range(parts := taken[0].parts):
             each = slice_of(partition, part, parts)
             entry = self._in_flight.get(each) or self._known(each) or base
-            counts = _same(entry.topic_id, base.topic_id) and entry.offset >= base.offset
-            found.append(entry if counts else base)
+            if reset is None:
+                counts = _same(entry.topic_id, base.topic_id) and entry.offset >= base.offset
+                found.append(entry if counts else base)
+            else:
+                found.append(entry if entry.rewind else up_to(entry, reset))
         return of_all_slices(found)
+
+    def _has_base(self, of: Slice) -> bool:
+        """Whether it is known where slices stand that have offered nothing: their partition has a commit, as it had when it was dealt, or one
+        of them was reset. A new incarnation may find neither, where the topic was made anew."""
+        return source(of) in self.committed or self._reset_to(source(of)) is not None
+
+    def _reset_to(self, partition: TopicPartition) -> CommitEntry | None:
+        """Returns the lowest entry in flight of a slice of this partition that was reset."""
+        reset = [e for p, e in self._in_flight.items() if source(p) == partition and e.rewind]
+        return min(reset, key=lambda entry: entry.offset, default=None)
 
     def _known(self, partition: TopicPartition) -> CommitEntry | None:
         """Returns the last acknowledged entry of a slice."""
         return self._slices.get(source(partition), {}).get(partition)
 
-    def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> None:
-        """The broker's answer per partition. What failed is offered again unless something newer is there."""
+    def finished(self, outcome: Mapping[TopicPartition, Exception | None]) -> list[Slice]:
+        """Takes the broker's answer per partition. What failed is offered again unless something newer is there. Returns the slices whose
+        reset is acknowledged: from now on others of their partitions begin there, and what they offer, or have offered, is of the log before."""
+        reset = [
+            each
+            for each, entry in self._in_flight.items()
+            if isinstance(each, Slice) and entry.rewind and outcome.get(source(each), KeyError()) is None
+        ]
+        for partition in set(map(source, reset)):
+            self._begin_anew(partition, reset)
         for partition, entry in self._in_flight.items():
-            if outcome.get(source(partition), KeyError()) is not None:
+            error = outcome.get(source(partition), KeyError())
+            if isinstance(error, TopicRecreatedError):
+                self._gone[partition] = entry
+            if error is not None:
                 self._offered.setdefault(partition, entry)
                 continue
             if isinstance(partition, Slice):
@@ -170,12 +206,27 @@ class CommitGate:
                 self.committed[partition] = _to_commit(entry)
                 self._forget_passed(partition, entry.offset)
         self._in_flight, self._dealt, self.busy = {}, {}, False
+        return reset
+
+    def _begin_anew(self, partition: TopicPartition, reset: Collection[TopicPartition]) -> None:
+        """Takes back what others of these slices have said of their partition, as far as it is of the log before."""
+        from .slice_commits import up_to  # as above
+
+        to = self._reset_to(partition)
+        assert to is not None  # a slice was reset
+        for each in [p for p in self._offered if source(p) == partition and p not in reset]:
+            del self._offered[each]
+            self._rewinding.discard(each)
+        for entries in (self._in_flight, self._slices.get(partition, {})):
+            for each in [p for p in entries if source(p) == partition and p not in reset]:
+                entries[each] = up_to(entries[each], to)
 
     def committed_elsewhere(self, entries: Iterable[CommitEntry]) -> None:
         """Takes offsets that a worker has committed by itself, in a transaction. Late news of an older one changes nothing."""
         for entry in entries:
             known = self.committed.get(entry.partition)
-            if known is None or entry.rewind or entry.offset >= known.offset:
+            of_another = known is not None and not _same(unpack(known.metadata).topic_id, entry.topic_id)
+            if known is None or entry.rewind or of_another or entry.offset >= known.offset:
                 self.committed[entry.partition] = _to_commit(entry)
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
@@ -186,7 +237,16 @@ class CommitGate:
             self._offered.pop(each, None)
             self._in_flight.pop(each, None)
             self._rewinding.discard(each)
+        self._gone = {p: entry for p, entry in self._gone.items() if source(p) not in gone}
         for partition in gone:
+            self._slices.pop(partition, None)
+            self._dealt.pop(partition, None)
+
+    def recreated(self, partitions: Iterable[TopicPartition]) -> None:
+        """Takes that the topics of these were made anew: what was committed of them, or of slices in which they were dealt before, says nothing
+        any more. What is offered is named by its id."""
+        for partition in partitions:
+            self.committed.pop(partition, None)
             self._slices.pop(partition, None)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
@@ -195,20 +255,18 @@ class CommitGate:
         for partition in partitions:
             self.committed.pop(partition, None)
 
-    def unconfirmed(self, processed: Mapping[TopicPartition, int | None]) -> list[TopicPartition]:
-        """The partitions of which more is offered, or processed, than the broker has acknowledged."""
-        pending = {**self._offered, **self._in_flight}
-        return sorted(
-            {
-                source(partition)
-                for partition in processed.keys() | pending.keys()
-                if max(
-                    processed.get(partition) or -1,
-                    pending[partition].offset if partition in pending else -1,
-                )
-                > (start.offset if (start := self.start_of(partition)) is not None else -1)
-            }
-        )
+    def unconfirmed(self, held: Mapping[TopicPartition, HeldReport]) -> list[TopicPartition]:
+        """The partitions of which more is offered, or reported as processed, than the broker has acknowledged."""
+        reached = [(p, report.processed or -1, report.topic_id) for p, report in held.items()]
+        reached += [(p, e.offset, e.topic_id) for p, e in {**self._offered, **self._in_flight}.items()]
+        return sorted({source(each[0]) for each in reached if self._is_beyond(*each)})
+
+    def _is_beyond(self, partition: TopicPartition, offset: int, topic_id: bytes | None) -> bool:
+        """Whether an offset is further than what is acknowledged, or of another topic of the name."""
+        start = self.start_of(partition)
+        if start is None or not _same(unpack(start.metadata).topic_id, topic_id):
+            return offset >= 0
+        return offset > start.offset
 
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Returns the offset where a new holder starts: the last one that the broker acknowledged, or None."""

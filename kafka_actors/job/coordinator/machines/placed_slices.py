@@ -83,6 +83,15 @@ class PlacedSlices:
         """Returns what there is of several partitions."""
         return [self._placed[each] for partition in partitions for each in self.of(partition)]
 
+    def beside(self, slices: Iterable[Slice]) -> list[PlacedPartition]:
+        """Returns the others of the partitions of these slices that workers have."""
+        own = set(slices)
+        return [
+            placed
+            for placed in self.of_all(sorted(set(map(source, own))))
+            if placed.partition not in own and placed.worker is not None
+        ]
+
     def held(self, worker: str, partition: TopicPartition) -> PlacedPartition | None:
         """Returns what a worker has of a partition, of which it never has two slices."""
         for each in self.of(partition):

@@ -1,23 +1,24 @@
 """Second level of assignment: the group assigns partitions to the job's member, `Placement` spreads them over the workers.
 
-Theory of operation. Inputs are the group's assignment, the supervisor's workers, and the workers' reports. The worker assignor
-(sticky by default) computes the wanted holders; a free partition is granted, one with another holder is drained first. States of
-a partition: see `placed`. A worker's orders are derived from this state as a whole, under a version that rises with each
-change, so a lost, repeated or late message does no harm.
+Theory of operation. Inputs are the group's assignment, the supervisor's workers, and the workers' reports. The worker assignor (sticky by
+default) computes the wanted holders; a free partition is granted, one with another holder is drained first. States of a partition: see
+`placed`. A worker's orders are derived from this state as a whole, under a version that rises with each change, so a lost, repeated or
+late message does no harm.
 
-- **Epochs.** Each grant has an epoch (incarnation of the coordinator actor, n), never used twice. Commits under any other epoch
-  are refused, so a worker that lost a partition can't move its offset.
-- **Drains.** A drain ends with a report that has seen the order and lacks the partition, or at its deadline. Nothing waits for a
-  worker.
-- **Dead and silent workers.** Partitions of a dead worker are free at once. Of a silent one (no message, or its node is called
-  dead after a silence) they stay until its lease has ended: it may still call the user's function.
-- **Start.** Workers come up one after the other. For `GATHER_S` after the first one, nothing that has a holder moves to
-  newcomers, so that the first isn't granted what is taken from it a moment later.
+- **Epochs.** Each grant has an epoch (incarnation of the coordinator actor, n), never used twice. Commits under any other epoch are refused,
+  so a worker that lost a partition can't move its offset.
+- **Drains.** A drain ends with a report that has seen the order and lacks the partition, or at its deadline. Nothing waits for a worker.
+- **Dead and silent workers.** Partitions of a dead worker are free at once. Of a silent one (no message, or its node is called dead after a
+  silence) they stay until its lease has ended: it may still call the user's function.
+- **Start.** Workers come up one after the other. For `GATHER_S` after the first one, nothing that has a holder moves to newcomers, so that
+  the first isn't granted what is taken from it a moment later.
 - **Exactly once.** With a `Settlement`, a free partition is granted once that has settled it, and to a worker with a session. A worker
   from which one partition is taken by force loses all of them: the fence aborts its whole transaction.
-- **Recovery.** A new incarnation grants nothing until the group has assigned partitions, and every worker of the older one has
-  reported under this incarnation, is dead, or can have no lease any more. What a worker reports stays with it, under a new
-  epoch that continues the old one (`adopt`), so its calls in hand go on.
+- **Resets.** Slices of a partition are of one log. Where one was reset and its commit is acknowledged, the others are granted anew, to begin
+  there (`begin_anew`): each on its own would go on in the log of before until it finds that, and its offset would count beside the other's.
+- **Recovery.** A new incarnation grants nothing until the group has assigned partitions, and every worker of the older one has reported
+  under this incarnation, is dead, or can have no lease any more. What a worker reports stays with it, under a new epoch that continues
+  the old one (`adopt`), so its calls in hand go on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Never
 
 from assignors import Assignor
 from kafka_actors.base.machine import Ready
-from kafka_actors.job.lanes import slice_of, source
+from kafka_actors.job.lanes import Slice, slice_of, source
 from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
@@ -84,8 +85,7 @@ class Placement:
     def adopt(
         self, worker: str, seen: Version, holdings: Iterable[HeldReport], partitions: Iterable[TopicPartition]
     ) -> None:
-        """Takes a worker's first report to a new incarnation: what it holds stays with it, under a new epoch, if it is among
-        the group's `partitions`.
+        """Takes a worker's first report to a new incarnation: what it holds of the group's `partitions` stays with it, under a new epoch.
 
         Only a report that has `seen` this incarnation counts: before, late orders of the old one may still change what the
         worker holds. If two workers claim a partition, the later grant counts: the other one had not released it in time.
@@ -157,6 +157,12 @@ class Placement:
             self._leaves(placed, "stalled")
             self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
 
+    def begin_anew(self, reset: Iterable[Slice]) -> None:
+        """Takes that slices were reset: others of their partitions are granted again, to begin there too."""
+        for placed in self.slices.beside(reset):
+            self._leaves(placed, "reset")
+            self._free(placed, by_force=True)
+
     def still_leaving(self, partitions: Iterable[TopicPartition]) -> bool:
         return any(placed.state is PlacementState.LEAVING for placed in self.slices.of_all(partitions))
 
@@ -193,8 +199,8 @@ class Placement:
             self.gathering.open |= self.workers[worker].takes_part
 
     def remove_worker(self, worker: str, *, silent: bool = False) -> None:
-        """Takes that a worker is dead or gone: its partitions are free at once. A `silent` one may only be cut off: its
-        partitions wait for its lease to end, and so does a recovery."""
+        """Takes that a worker is dead or gone: its partitions are free at once. A `silent` one may only be cut off: they wait for its lease to
+        end, and so does a recovery."""
         known = self.workers.pop(worker, None)
         self._assignor_due = True
         if known is not None and silent:
@@ -235,11 +241,8 @@ class Placement:
     # ------------------------------------------------------------ steps
 
     def reported(self, worker: str, seen: Version, holdings: Iterable[HeldReport]) -> None:
-        """Takes a worker's report. A partition that it lacks, though its orders were seen, is released.
-
-        That ends a drain; also one that an older incarnation began, and this one didn't know of when it left the partition
-        with its worker.
-        """
+        """Takes a worker's report. A partition that it lacks, though its orders were seen, is released: that ends a drain, also one that an older
+        incarnation began, and this one didn't know of when it left the partition with its worker."""
         held = {h.partition: h.epoch for h in holdings}
         for placed in [s for s in self.partitions.values() if s.worker == worker]:
             if held.get(source(placed.partition)) == placed.epoch:
@@ -274,8 +277,7 @@ class Placement:
             self._take_from(worker, "worker_silent")
             self._leased.pop(worker, None)
             del silent[worker]
-        if self.gathering.over(self.workers.values(), now):
-            self._assignor_due = True
+        self._assignor_due |= self.gathering.over(self.workers.values(), now)
         if self.slices.slicing.lanes > 1 and not (self.held_back or self.gathering.open):
             changed, drained = self.slices.deal(live_workers(self.workers), self.gathering.expected, now)
             self._assignor_due |= changed

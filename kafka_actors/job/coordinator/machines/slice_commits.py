@@ -17,7 +17,7 @@ from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
 from kafka_actors.job.lanes import source
 from kafka_actors.job.messages import CommitEntry
 
-__all__ = ["done_in_each", "end_of", "of_all_slices"]
+__all__ = ["done_in_each", "end_of", "of_all_slices", "up_to"]
 
 
 def of_all_slices(entries: Sequence[CommitEntry]) -> CommitEntry:
@@ -49,6 +49,17 @@ def done_in_each(slices: Sequence[tuple[int, DoneOffsets]], lowest: int) -> Done
     firsts, behinds = np.append(0, apart + 1), np.append(apart, len(ranges) - 1)
     epoch = min(done.leader_epoch for _, done in slices)
     return DoneOffsets(np.stack((ranges[firsts, 0], ranges[behinds, 1]), axis=1), epoch)
+
+
+def up_to(entry: CommitEntry, reset: CommitEntry) -> CommitEntry:
+    """Returns what of a slice's entry counts where another slice was reset: nothing beyond its offset, and nothing of another topic."""
+    of_one = None in (entry.topic_id, reset.topic_id) or entry.topic_id == reset.topic_id
+    if not of_one or entry.offset >= reset.offset:
+        offset, epoch, topic_id = reset.offset, reset.leader_epoch, reset.topic_id
+        return replace(entry, offset=offset, leader_epoch=epoch, topic_id=topic_id, done="")
+    offset, done = _progress(entry)
+    done = done.before(reset.offset)
+    return replace(entry, done=done.text(offset) if done else "")
 
 
 def end_of(entry: CommitEntry) -> int:

@@ -115,6 +115,11 @@ class WindowChunk:
             done[row] = 1
         self.left -= len(rows)
 
+    def is_suspect(self, row: int) -> bool:
+        """Whether workers died in a call with this record, as the grant says."""
+        died = self.window.suspect
+        return died is not None and bool(died.first <= self.offsets[row] <= died.last)
+
     def undone(self) -> list[int]:
         """Returns the rows without a mark."""
         return [] if not self.left else np.flatnonzero(np.frombuffer(self.done, np.uint8) == 0).tolist()
@@ -153,11 +158,19 @@ class RecordWindow:
         self.chains: dict[Hashable, deque[tuple[WindowChunk, int]] | None] = {}
         """Keys with a record that is ready or in hand, and the records that wait behind it."""
         self.closed = False
+        self.behind_a_reset = False
+        """Whether it took the place of a window of the same grant."""
         self.full_since: float | None = None
         self.moved_at = 0.0
         """When the watermark moved last."""
         self.parked = 0
         """Calls that failed and wait to be made again."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether calls from before a reset are in hand: they may be of the keys, or records, that are called next."""
+        self.behind_a_reset = self.behind_a_reset and self.hand.calls > 0
+        return self.behind_a_reset
 
     @property
     def in_flight(self) -> int:

@@ -113,12 +113,12 @@ class RecordsInFlight:
         made = RecordWindow(
             partition, epoch, resets, hand, start, told, self._suspects.get(partition), dealt, slices
         )
+        made.behind_a_reset = known is not None and hand is known.hand
         self._windows[partition] = made
         return made
 
     def admit(self, chunk: WindowChunk, now: float) -> tuple[list[WindowChunk], bool]:
-        """Takes the next records of a partition. Returns the chunks that the watermark has passed, and whether what an earlier reader
-        had done was of another log."""
+        """Takes the next records of a partition. Returns the chunks that the watermark passed, and whether what was told is of another log."""
         window = chunk.window
         if not window.chunks:
             window.moved_at = now
@@ -145,11 +145,7 @@ class RecordsInFlight:
         self._push(chunk, row)
 
     def _push(self, chunk: WindowChunk, row: int) -> None:
-        died = chunk.window.suspect
-        if died is not None and died.first <= chunk.offsets[row] <= died.last:
-            self._careful.append((chunk, row))
-        else:
-            self._ready.append((chunk, row))
+        (self._careful if chunk.is_suspect(row) else self._ready).append((chunk, row))
 
     def full(self, window: RecordWindow) -> bool:
         """Whether no more records of a partition may be admitted now."""
@@ -175,12 +171,12 @@ class RecordsInFlight:
         return any(window.full_since is not None and self.room(window) > 0 for window in self.windows)
 
     def roomy(self, partition: TopicPartition) -> bool:
-        """Whether a partition whose window was full may go on: half of it is free again."""
+        """Whether a partition whose window was full may go on: half of it is free again, or what is in it is void."""
         window = self._windows.get(partition)
-        if window is not None and (
-            self._length(window) > self._most_rows // 2 or window.size > self._share // 2
-        ):
-            return False
+        if window is not None and self._may_begin(window):
+            half = self._length(window) <= self._most_rows // 2 and window.size <= self._share // 2
+            if window.waits or not half:
+                return False
         if window is not None:
             window.full_since = None
         return True
@@ -270,6 +266,8 @@ class RecordsInFlight:
         waiting = None if key is None else chunk.window.chains.get(key)
         rows: list[int] = []
         while waiting and len(rows) < most and waiting[0][0] is chunk:
+            if chunk.is_suspect(waiting[0][1]):
+                break  # it is called alone
             rows.append(waiting.popleft()[1])
         return rows
 
@@ -384,6 +382,8 @@ class RecordsInFlight:
     def blocked(self, partition: TopicPartition, now: float) -> str:
         """Returns, in words, which record has held up a full window for long; empty if none has."""
         window = self._windows.get(partition)
+        if window is not None and window.waits:
+            return "calls from before a reset are not over"
         if window is None or window.full_since is None or now - window.moved_at < LONG_S:
             return ""
         full = window.status(now, redact_keys=self._redact_keys)

@@ -1,29 +1,25 @@
 """A worker's assignment: its partitions, each under a grant epoch, and how far the user's function got in each.
 
-Theory of operation. Orders of the coordinator list everything that the worker may hold, under a version; older orders than the
-newest seen change nothing, and a partition that isn't listed is dropped. States of a partition:
+Theory of operation. Orders of the coordinator list everything that the worker may hold, under a version; older orders than the newest
+seen change nothing, and a partition that isn't listed is dropped. States of a partition:
 
     ACTIVE    fetched and processed
     DRAINING  no new call begins; the call in hand is finished and committed, then the partition is released
     HALTED    the function failed for good: no new call begins, and the failing offset is committed
 
-A call of the user's function is opened with `begin` and closed with `done` (or `call_failed`, `halt`); between the two the
-partition is in hand. Only `done` moves the offset to commit, so nothing is committed before the function has returned for it and
-for all records before it. A partition keeps two epochs: `begun_under`, which fetched bytes carry, and `epoch`, with which to
-report and commit. A new coordinator incarnation renews the second, so its predecessor's death disturbs no call in hand.
+A call of the user's function is opened with `begin` and closed with `done` (or `call_failed`, `halt`); between the two the partition is
+in hand. Only `done` moves the offset to commit, so nothing is committed before the function has returned for it and for all records
+before it. A partition keeps two epochs: `begun_under`, which fetched bytes carry, and `epoch`, with which to report and commit. A new
+coordinator incarnation renews the second, so its predecessor's death disturbs no call in hand.
 
-Inputs come from two threads, under the worker's lock: orders and the coordinator's answers from the event
-loop, calls from the processing thread. What ties them together are epochs and counts instead of locks held
-for long:
+Inputs come from two threads, under the worker's lock: orders and the coordinator's answers from the event loop, calls from the processing
+thread. What ties them together are epochs and counts instead of locks held for long:
 
-- bytes under another epoch than `begun_under` are void, and a call that was opened under one closes nothing
-  of the next grant;
-- `resets` tells records from before a reset from those after it, so a call that was under way doesn't move
-  the new position;
+- bytes under another epoch than `begun_under` are void, and a call that was opened under one closes nothing of the next grant;
+- `resets` tells records from before a reset from those after it, so a call that was under way doesn't move the new position;
 - an answer to a commit counts for the epoch that it was made under.
 
-A released partition's epoch is remembered: late orders that still grant it would otherwise begin it a second
-time.
+A released partition's epoch is remembered: late orders that still grant it would otherwise begin it a second time.
 """
 
 from __future__ import annotations
@@ -52,13 +48,12 @@ class HeldState(enum.Enum):
 class HeldPartition(msgspec.Struct):
     """One partition. `processed` and `committed` are next offsets; None while unknown.
 
-    `begun_under`: the epoch under which fetching began. `epoch`: the one to report and commit with. `resets` counts resets of
-    the position: bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the
-    offset. `topic_id`: of the offsets' topic, None if unknown; an offset of another topic does not count as committed.
-    `open_results`: results of its records may be in a transaction that is not ended; `closed_at`: the offset up to which they are in
-    one that is. `part`, `parts`, `slices`: as in `Grant`. `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit,
-    and as that was acknowledged.
-    """
+    `begun_under`: the epoch under which fetching began. `epoch`: the one to report and commit with. `resets` counts resets of the position:
+    bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the offset. `topic_id`: of the
+    offsets' topic, None if unknown; an offset of another topic does not count as committed. `open_results`: results of its records may be in
+    a transaction that is not ended; `closed_at`: the offset up to which they are in one that is. `part`, `parts`, `slices`: as in `Grant`.
+    `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit, and as that was
+    acknowledged. `offered_resets`: the number of resets before that offer. `reset_to`: where the last one went."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -80,6 +75,8 @@ class HeldPartition(msgspec.Struct):
     done: DoneOffsets = NOTHING_DONE
     committed_done: DoneOffsets = NOTHING_DONE
     offered_done: DoneOffsets = NOTHING_DONE
+    offered_resets: int = 0
+    reset_to: int = 0
 
     @property
     def dealt(self) -> tuple[int, int] | None:
@@ -109,8 +106,8 @@ class HeldPartition(msgspec.Struct):
 
 
 class AssignmentChanges(msgspec.Struct, frozen=True):
-    """Changes by new orders: partitions to begin, to drain, to drop. `lost`: partitions that are held no more, or anew, with results in
-    an open transaction, and how many records these are of. `applied`: the orders are the newest, and say something."""
+    """Changes by new orders: partitions to begin, to drain, to drop. `lost`: partitions held no more, or anew, with results in an open
+    transaction, and how many records these are of. `applied`: the orders are the newest, and say something."""
 
     begin: list[Grant] = []
     drain: list[TopicPartition] = []
@@ -125,9 +122,7 @@ class WorkerAssignment:
     def __init__(self) -> None:
         self.held: dict[TopicPartition, HeldPartition] = {}
         self.seen: Version = (0, 0)
-        self._released: dict[
-            TopicPartition, GrantEpoch
-        ] = {}  # the last epoch of each partition that was drained
+        self._released: dict[TopicPartition, GrantEpoch] = {}  # the last epoch of each that was drained
         self._commits_stopped = False
 
     def apply(self, orders: Orders) -> AssignmentChanges:
@@ -143,6 +138,8 @@ class WorkerAssignment:
             held = self.held.get(grant.partition)
             if held is not None and held.epoch in (grant.epoch, grant.continues):
                 # A drain that an older coordinator ordered goes on: it ends with a report that lacks the partition.
+                if held.epoch != grant.epoch and held.dealt is not None:
+                    held.committed = None  # the new one knows what is committed of all slices, no more
                 held.epoch = grant.epoch
             elif grant.continues is not None and orders.producer is not None:
                 continue  # where to begin is known once it is settled: a report without it says that it is released
@@ -167,11 +164,9 @@ class WorkerAssignment:
         return AssignmentChanges(begin, drain, drop, lost, applied=True)
 
     def drop_all(self, but: Collection[TopicPartition] = ()) -> list[TopicPartition]:
-        """Drops all partitions, whose results were lost with a transaction, `but` some that have just begun. Only grants under other
-        epochs give them back."""
+        """Drops all partitions, whose results were lost with a transaction, `but` some that have just begun. Only other epochs give them back."""
         dropped = [partition for partition in self.held if partition not in but]
-        for partition in dropped:
-            self._released[partition] = self.held.pop(partition).epoch
+        self._released.update((each, self.held.pop(each).epoch) for each in dropped)
         return dropped
 
     def _drain(self, orders: Orders) -> list[TopicPartition]:
@@ -209,8 +204,8 @@ class WorkerAssignment:
         return held is not None and held.state is HeldState.ACTIVE
 
     def opens_results(self, partition: TopicPartition, epoch: GrantEpoch, resets: int) -> bool:
-        """Whether a call's results count: the partition is held since this epoch, and was not reset since. If so they are about to
-        be written in the open transaction: from now on that can't be committed without the partition."""
+        """Whether a call's results count: the partition is held since this epoch, and not reset since. If so they are about to be written in
+        the open transaction: from now on that can't be committed without the partition."""
         held = self._under(partition, epoch)
         if held is None or held.resets != resets:
             return False
@@ -241,8 +236,8 @@ class WorkerAssignment:
         leader_epoch: int = -1,
         resets: int = 0,
     ) -> bool:
-        """Closes a call: the function has returned for everything below `next_offset`, or there was nothing to call it with.
-        Moves nothing if the records are from before a reset (`resets` differs). Returns whether a bounded partition ended."""
+        """Closes a call: the function has returned for everything below `next_offset`, or there was nothing to call it with. Moves nothing if
+        the records are from before a reset (`resets` differs). Returns whether a bounded partition ended."""
         self.call_failed(partition, epoch)
         return self.advance(partition, epoch, next_offset, leader_epoch, resets)
 
@@ -280,25 +275,39 @@ class WorkerAssignment:
     def positioned(
         self, partition: TopicPartition, offset: int, *, rewind: bool = False, topic_id: bytes | None = None
     ) -> None:
-        """Takes the position where reading starts, or to which it was reset (`rewind`). It is committed too, so that the group
-        knows it."""
+        """Takes the position where reading starts, or to which it was reset (`rewind`). It is committed too: the group gets to know it."""
         held = self.held.get(partition)
         if held is not None and (held.processed is None or rewind):
             if held.processed is None:
                 held.closed_at = offset
-            held.processed, held.rewind = offset, rewind
+            other = topic_id is not None and topic_id != held.topic_id
+            forward = held.processed is not None and held.processed <= offset and not other
+            held.rewind = rewind and not (forward and not held.rewind)
+            held.processed = held.reset_to = offset
             if rewind:
                 held.done = held.committed_done = NOTHING_DONE
                 held.slices = []
-            if topic_id is not None and topic_id != held.topic_id:
+            if other:
                 held.topic_id, held.committed = topic_id, None
             held.resets += rewind
+
+    def reset(
+        self, partition: TopicPartition, offset: int, topic_id: bytes | None, *, cut: bool
+    ) -> tuple[int, int] | None:
+        """Takes that the position of reading was reset. `cut`: the log was cut there. Then records in front of that may not be done, which were
+        read before: returns the first of them, with the leader epoch before it, for reading to go on at. None where it goes on at `offset`."""
+        held = self.held.get(partition)
+        if not cut or held is None or held.processed is None or held.processed >= offset:
+            self.positioned(partition, offset, rewind=True, topic_id=topic_id)
+            return None
+        held.done = held.done.before(offset)
+        held.resets += 1
+        return held.processed, held.leader_epoch
 
     # ------------------------------------------------------------ commits and reports
 
     def stop_commits(self) -> None:
-        """Ends all commits: results were lost, and nobody knows which. Records without a commit are processed again by the
-        next worker, so drains wait for no commit."""
+        """Ends all commits: results were lost, and nobody knows which. The next worker processes them again, so drains wait for no commit."""
         self._commits_stopped = True
 
     def commits(self) -> list[CommitEntry]:
@@ -309,16 +318,13 @@ class WorkerAssignment:
         assert held.processed is not None  # else there is nothing to commit
         if held.done:
             self.note_done(held.partition, held.done.behind(held.processed))
-        held.offered_done = held.done
-        text = held.done.text(held.processed) if held.done else ""
+        held.offered_done, held.offered_resets = held.done, held.resets
+        offset = held.processed
+        if held.rewind and held.dealt is not None:
+            offset, held.offered_done = held.reset_to, NOTHING_DONE  # others begin there, too
+        text = held.offered_done.text(offset) if held.offered_done else ""
         return CommitEntry(
-            held.partition,
-            held.epoch,
-            held.processed,
-            held.leader_epoch,
-            held.rewind,
-            held.topic_id,
-            text,
+            held.partition, held.epoch, offset, held.leader_epoch, held.rewind, held.topic_id, text
         )
 
     def _to_commit(self, held: HeldPartition) -> bool:
@@ -345,7 +351,8 @@ class WorkerAssignment:
             held = self.held.get(entry.partition)
             if held is not None and held.epoch == entry.epoch and held.topic_id == entry.topic_id:
                 held.committed, held.committed_done = entry.offset, held.offered_done
-                held.rewind = held.rewind and held.processed != entry.offset
+                if entry.rewind and held.offered_resets == held.resets:
+                    held.rewind = False
 
     def release_drained(self) -> list[TopicPartition]:
         """Releases and returns the drained partitions: those without a call in hand or an offset to commit. A partition and its retry
@@ -356,8 +363,7 @@ class WorkerAssignment:
             if h.state is not HeldState.DRAINING or h.in_hand or self._to_commit(h)
         }
         done = [h.partition for h in self.held.values() if (h.epoch, h.partition.partition) not in busy]
-        for partition in done:
-            self._released[partition] = self.held.pop(partition).epoch
+        self._released.update((each, self.held.pop(each).epoch) for each in done)
         return done
 
     @property
@@ -385,14 +391,10 @@ def report_of(
     return HeldReport(
         held.partition, held.epoch, held.processed, held.leader_epoch,
         progress.position, progress.end, held.finished, blocked or progress.blocked,
-        held.committed if commits else None, held.part, held.parts, window,
+        held.committed if commits else None, held.part, held.parts, held.topic_id, window,
     )  # fmt: skip
 
 
-def _done_beyond(grant: Grant) -> DoneOffsets:
+def _done_beyond(g: Grant) -> DoneOffsets:
     """Returns what earlier holders have done beyond the offset of a grant."""
-    return (
-        DoneOffsets.of_text(grant.done, grant.offset)
-        if grant.done and grant.offset is not None
-        else NOTHING_DONE
-    )
+    return DoneOffsets.of_text(g.done, g.offset) if g.done and g.offset is not None else NOTHING_DONE

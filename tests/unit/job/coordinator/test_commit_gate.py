@@ -7,7 +7,7 @@ from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator.machines.commit_gate import CommitGate
 from kafka_actors.job.lanes import Slice, SliceDone
-from kafka_actors.job.messages import CommitEntry
+from kafka_actors.job.messages import CommitEntry, HeldReport
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -131,6 +131,31 @@ def test_offsets_of_two_topics_of_one_name_are_not_compared(gate):
     assert gate.take() == {}
 
 
+def test_what_is_done_in_a_topic_made_anew_is_unconfirmed_though_more_of_the_old_one_was_committed(gate):
+    gate.baseline({P0: OffsetAndMetadata(50, pack("", OLD))})
+    assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), 50, topic_id=OLD)}) == []
+    assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), 3, topic_id=NEW)}) == [P0]
+    gate.offer("a", [CommitEntry(P0, (1, 1), 3, rewind=True, topic_id=NEW)])
+    assert gate.unconfirmed({}) == [P0]
+    gate.take()
+    gate.finished({P0: None})
+    assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), 3, topic_id=NEW)}) == []
+
+
+def test_what_a_worker_has_committed_by_itself_in_a_topic_made_anew_counts_though_it_is_less(gate):
+    gate.baseline({P0: OffsetAndMetadata(50, pack("", OLD))})
+    gate.committed_elsewhere([CommitEntry(P0, (1, 1), 3, topic_id=NEW)])
+    gate.committed_elsewhere([CommitEntry(P0, (1, 1), 2, topic_id=NEW)])
+    assert gate.committed == {P0: OffsetAndMetadata(3, pack("", NEW))}
+
+
+def test_offered_is_what_the_next_commit_would_have(gate):
+    gate.offer("a", [CommitEntry(P0, (1, 1), 3, topic_id=NEW)])
+    assert gate.offered == {P0: OffsetAndMetadata(3, pack("", NEW))}
+    gate.take()
+    assert gate.offered == {}
+
+
 # ---------------------------------------------------------------- partitions that are dealt in slices
 
 S0, S1 = Slice("t", 0, 0, 2), Slice("t", 0, 1, 2)
@@ -152,10 +177,10 @@ def offer(gate, slice_, offset, done="", **more):
     return made
 
 
-def commit(gate):
-    """Commits what is offered; returns it as offset and ranges of what is done beyond."""
+def commit(gate, reset=()):
+    """Commits what is offered; returns it as offset and ranges of what is done beyond. `reset`: slices whose reset is acknowledged by that."""
     found = gate.take()
-    gate.finished(dict.fromkeys(found))
+    assert gate.finished(dict.fromkeys(found)) == list(reset)
     return {
         p: (o.offset, DoneOffsets.of_text(unpack(o.metadata).done, o.offset).ranges.tolist())
         for p, o in found.items()
@@ -201,8 +226,65 @@ def test_a_reset_of_one_slice_takes_back_what_was_known_of_the_others(dealt):
     offer(dealt, S1, 60)
     commit(dealt)
     offer(dealt, S1, 5, rewind=True)
-    assert commit(dealt) == {P0: (5, [])}
+    assert commit(dealt, [S1]) == {P0: (5, [])}
     assert dealt.start_of(S0) == OffsetAndMetadata(5, "", 1)
+
+
+def test_what_others_offer_beside_a_reset_or_behind_it_is_of_the_log_before(dealt):
+    """They begin anew with the partition, under other epochs."""
+    offer(dealt, S0, 40)
+    offer(dealt, S1, 60)
+    commit(dealt)
+    offer(dealt, S0, 50)
+    offer(dealt, S1, 5, rewind=True)
+    dealt.take()
+    offer(dealt, S0, 70)
+    assert dealt.finished({P0: None}) == [S1]
+    assert dealt.start_of(S0) == OffsetAndMetadata(5, "", 1)
+    assert dealt.take() == {}
+    assert [(each.part, each.offset) for each in dealt.slices_done(P0)] == [(0, 5), (1, 5)]
+
+
+def test_what_is_not_done_in_front_of_where_another_slice_was_reset_is_not_committed(dealt):
+    """A log that was cut behind it is the same in front of that; what it has done beyond the cut is not."""
+    offer(dealt, S0, 20, DoneOffsets([(22, 30), (45, 60)], 1).text(20))
+    offer(dealt, S1, 60)
+    commit(dealt)
+    offer(dealt, S1, 50, rewind=True)
+    assert commit(dealt, [S1]) == {P0: (20, [[22, 30], [45, 50]])}
+    assert dealt.start_of(S0).offset == 20
+    assert dealt.start_of(S1).offset == 50
+
+
+def test_a_slice_that_has_offered_nothing_stays_where_the_group_has_committed_beside_a_reset(dealt):
+    offer(dealt, S1, 60)
+    commit(dealt)
+    offer(dealt, S1, 50, rewind=True)
+    assert commit(dealt, [S1]) == {P0: (10, [])}
+
+
+def test_a_reset_that_was_not_acknowledged_has_others_begin_anew_when_it_is(dealt):
+    offer(dealt, S1, 5, rewind=True)
+    dealt.take()
+    assert dealt.finished({P0: RebalanceInProgressError()}) == []
+    assert commit(dealt, [S1]) == {P0: (5, [])}
+
+
+def test_slices_that_were_reset_together_keep_what_they_do_from_there(dealt):
+    offer(dealt, S0, 5, rewind=True)
+    offer(dealt, S1, 5, rewind=True)
+    assert commit(dealt, [S0, S1]) == {P0: (5, [])}
+    offer(dealt, S0, 9)
+    assert commit(dealt) == {P0: (5, [])}
+    offer(dealt, S1, 8)
+    assert commit(dealt) == {P0: (8, [])}
+
+
+def test_a_reset_of_a_whole_partition_has_nobody_else_begin_anew(gate):
+    gate.baseline({P0: OffsetAndMetadata(50)})
+    gate.offer("a", [CommitEntry(P0, (1, 1), 7, rewind=True)])
+    gate.take()
+    assert gate.finished({P0: None}) == []
 
 
 def test_offsets_of_another_topic_of_the_name_do_not_count(dealt):
@@ -211,7 +293,7 @@ def test_offsets_of_another_topic_of_the_name_do_not_count(dealt):
     offer(dealt, S1, 60, topic_id=old)
     commit(dealt)
     offer(dealt, S1, 3, topic_id=new, rewind=True)
-    commit(dealt)
+    commit(dealt, [S1])
     offer(dealt, S0, 50, topic_id=old)
     offer(dealt, S1, 3, DoneOffsets([(5, 9)], 1).text(3), topic_id=new)
     assert commit(dealt) == {P0: (3, [])}
@@ -243,8 +325,42 @@ def test_what_the_member_gives_away_takes_its_slices_along(dealt):
     offer(dealt, S1, 20)
     commit(dealt)
     offer(dealt, S0, 50)
-    assert dealt.unconfirmed({S1: 25}) == [P0]
+    assert dealt.unconfirmed({S1: HeldReport(P0, (1, 2), 25)}) == [P0]
     dealt.forget([P0])
     assert dealt.take() == {}
     assert dealt.start_of(S0) is None
     assert dealt.slices_done(P0) == []
+
+
+def test_slices_that_a_new_incarnation_finds_in_a_topic_without_commits_are_committed_only_by_a_reset(
+    gate, holds
+):
+    """Their topic was made anew, and the group's commits went with the one before. Where the others stand nobody knows."""
+    holds.update({("a", S0): (1, 1), ("b", S1): (1, 2)})
+    entry = offer(gate, S0, 40, topic_id=OLD)
+    assert commit(gate) == {}
+    assert gate.is_gone(entry)
+    offer(gate, S0, 0, topic_id=NEW, rewind=True)
+    assert commit(gate, [S0]) == {P0: (0, [])}
+    assert gate.start_of(S1) == OffsetAndMetadata(0, pack("", NEW), 1)
+
+
+def test_an_answer_for_what_the_member_gave_away_meanwhile_changes_nothing(dealt):
+    offer(dealt, S0, 40)
+    dealt.take()
+    dealt.give_up([P0])
+    assert dealt.finished({P0: None}) == []
+    assert dealt.start_of(S0) == OffsetAndMetadata(10, "", 1)
+
+
+def test_nothing_that_slices_had_done_in_the_topic_before_is_told_to_those_of_the_one_of_now(dealt, holds):
+    offer(dealt, S0, 40, topic_id=OLD)
+    offer(dealt, S1, 40, topic_id=OLD)
+    commit(dealt)
+    holds["a", P0] = (1, 9)
+    dealt.recreated([P0])
+    dealt.offer("a", [CommitEntry(P0, (1, 9), 4, topic_id=NEW)])
+    dealt.take()
+    dealt.finished({P0: None})
+    assert dealt.slices_done(P0) == []
+    assert dealt.start_of(S0) == OffsetAndMetadata(4, pack("", NEW))

@@ -8,15 +8,27 @@ from fakes.loop import turns, turns_until
 
 from kafka_actors.base.machine import Ready
 from kafka_actors.config import JobConfig, build
-from kafka_actors.errors import DisconnectedError, KafkaActorsError, TopicAuthorizationFailedError
+from kafka_actors.errors import (
+    DisconnectedError,
+    KafkaActorsError,
+    TopicAuthorizationFailedError,
+    TopicRecreatedError,
+)
 from kafka_actors.events import DrainForced, NewSchemaSeen, PartitionStalled, Rebalanced, TransactionAborted
 from kafka_actors.group import CommittedStart
-from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator import coordinator as coordinator_module
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
 from kafka_actors.job.coordinator.machines.placement import DrainEnd
-from kafka_actors.job.messages import CommitEntry, CommitRequest, HeldReport, Report, WorkerPlan
+from kafka_actors.job.messages import (
+    CommitEntry,
+    CommitRequest,
+    DeathsInCall,
+    HeldReport,
+    Report,
+    WorkerPlan,
+)
 from kafka_actors.job.retry_topics import RetryTopics
 from kafka_actors.job.transactions import ProducerGrant, TransactionalIds, TransactionReport
 from kafka_actors.telemetry.tally import Tally
@@ -53,6 +65,9 @@ class Member:
     async def fetch_committed_starts(self, partitions):
         await self.answer.wait()
         return {p: origin_of(self.committed.get(p)) for p in partitions}
+
+    async def learn_topic_ids(self, offsets):
+        """It knows all topics."""
 
     async def commit_offsets_sync(self, offsets):
         if self.refuses is not None:
@@ -842,5 +857,120 @@ def test_retry_partitions_go_with_their_source_whatever_the_group_assigns():
         await coordinator.on_partitions_lost(member.assignment)
         assert coordinator._gate.committed == {}
         await coordinator.stop(leave=True)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_lost_while_newer_metadata_is_asked_for_is_not_committed():
+    """It would come behind the start of who has the partition next."""
+
+    async def scenario():
+        sent, answered = [], asyncio.Event()
+
+        async def learn(offsets):
+            assert list(offsets) in ([P0], [])
+            await answered.wait()
+
+        coordinator, member = await made(None)
+        epoch = (await granted(coordinator, member, P0)).grants[0].epoch
+        member.learn_topic_ids, commit = learn, member.commit_offsets_sync
+        member.commit_offsets_sync = lambda offsets: sent.append(offsets) or commit(offsets)
+        entry = CommitEntry(P0, epoch, 5, topic_id=b"n" * 16)
+        asked = asyncio.ensure_future(coordinator.commit(CommitRequest("w", 1, [entry])))
+        await turns(5)
+        await coordinator.on_partitions_lost(frozenset({P0}))
+        answered.set()
+        assert (await asked).committed == []
+        assert sent == []
+
+    asyncio.run(scenario())
+
+
+def test_a_reset_that_only_a_commit_has_told_is_where_its_partition_is_at_a_stop():
+    """A report from before it says more, of records that are gone."""
+
+    async def scenario(**reset):
+        coordinator, member = await made(None, drain_timeout_ms=0)
+        member.committed = {P0: OffsetAndMetadata(5, "", -1)}
+        epoch = (await granted(coordinator, member, P0)).grants[0].epoch
+        holding = HeldReport(P0, epoch, 90, topic_id=b"o" * 16)
+        await coordinator.poll(Report("w", (1, 1), True, [holding], wait_s=0))
+        entry = CommitEntry(P0, epoch, 0, **reset)
+        assert (await coordinator.commit(CommitRequest("w", 1, [entry]))).committed == [entry]
+        await coordinator.stop(leave=True)
+        return coordinator.status().unconfirmed
+
+    assert asyncio.run(scenario(topic_id=b"o" * 16, rewind=True)) == []
+    assert asyncio.run(scenario(topic_id=b"n" * 16, rewind=True)) == []
+
+
+def test_a_drain_does_not_wait_for_a_commit_in_a_topic_that_is_gone():
+    """It would until its deadline; who goes on with the partition reads the new one from its start."""
+
+    async def scenario(error, drains):
+        coordinator, member = await made(None)
+        epoch = (await granted(coordinator, member, P0)).grants[0].epoch
+        member.refuses = error
+        revoked = None
+        if drains:
+            revoked = asyncio.ensure_future(coordinator.on_partitions_revoked(frozenset({P0}), 60.0))
+            await turns(5)
+        entry = CommitEntry(P0, epoch, 5, topic_id=b"o" * 16)
+        reply = await coordinator.commit(CommitRequest("w", 1, [entry]))
+        if revoked is not None:
+            revoked.cancel()
+        return reply.committed == [entry]
+
+    recreated = TopicRecreatedError("t", 0, 5, "o", "n")
+    assert asyncio.run(scenario(recreated, drains=True))
+    assert not asyncio.run(scenario(recreated, drains=False)), "its worker finds that by itself"
+    assert not asyncio.run(scenario(DisconnectedError("no answer"), drains=True))
+
+
+def test_what_was_committed_in_the_topic_before_says_nothing_of_the_one_of_now():
+    """Not where a partition is, not that a bounded run is over, nor that a call is past in which workers died."""
+
+    async def scenario():
+        coordinator, member = await made({P0: 5})
+        member.committed = {P0: OffsetAndMetadata(9, pack("", b"o" * 16), -1)}
+        grant = (await granted(coordinator, member, P0)).grants[0]
+        died = DeathsInCall(P0, 2, 7, 1, "SIGKILL")
+        await coordinator.set_plan(
+            WorkerPlan(2, {"w": 1.0}, [], paused=False, complete=True, ready=["w"], died=[died])
+        )
+        await coordinator.poll(Report("w", (1, 1), True, [HeldReport(P0, grant.epoch, 9)], wait_s=0))
+        assert coordinator.status().passed == [died]
+        coordinator.recreated(frozenset([P0]))
+        await coordinator.poll(
+            Report("w", (1, 1), True, [HeldReport(P0, grant.epoch, 3, position=3)], wait_s=0)
+        )
+        status = coordinator.status()
+        assert (status.passed, status.finished) == ([], False)
+        assert [(p.worker, p.position, p.committed) for p in status.partitions] == [("w", 3, None)]
+        orders = await coordinator.poll(Report("w", (1, 0), True, [HeldReport(P0, grant.epoch, 3)], wait_s=0))
+        assert [each.epoch for each in orders.grants] == [grant.epoch], "its worker keeps it"
+
+    asyncio.run(scenario())
+
+
+def test_what_workers_share_of_a_topic_that_was_made_anew_begins_with_one_of_them():
+    async def scenario():
+        plan = WorkerPlan(1, {"worker-0.1": 1.0, "worker-1.1": 1.0}, [], paused=False, complete=True)
+        coordinator, member = await made(None, plan=plan, ordering="key")
+        member.committed, member.assignment = (
+            {P0: OffsetAndMetadata(9, pack("", b"o" * 16), -1)},
+            frozenset([P0]),
+        )
+        member.answer.set()
+        for worker in plan.capacities:
+            await coordinator.poll(Report(worker, (1, 0), True, [], wait_s=0))
+        await coordinator.on_partitions_assigned(member.assignment)
+        shares = [placed.worker for placed in coordinator._placement.partitions.values()]
+        assert sorted(shares) == list(plan.capacities)
+        coordinator.recreated(frozenset([P0]))
+        assert list(coordinator._placement.partitions) == [P0]
+        await coordinator.on_partitions_revoked(frozenset([P0]), 0.0)
+        coordinator.recreated(frozenset([P0]))
+        assert list(coordinator._placement.partitions) == [], "it is not the job's any more"
 
     asyncio.run(scenario())

@@ -45,6 +45,17 @@ def test_what_a_worker_has_is_drained_first_and_the_partition_stays_known():
     assert slices.of(P0) == halves(P0)
 
 
+def test_what_others_have_of_a_partition_is_beside_a_slice():
+    placed, slices = made(P0, P1)
+    slices.deal(WORKERS, 4, 0.0)
+    for each, worker in zip((*halves(P0), *halves(P1)), WORKERS, strict=True):
+        give(placed, each, worker)
+    assert slices.beside([halves(P0)[0]]) == [placed[halves(P0)[1]]]
+    assert slices.beside(halves(P0)) == []
+    placed[halves(P0)[1]].worker = None
+    assert slices.beside([halves(P0)[0]]) == []
+
+
 def test_new_slices_wait_for_the_last_old_one():
     placed, slices = made(P0)
     slices.deal(WORKERS[:2], 2, 0.0)

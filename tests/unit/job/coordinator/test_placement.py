@@ -13,6 +13,7 @@ from kafka_actors.job.coordinator.machines.placement import (
     Withdrawal,
 )
 from kafka_actors.job.coordinator.machines.slicing import Slicing
+from kafka_actors.job.lanes import slice_of
 from kafka_actors.job.messages import HeldReport
 from kafka_actors.types import TopicPartition
 
@@ -39,8 +40,8 @@ def partitions(*numbers):
     return [TopicPartition("t", n) for n in numbers]
 
 
-def made(*workers, incarnation=1):
-    placement = Stepped(incarnation, assignors.get("sticky"), DRAIN)
+def made(*workers, incarnation=1, slicing=None):
+    placement = Stepped(incarnation, assignors.get("sticky"), DRAIN, None, slicing)
     for worker in workers:
         placement.set_worker(worker)
         placement.worker_ready(worker)
@@ -483,6 +484,24 @@ def test_why_partitions_leave_their_workers_and_how_drains_end_is_told():
     placement.revoke([one, two], 30.0)  # the first is being drained already, and has its cause
     placement.lose([three])
     assert told(placement) == {("a", "stalled"): 1, ("a", "group_revoked"): 1, ("a", "group_lost"): 1}
+
+
+def test_who_shares_a_partition_begins_it_anew_under_another_epoch_where_a_slice_of_it_was_reset():
+    placement = made("worker-0.1", "worker-1.1", slicing=Slicing(8))
+    placement.assign(partitions(0))
+    placement.step(0.0)
+    whole = TopicPartition("t", 0)
+    first, second = (slice_of(whole, part, 2) for part in (0, 1))
+    before = {each: (s.worker, s.epoch) for each, s in placement.partitions.items()}
+    assert set(before) == {first, second}
+    placement.begin_anew([first])
+    worker, epoch = before[second]
+    assert placement.holder(worker, whole) is None, "what it offers under the former epoch is refused"
+    assert told(placement) == {(worker, "reset"): 1}
+    now = {each: (s.worker, s.epoch) for each, s in placement.partitions.items()}
+    assert now[first] == before[first]
+    assert now[second][0] == worker
+    assert now[second][1] > epoch
 
 
 def kept(placement):

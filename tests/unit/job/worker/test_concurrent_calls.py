@@ -74,13 +74,92 @@ def test_calls_from_before_a_reset_move_nothing():
     assert flight.commit() == [CommitEntry(P0, EPOCH, 0, -1, rewind=True)], (
         "what was done is of the log before"
     )
-    flight.reader.put(P0, 0, "a")
-    flight.admit()
     flight.calls.ended(before, None)
     assert flight.processed() == 0
     assert flight.assignment.held[P0].in_hand is False
+    flight.reader.put(P0, 0, "a")
+    flight.admit()
     flight.calls.ended(flight.calls.take(), None)
     assert flight.processed() == 1
+
+
+def test_records_in_front_of_where_the_log_was_cut_are_called_though_they_were_read_before_that_was_found():
+    """They are in the window, and the position of reading is beyond the cut."""
+    flight = Flight()
+    flight.reader.put(P0, 10, "abcdef")
+    flight.admit()
+    calls = flight.take_all()
+    flight.calls.ended(calls[12], None)
+    flight.calls.ended(calls[15], None)
+    flight.entries()
+    assert flight.assignment.reset(P0, 14, None, cut=True) == (10, -1)
+    (entry,) = flight.entries()
+    assert entry == CommitEntry(P0, EPOCH, 10, -1, done=DoneOffsets([(12, 13)], 3).text(10)), (
+        "of what is done beyond the offset nothing counts from the cut on"
+    )
+    for offset in (10, 11, 13, 14):
+        flight.calls.ended(calls[offset], None)
+    assert flight.processed() == 10, "these calls began before"
+    flight.reader.put(P0, 10, "abcd")
+    flight.reader.put(P0, 14, "x", leader_epoch=4)
+    flight.admit()
+    assert sorted(flight.take_all()) == [10, 11, 13, 14]
+
+
+def test_a_position_beyond_the_cut_is_taken_back():
+    flight = Flight()
+    flight.reader.put(P0, 10, "abcd")
+    flight.admit()
+    for call in flight.take_all().values():
+        flight.calls.ended(call, None)
+    assert flight.assignment.reset(P0, 12, None, cut=True) is None
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 12, 3, rewind=True)]
+
+
+@pytest.mark.parametrize("topic_id", [None, b"n" * 16])
+def test_what_was_read_of_records_that_are_gone_is_passed_over(topic_id):
+    """The topic was made anew, or the log begins behind them."""
+    flight = Flight()
+    flight.reader.put(P0, 10, "abcd")
+    flight.admit()
+    assert flight.assignment.reset(P0, 20, topic_id, cut=False) is None
+    assert flight.take_all() == {}
+    assert flight.processed() == 20
+
+
+def test_a_partition_whose_window_was_full_goes_on_after_a_reset():
+    """Nothing that is in the window ends any more."""
+    flight = Flight(max_in_flight_records=2)
+    flight.reader.put(P0, 10, "ab")
+    flight.admit()
+    assert P0 in flight.reader.paused
+    flight.assignment.reset(P0, 0, b"n" * 16, cut=False)
+    flight.reader.put(P0, 0, "a")
+    flight.admit()
+    assert sorted(flight.take_all()) == [0]
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["a log that was cut", "another topic"])
+def test_calls_from_before_a_reset_end_before_others_of_the_partition_begin(cut):
+    """They may be of the same keys, or records."""
+    flight = Flight()
+    flight.reader.put(P0, 10, "ab")
+    flight.reader.put(P1, 10, "c")
+    flight.admit()
+    before = flight.calls.take()
+    flight.calls.ended(flight.calls.take(), None)
+    flight.assignment.reset(P0, 11, None if cut else b"n" * 16, cut=cut)
+    first = 10 if cut else 11
+    flight.reader.put(P0, first, "abc")
+    flight.reader.put(P1, 11, "d")
+    flight.admit()
+    calls = flight.take_all().values()
+    assert {call.window.partition for call in calls} == {P1}
+    flight.now += 2.0
+    assert flight.calls.in_flight.blocked(P0, flight.now) == "calls from before a reset are not over"
+    flight.calls.ended(before, None)
+    flight.admit()
+    assert sorted(flight.take_all()) == [first, first + 1, first + 2]
 
 
 def test_a_drain_ends_when_the_last_call_in_hand_does_and_its_work_is_committed():

@@ -311,6 +311,17 @@ def test_records_in_whose_call_workers_died_are_called_alone():
     assert sorted(scene.taken()) == [0, 3]
 
 
+def test_a_suspect_is_called_alone_though_others_of_its_key_are_called_together():
+    """Together with them it would be another call, of which no death is known."""
+    scene = Scene(batch_rows=10)
+    scene.in_flight.suspect(died(2, 2))
+    scene.admit("aaaa")
+    for rows, alone in (([0, 1], False), ([2], True), ([3], False)):
+        call = scene.take()
+        assert (call.rows, call.alone) == (rows, alone)
+        scene.finish(call)
+
+
 def test_a_suspect_waits_for_the_calls_in_hand():
     scene = Scene()
     scene.in_flight.suspect(died(2, 2))

@@ -1,5 +1,8 @@
 """What a worker holds, and how far its function got."""
 
+from msgspec.structs import replace
+
+from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.messages import CommitEntry, CommitReply, Drain, Grant, Orders
 from kafka_actors.job.worker.machines.worker_assignment import HeldState, WorkerAssignment
 from kafka_actors.types import TopicPartition
@@ -134,6 +137,70 @@ def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
     assert holdings.held[P0].processed == 10
     holdings.done(P0, (1, 1), 12, resets=1)
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
+
+
+def test_a_reset_is_declared_once_though_more_is_done_before_it_is_acknowledged():
+    """Who shares the partition begins anew for each."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
+    holdings.positioned(P0, 10, rewind=True)
+    asked = CommitReply(1, holdings.commits(), [], [])
+    holdings.done(P0, (1, 1), 12, resets=1)
+    holdings.committed(asked)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 12)]
+
+
+def test_who_shares_a_partition_commits_first_where_its_reset_went():
+    """It has passed over records of others since, and those begin there, too."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50, part=0, parts=2)]))
+    holdings.positioned(P0, 10, rewind=True)
+    holdings.done(P0, (1, 1), 15, resets=1)
+    holdings.note_done(P0, DoneOffsets([(17, 20)], 1))
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 10, -1, rewind=True)]
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 15, -1, done=DoneOffsets([(17, 20)], 1).text(15))]
+
+
+def test_who_shares_a_partition_tells_a_new_coordinator_how_far_it_is_though_that_was_acknowledged():
+    """The one before had kept it in memory: of all slices together less was committed."""
+    holdings = WorkerAssignment()
+    shared, alone = Grant(P0, (1, 1), 5, part=0, parts=2), Grant(P1, (1, 2), 5)
+    holdings.apply(orders(1, [shared, alone]))
+    for partition, epoch in ((P0, (1, 1)), (P1, (1, 2))):
+        holdings.done(partition, epoch, 9)
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    assert holdings.commits() == []
+    again = [replace(shared, epoch=(2, 1), continues=(1, 1)), replace(alone, epoch=(2, 2), continues=(1, 2))]
+    holdings.apply(Orders((2, 1), again, [], 10.0))
+    assert holdings.commits() == [CommitEntry(P0, (2, 1), 9)]
+    holdings.committed(CommitReply(1, holdings.commits(), [], []))
+    holdings.apply(Orders((2, 2), again, [], 10.0))
+    assert holdings.commits() == []
+
+
+def test_a_reset_to_where_the_log_begins_now_declares_nothing_where_that_is_further():
+    """No commit is lowered by it, and who shares the partition is where it was."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
+    holdings.done(P0, (1, 1), 60)
+    holdings.positioned(P0, 100, rewind=True)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 100, -1)]
+    holdings.positioned(P0, 40, rewind=True)
+    holdings.positioned(P0, 70, rewind=True)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 70, -1, rewind=True)], (
+        "that before is not committed"
+    )
+
+
+def test_a_reset_that_comes_while_one_before_it_is_committed_is_declared_too():
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
+    holdings.positioned(P0, 10, rewind=True)
+    asked = CommitReply(1, holdings.commits(), [], [])
+    holdings.positioned(P0, 7, rewind=True)
+    holdings.committed(asked)
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 7, rewind=True)]
 
 
 def test_commits_name_the_topic_that_their_offsets_are_of():

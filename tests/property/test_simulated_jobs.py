@@ -22,7 +22,7 @@ SEEDS = int(os.environ.get("KAFKA_ACTORS_TEST_SEEDS", "200"))
 PARTS = 4
 FIRST = int(os.environ.get("KAFKA_ACTORS_TEST_FIRST_SEED", "0"))
 TESTS = Path(__file__).parents[1]
-SHARED = 620003
+SHARED = 620102
 """A seed whose workers share partitions."""
 
 

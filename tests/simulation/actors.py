@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
+from kafka_actors.fetch import shared_records
 from kafka_actors.job.messages import ActorInfo, CallInHand, CrashReport, pack
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.job.supervisor.runtime import Death
@@ -104,15 +105,22 @@ class LockstepCondition:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def wait(self) -> None:
-        """Waits until it is notified."""
-        self._waiting.append(self._lockstep.running)
-        self._lockstep.park()
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until it is notified, or the time is over."""
+        thread = self._lockstep.running
+        self._waiting.append(thread)
+        self._lockstep.park(timeout)
+        if thread in self._waiting:
+            self._waiting.remove(thread)
 
     def notify(self, count: int = 1) -> None:
         """Wakes so many of those who wait."""
         for _ in range(min(count, len(self._waiting))):
             self._lockstep.wake(self._waiting.popleft())
+
+    def notify_all(self) -> None:
+        """Wakes all who wait."""
+        self.notify(len(self._waiting))
 
 
 class CallTrouble(NamedTuple):
@@ -447,6 +455,7 @@ def simulated_actors(world: World, nodes: SimulatedNodes, events: Callable[[Any]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processing_thread, "threading", threads)
         patch.setattr(thread_callers, "threading", threads)
+        patch.setattr(shared_records, "threading", threads)
         patch.setattr(actor, "process_runs", process_runs)
         patch.setattr(actor, "end_process", end_process)
         patch.setattr(worker_actor, "CallRecord", SimulatedCallRecord)

@@ -211,8 +211,10 @@ class BrokerFetcher:
     def _fetch(self, pull: Pull) -> Answer:
         channel = self._ready(pull)
         self._session.apply(pull)
-        if self._shared is not None and (wants := self._session.shared()):
-            return self._fetch_shared(self._shared, channel, pull, wants)
+        if self._shared is not None:
+            if wants := self._session.shared():
+                return self._fetch_shared(self._shared, channel, pull, wants)
+            self._shared.drop_old()
         return self._fetch_from(channel, pull, pull.max_wait_ms)
 
     def _fetch_from(

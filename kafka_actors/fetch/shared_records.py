@@ -23,7 +23,7 @@ __all__ = ["KeptRecords", "SharedRecords", "kept_of"]
 
 MOST_BYTES = 32 * 1024 * 1024
 KEPT_S = 10.0
-"""Seconds after which records are dropped at the next change: workers that share a partition are not far apart (`max_in_flight_records`)."""
+"""Seconds after which records are dropped at the next pull: workers that share a partition are not far apart (`max_in_flight_records`)."""
 
 Key = tuple[str, int]
 
@@ -81,6 +81,12 @@ class SharedRecords:
                 if key not in busy:
                     self._fetching[key] = fetcher
             return [], busy
+
+    def drop_old(self) -> None:
+        """Drops what has been kept for long. For fetchers that share nothing (any more), so that it isn't kept for ever."""
+        if self._kept:
+            with self._changed:
+                self._drop_old()
 
     def wait(self, seconds: float) -> None:
         """Waits until a fetcher's claims end, or for so long."""

@@ -101,6 +101,7 @@ class FetchSession:
         self._pull = Pull(sequence=-1)
         self._wanted: dict[Key, _SessionPartition] = {}
         self._without_id = 0
+        self._shared: dict[Key, None] = {}
         self._session_id = NO_SESSION
         self._epoch = FULL
         self._with_ids: bool | None = None
@@ -133,6 +134,8 @@ class FetchSession:
             self._drop(key)
             self._wanted[key] = _SessionPartition(want)
             self._changed[key] = None
+            if want.shared:
+                self._shared[key] = None
             if want.topic_id is None:
                 self._without_id += 1
             else:
@@ -149,11 +152,8 @@ class FetchSession:
 
     def shared(self) -> list[PartitionFetch]:
         """Returns the partitions that other workers read, too, each from its next fetch offset on."""
-        return [
-            replace(wanted.want, fetch_offset=wanted.offset)
-            for wanted in self._wanted.values()
-            if wanted.want.shared
-        ]
+        shared = map(self._wanted.__getitem__, self._shared)
+        return [replace(wanted.want, fetch_offset=wanted.offset) for wanted in shared]
 
     def request(
         self, max_version: int, *, wait_ms: int | None = None, without: Collection[Key] = ()
@@ -322,6 +322,7 @@ class FetchSession:
         wanted = self._wanted.pop(key, None)
         if wanted is not None:
             self._without_id -= wanted.want.topic_id is None
+            self._shared.pop(key, None)
             self._changed[key] = None
 
     def _refused(self, error_code: int) -> None:

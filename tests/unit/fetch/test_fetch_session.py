@@ -128,6 +128,12 @@ def test_records_that_another_session_fetched_move_the_offset_on():
     assert [(w.partition, w.fetch_offset) for w in wire.session.shared()] == [(0, 12)]
     wire.session.apply(Pull(2))
     assert named(wire.session.request(17)[0]) == [("a", 0, 12)]
+    wire.session.apply(Pull(3, [want(offset=12)]))
+    assert wire.session.shared() == [], "nobody shares it any more"
+    wire.session.apply(Pull(4, [replace(want(partition=1), shared=True)]))
+    assert [w.partition for w in wire.session.shared()] == [1]
+    wire.session.apply(Pull(5, forget=[("a", 1)]))
+    assert wire.session.shared() == []
 
 
 def test_each_answer_carries_the_epoch_of_its_want():

@@ -102,6 +102,16 @@ def test_the_oldest_go_first_by_bytes_and_by_time(clock):
     assert [found(shared, want(offset)) for offset in (10, 20)] == [[], []]
 
 
+def test_what_is_old_goes_also_where_nobody_shares_any_more(clock):
+    shared = SharedRecords(clock=clock)
+    shared.end("a", [kept(0, 10)])
+    shared.drop_old()
+    assert found(shared, want(0)) == [(0, 0)]
+    clock.now = KEPT_S + 0.1
+    shared.drop_old()
+    assert not shared._kept
+
+
 def test_who_waits_is_woken_by_the_end_of_anothers_claim(clock):
     shared = SharedRecords(clock=clock)
     shared.claim("a", [want()], 100)

@@ -98,6 +98,7 @@ class BrokerFetcher:
         self._correlation_id = 0
         self._used = 0.0
         self._stream = 0  # number of the newest stream of pulls
+        self._from_memory = False  # the last answer came out of `shared`
         self._thin = False  # the last response was smaller than THIN_BYTES
         self._received: tuple[_PullJob, Answer] | None = None  # and not handed over yet
         self._closed = False
@@ -188,7 +189,7 @@ class BrokerFetcher:
         except AuthenticationError as error:
             failure = error
         except (KafkaActorsError, OSError, SequenceGap) as error:
-            failure = DisconnectedError(f"broker {self.broker} at {self._where()}: {error}")
+            failure = DisconnectedError("broker {} at {}:{}: {}".format(self.broker, *self.address, error))
         except Exception as error:  # the worker must not wait for an answer in vain
             logger.exception("the fetch thread of broker %d failed", self.broker)
             failure = error
@@ -232,19 +233,24 @@ class BrokerFetcher:
         until = self._clock() + pull.max_wait_ms / 1000
         self._hand_over()
         while True:
-            kept, busy = shared.claim(self, wants, pull.max_bytes)
-            if kept:
+            left_s = max(0.0, until - self._clock())
+            kept, busy, changes = shared.claim(self, wants, pull.max_bytes, left_s)
+            if kept and (len(kept) == len(self._session) or not self._from_memory):
+                self._from_memory = True
                 return self._session.serve(each.fetched for each in kept), self._copied(kept)
+            self._from_memory = False
+            if kept:  # now it is the turn of those that nobody else fetches
+                found = {(each.want.topic, each.want.partition) for each in kept}
+                return self._fetch_from(channel, pull, 0, found)
             if len(busy) < len(self._session):
                 break
-            left = until - self._clock()
-            if left <= 0 or self._closed:
+            if left_s <= 0 or self._closed:
                 return self._session.serve(()), []
-            shared.wait(left)
+            shared.wait(changes, left_s)
         brought: list[KeptRecords] = []
         try:
-            wait_ms = min(pull.max_wait_ms, BUSY_WAIT_MS) if busy else pull.max_wait_ms
-            answer = self._fetch_from(channel, pull, wait_ms, busy)
+            wait_ms = int(left_s * 1000)
+            answer = self._fetch_from(channel, pull, min(wait_ms, BUSY_WAIT_MS) if busy else wait_ms, busy)
             brought = kept_of(wants, answer, self._used)
         finally:
             shared.end(self, brought)
@@ -259,12 +265,11 @@ class BrokerFetcher:
             memory = self._lend(size, self._clock())
         except MemoryError as error:
             raise DisconnectedError(f"no memory for {size} bytes of records") from error
-        start, views = 0, list[Records]()
+        views: list[Records] = []
         for each in kept:
-            view = memory[start : start + each.fetched.size]
+            view, memory = memory[: each.fetched.size], memory[each.fetched.size :]
             view[:] = each.records
             views.append(view)
-            start += each.fetched.size
         return views
 
     def _keep_pace(self, pace_s: float) -> None:
@@ -335,9 +340,6 @@ class BrokerFetcher:
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
-
-    def _where(self) -> str:
-        return f"{self.address[0]}:{self.address[1]}"
 
 
 class LocalSources:

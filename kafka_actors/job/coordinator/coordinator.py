@@ -95,7 +95,7 @@ class JobCommits:
 
     def _ends_uncommitted(self, entry: CommitEntry) -> bool:
         """Whether a drain is over though its last commit is refused: it waits for one in a topic that is gone."""
-        placed = self._job.placement.partitions.get(entry.partition)
+        placed = self._job.placement.partitions.get(self._job.tiers.home(entry.partition))
         drains = placed is not None and placed.state in (PlacementState.DRAINING, PlacementState.LEAVING)
         return drains and self._gate.is_gone(entry)
 
@@ -139,7 +139,7 @@ class JobCommits:
             except KafkaActorsError as error:
                 logger.warning("group %s: commit failed: %s", group, error)
                 outcome = dict.fromkeys(offsets, error)
-            self._job.placement.begin_anew(self._gate.finished(outcome))
+            self._job.placement.begin_anew(map(self._job.tiers.home, self._gate.finished(outcome)))
             self._job.wake()
             for waiter in waiters:
                 if not waiter.done():
@@ -291,14 +291,16 @@ class JobCoordinator:
 
     def recreated(self, partitions: frozenset[TopicPartition]) -> None:
         """Takes that topics were made anew. A worker finds that by its own position, and goes on in the new one; what was committed counts no
-        more. What several workers share begins with one of them, as where nothing was committed."""
-        slices = self._placement.slices
-        shared = frozenset(p for p in partitions if len(slices.of(p)) > 1)
-        stay = shared & slices.assigned
+        more. What several workers share begins with one of them, with all that goes with it, as where nothing was committed."""
+        slices, tiers = self._placement.slices, self._job.tiers
+        shared = frozenset(p for p in partitions if len(slices.of(tiers.home(p))) > 1)
+        homes = frozenset(map(tiers.home, shared))
+        stay = homes & slices.assigned
         self._gate.recreated(partitions - shared)
+        self._gate.give_up(tiers.groups(homes))
         self._gate.forget(shared)
-        self._placement.lose(shared)
-        self._orders.forget(shared)
+        self._placement.lose(homes)
+        self._orders.forget(tiers.groups(homes))
         if stay:
             self._placement.assign(stay)
         self._job.poll()

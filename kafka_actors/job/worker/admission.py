@@ -102,7 +102,11 @@ class Admission:
             if full:
                 self._pause(partition)
                 return
-            if self._retries.set_aside(partition, chunk, whole):
+            if (
+                chunk.batch.num_rows < whole.batch.num_rows
+            ):  # the rest comes again, also where calls have made room since
+                if not self._retries.set_aside(partition, chunk, whole):
+                    self._reader.put_back(partition)
                 return
         with self._lock:
             active = self._assignment.active(partition, fetched.epoch)

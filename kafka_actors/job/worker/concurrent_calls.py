@@ -38,7 +38,7 @@ from .error_policy import ErrorPolicy, log_retry
 from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
 from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
-from .retry_partitions import MovableRecords, retry_partitions
+from .retry_partitions import MovableRecords, NoRetryPartitions, RetryPartitions
 from .user_function import CallFailed, UserFunction
 
 __all__ = ["Callers", "ConcurrentCalls"]
@@ -103,9 +103,11 @@ class ConcurrentCalls:
         self._spans = spans or ProcessSpans(config.group_id, "")
         self.counters = WorkerCounters(config.group_id, recorder or Recorder())
         self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
-        self._retries = retry_partitions(
-            assignment, lock, reader, function.outputs, events, config.lanes_per_partition, wall
-        )
+        self._retries = NoRetryPartitions()
+        if function.outputs.tiers:
+            self._retries = RetryPartitions(
+                assignment, lock, reader, function.outputs, events, config.lanes_per_partition, wall
+            )
         self._admission = Admission(
             self.in_flight,
             assignment,
@@ -197,21 +199,26 @@ class ConcurrentCalls:
             return False
         return self._assignment.held[window.partition].resets == window.resets
 
-    def ended(self, call: ConcurrentCall, failure: CallFailed | None) -> None:
-        """Takes the end of a call, for any thread. Raises `ProcessError` where its failure ends the job, or what keeps a dead letter from
-        being written."""
+    def ended(self, call: ConcurrentCall, failure: CallFailed | None, *, called: bool = True) -> None:
+        """Takes the end of a call, for any thread. `called`: its records were not passed over without one. Raises `ProcessError` where its
+        failure ends the job, or what keeps a dead letter from being written."""
         if failure is not None:
             if self._messages and len(call.rows) > 1:
                 with self._lock:
-                    before = self.in_flight.cut(call, failure.first)
+                    before, counts = self.in_flight.cut(call, failure.first), self._may_end(call.window)
                     self._advanced(call.window)
-                self._retries.done(call.chunk, before)
+                if counts:
+                    self._retries.done(call.chunk, before)
             if not self._settled(call, failure):
                 return
         window, passed, ended = call.window, [], False
         with self._lock:
             now = self._clock()
-            self.in_flight.pace.took(now - call.began, len(call.rows))
+            if called:
+                self.in_flight.pace.took(now - call.began, len(call.rows))
+            if called and failure is None and call.parts is not None:
+                call.parts.succeeded()
+            counts = self._may_end(window)
             over = not self.in_flight.next_half(call)
             if over:
                 passed = self.in_flight.finished(call, now)
@@ -220,7 +227,7 @@ class ConcurrentCalls:
             ready = self.in_flight.ready(now)
             room = window.full_since is not None and self.in_flight.roomy(window.partition)
         self._passed(passed, ended)
-        if over and self._retries.keep_order:
+        if over and counts and self._retries.keep_order:
             self._retries.done(call.chunk, call.taken)
         if ready:
             self.callers.wake_callers(ready)
@@ -277,15 +284,15 @@ class ConcurrentCalls:
         with self._lock:
             counts = self._may_end(call.window)
         if not counts:
-            self.ended(call, None)
+            self.ended(call, None, called=False)
             return True
         with self._halting(call):
             self._retries.follow(call, behind)
         if len(behind) == len(call.rows):
-            self.ended(call, None)
+            self.ended(call, None, called=False)
             return True
         with self._lock:
-            self.in_flight.leave_out(call, list(behind))
+            self.in_flight.leave_out(call, behind)
         return False
 
     def _may_end(self, window: RecordWindow) -> bool:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kafka_actors.producer.futures import BatchFuture
     from kafka_actors.sinks.dead_letters import WaitingRecords
 
-__all__ = ["MovableRecords", "RetryPartitions", "as_they_were", "retry_partitions"]
+__all__ = ["MovableRecords", "NoRetryPartitions", "RetryPartitions", "as_they_were"]
 
 LOOKED_AT = 256  # records together, for when they are due
 SOONEST_MS = 50
@@ -79,12 +79,13 @@ class _ReadAhead:
 
 class _Group:
     """A source partition under one grant, and what goes with it. `reading`: retry partitions that are not read to their ends yet; until they
-    are, `paused` ones wait."""
+    are, `paused` ones wait. `resets`: how often the position in each retry partition was reset."""
 
-    def __init__(self, keys: WaitingKeys | None, reading: Iterable[TopicPartition]) -> None:
+    def __init__(self, keys: WaitingKeys | None, resets: dict[TopicPartition, int]) -> None:
         self.keys = keys
-        self.reading = {partition: _ReadAhead() for partition in reading}
+        self.reading = {} if keys is None else {partition: _ReadAhead() for partition in resets}
         self.paused: set[TopicPartition] = set()
+        self.resets = resets
 
 
 class NoRetryPartitions:
@@ -179,19 +180,32 @@ class RetryPartitions(NoRetryPartitions):
     def _follow(self) -> None:
         """Takes over what orders have changed."""
         with self._lock:
-            seen = self._assignment.seen, len(self._assignment.held)
+            every = self._assignment.held
+            seen = self._assignment.seen, len(every), sum(each.resets for each in every.values())
             if seen == self._seen:
                 return
             self._seen = seen
             held = {
-                (partition, each.begun_under)
-                for partition, each in self._assignment.held.items()
+                (partition, each.begun_under): {
+                    behind: every[behind].resets
+                    for behind in self._tiers.group(partition)[1:]
+                    if behind in every
+                }
+                for partition, each in every.items()
                 if partition.topic == self._tiers.source
             }
         self._groups = {at: group for at, group in self._groups.items() if at in held}
-        for at in held - self._groups.keys():
-            keys = WaitingKeys(len(self._tiers.topics)) if self.keep_order else None
-            self._groups[at] = _Group(keys, self._tiers.group(at[0])[1:] if self.keep_order else ())
+        for at, resets in held.items():
+            group = self._groups.get(at)
+            if group is None:
+                keys = WaitingKeys(len(self._tiers.topics)) if self.keep_order else None
+                self._groups[at] = _Group(keys, resets)
+            elif group.keys is not None:
+                for partition in [each for each, count in resets.items() if count != group.resets.get(each)]:
+                    with self._keys_lock:  # another log: what was found in the one before waits no more
+                        group.keys.begin_anew(self._tiers.tier(partition.topic))
+                    group.reading[partition] = _ReadAhead()
+                group.resets = resets
 
     def _is_read(self, partition: TopicPartition, epoch: GrantEpoch, ahead: _ReadAhead) -> bool:
         """Takes the next step of reading ahead. Returns whether the partition is read to its end, and begins anew."""
@@ -383,18 +397,3 @@ class RetryPartitions(NoRetryPartitions):
     def _resume(self, partition: TopicPartition) -> None:
         with suppress(UsageError):  # it was taken away meanwhile
             self._reader.resume([partition])
-
-
-def retry_partitions(
-    assignment: WorkerAssignment,
-    lock: threading.Lock,
-    reader: MovableRecords,
-    outputs: Outputs,
-    events: EventSink,
-    lanes: int,
-    wall: Callable[[], float],
-) -> NoRetryPartitions:
-    """Makes the retry partitions of a worker, as its outputs say."""
-    if not outputs.tiers:
-        return NoRetryPartitions()
-    return RetryPartitions(assignment, lock, reader, outputs, events, lanes, wall)

@@ -71,7 +71,7 @@ class Harness:
             self.outcomes.append(outcome)
             self._seen.put(("answered", sequence))
 
-        wants = [want] if sequence == 0 else []
+        wants = [] if sequence else want if isinstance(want, list) else [want]
         pull = Pull(sequence, wants, max_bytes=1000, max_wait_ms=10, stream=stream)
         self.fetcher.fetch(pull, answered)
 
@@ -108,10 +108,10 @@ def test_a_claim_on_a_shared_partition_ends_with_a_failed_request():
     want = PartitionFetch("t", 0, (0, 1), 0, 1000, shared=True)
     harness.pull(0, want=want)
     assert harness.next_seen() == [("sent", 1)]
-    assert shared.claim("another", [want], 1000) == ([], {("t", 0)})
+    assert shared.claim("another", [want], 1000)[:2] == ([], {("t", 0)})
     harness.answers.put(DisconnectedError("reset"))
     assert harness.next_seen() == [("answered", 0)]
-    assert shared.claim("another", [want], 1000) == ([], frozenset())
+    assert shared.claim("another", [want], 1000)[:2] == ([], frozenset())
     asyncio.run(harness.fetcher.close())
 
 
@@ -128,6 +128,25 @@ def test_what_was_received_is_handed_over_before_records_that_another_one_has_fe
     assert harness.next_seen(2) == [("answered", 0), ("answered", 1)]
     reply, records = harness.outcomes[1]
     assert (reply.partitions, records) == ([structs.replace(fetched, epoch=(0, 1))], [bytes(8)])
+    asyncio.run(harness.fetcher.close())
+
+
+def test_partitions_of_others_have_their_turn_where_shared_records_never_end():
+    shared = SharedRecords()
+    harness = Harness(shared=shared)
+    both, own = (
+        PartitionFetch("t", 0, (0, 1), 0, 1000, shared=True),
+        PartitionFetch("own", 0, (0, 1), 0, 1000),
+    )
+    for n in range(6):  # another one is ahead
+        fetched = FetchedPartition("t", 0, (0, 9), n, n + 1, size=8)
+        shared.end("another", [KeptRecords(both, fetched, n.to_bytes(8, "big"), time.monotonic())])
+    for n in range(4):
+        harness.answers.put(FetchResponse())
+        harness.pull(n, want=[both, own])
+    seen = harness.next_seen(6)
+    assert seen.count(("sent", 1)) + seen.count(("sent", 2)) == 2, "each second pull asks the broker"
+    assert [len(reply.partitions) for reply, _ in harness.outcomes] == [1, 0, 1, 0]
     asyncio.run(harness.fetcher.close())
 
 

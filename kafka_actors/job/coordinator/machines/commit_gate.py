@@ -66,6 +66,12 @@ class CommitGate:
         for entry in entries:
             if not self.holds(worker, entry):
                 refused.append(entry.partition)
+            elif (
+                entry.rewind
+                and entry.partition not in self._rewinding
+                and self._known(entry.partition) == entry
+            ):
+                continue  # told again, because the answer was lost: others have gone on since
             elif entry.rewind or entry.offset >= self._latest(entry):
                 if isinstance(entry.partition, Slice):
                     self._withdraw_former(entry.partition)
@@ -196,7 +202,9 @@ class CommitGate:
                 self._offered.setdefault(partition, entry)
                 continue
             if isinstance(partition, Slice):
-                self._slices.setdefault(source(partition), {})[partition] = entry
+                merged = self._dealt.get(source(partition), entry)
+                if _same(merged.topic_id, entry.topic_id):  # else it says nothing of the topic of now
+                    self._slices.setdefault(source(partition), {})[partition] = entry
             else:
                 self.committed[partition] = _to_commit(entry)
             if partition not in self._offered:

@@ -83,7 +83,7 @@ class PlacedSlices:
         """Returns what there is of several partitions."""
         return [self._placed[each] for partition in partitions for each in self.of(partition)]
 
-    def beside(self, slices: Iterable[Slice]) -> list[PlacedPartition]:
+    def beside(self, slices: Iterable[TopicPartition]) -> list[PlacedPartition]:
         """Returns the others of the partitions of these slices that workers have."""
         own = set(slices)
         return [

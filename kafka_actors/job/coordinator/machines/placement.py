@@ -28,7 +28,7 @@ from typing import Never
 
 from assignors import Assignor
 from kafka_actors.base.machine import Ready
-from kafka_actors.job.lanes import Slice, slice_of, source
+from kafka_actors.job.lanes import slice_of, source
 from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
@@ -157,7 +157,7 @@ class Placement:
             self._leaves(placed, "stalled")
             self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
 
-    def begin_anew(self, reset: Iterable[Slice]) -> None:
+    def begin_anew(self, reset: Iterable[TopicPartition]) -> None:
         """Takes that slices were reset: others of their partitions are granted again, to begin there too."""
         for placed in self.slices.beside(reset):
             self._leaves(placed, "reset")

@@ -168,7 +168,7 @@ class RecordWindow:
 
     @property
     def waits(self) -> bool:
-        """Whether calls from before a reset are in hand: they may be of the keys, or records, that are called next."""
+        """Whether calls from before a reset, or of a grant before, are in hand: they may be of the keys, or records, that are called next."""
         self.behind_a_reset = self.behind_a_reset and self.hand.calls > 0
         return self.behind_a_reset
 
@@ -300,7 +300,7 @@ class ConcurrentCall:
         halves = [ConcurrentCall(self.chunk, sorted(chain(*part))) for part in (keys[:half], keys[half:])]
         for call in halves:
             call.parts, call.attempts = self.parts, self.attempts
-        halves[0].taken = halves[0].rows + [row for row in self.taken if row not in self.rows]
+        halves[0].taken = halves[0].rows + sorted(set(self.taken).difference(self.rows))
         return halves
 
     @property

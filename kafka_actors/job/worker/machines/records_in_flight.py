@@ -109,7 +109,7 @@ class RecordsInFlight:
         hand = Hand()
         if known is not None:
             known.closed = True
-            hand = known.hand if known.epoch == epoch else hand
+            hand = known.hand
         made = RecordWindow(
             partition, epoch, resets, hand, start, told, self._suspects.get(partition), dealt, slices
         )
@@ -282,8 +282,6 @@ class RecordsInFlight:
         """Ends a call: its records are done. Returns the chunks that the watermark has passed."""
         self._end(call)
         window, chunk = call.window, call.chunk
-        if call.parts is not None:
-            call.parts.succeeded()
         if window.closed:
             return []
         self._done(call, call.rows, call.taken)
@@ -301,9 +299,10 @@ class RecordsInFlight:
         if chunk.keys is not None:
             self._free({chunk.keys[row] for row in taken}, call.window)
 
-    def leave_out(self, call: ConcurrentCall, rows: Sequence[int]) -> None:
+    def leave_out(self, call: ConcurrentCall, rows: Collection[int]) -> None:
         """Takes records out of a call that are done without it. Their keys stay taken until it ends."""
-        call.chunk.mark(rows)
+        rows = frozenset(rows)
+        call.chunk.mark(list(rows))
         call.rows = [row for row in call.rows if row not in rows]
 
     def cut(self, call: ConcurrentCall, offset: int) -> list[int]:
@@ -312,14 +311,15 @@ class RecordsInFlight:
         told = numbers(call.chunk.batch["offset"])
         at = next(index for index, row in enumerate(call.rows) if told[row] == offset)
         before, failed, behind = call.rows[:at], call.rows[at], call.rows[at + 1 :]
+        left_out = sorted(set(call.taken) - set(call.rows))
         call.rows = call.taken = [failed]
         if call.window.closed:
-            return before
-        self._done(call, before, before)
+            return before + left_out
+        self._done(call, before, before + left_out)
         if call.chunk is call.window.chunks[0]:
             call.window.advance()  # which passes no chunk: one record of this one isn't done
         self._ready.extendleft((call.chunk, row) for row in reversed(behind))
-        return before
+        return before + left_out
 
     def again(self, call: ConcurrentCall, due: float) -> None:
         """Ends a call that failed; it is made again when it is due."""

@@ -52,6 +52,14 @@ class WaitingKeys:
         mark = self._mark(tier, key, due)
         mark.newest = max(mark.newest, offset)
 
+    def begin_anew(self, tier: int) -> None:
+        """Takes that the log of a tier is another one, or was cut: what is there is found anew; what is being written is on its way still."""
+        marks = self._marks[tier - 1] = {
+            key: mark for key, mark in self._marks[tier - 1].items() if mark.unknown
+        }
+        for mark in marks.values():
+            mark.newest = mark.done = -1
+
     def writing(self, tier: int, key: Hashable, due: int) -> None:
         """Takes that a record is about to be written into a tier."""
         self._mark(tier, key, due).unknown += 1

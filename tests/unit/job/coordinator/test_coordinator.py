@@ -21,6 +21,7 @@ from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator import coordinator as coordinator_module
 from kafka_actors.job.coordinator.coordinator import JobCoordinator
 from kafka_actors.job.coordinator.machines.placement import DrainEnd
+from kafka_actors.job.lanes import slice_of
 from kafka_actors.job.messages import (
     CommitEntry,
     CommitRequest,
@@ -34,7 +35,7 @@ from kafka_actors.job.transactions import ProducerGrant, TransactionalIds, Trans
 from kafka_actors.telemetry.tally import Tally
 from kafka_actors.types import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+P0, P1, R0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("r-1s", 0)
 
 
 def origin_of(committed):
@@ -972,5 +973,83 @@ def test_what_workers_share_of_a_topic_that_was_made_anew_begins_with_one_of_the
         await coordinator.on_partitions_revoked(frozenset([P0]), 0.0)
         coordinator.recreated(frozenset([P0]))
         assert list(coordinator._placement.partitions) == [], "it is not the job's any more"
+
+    asyncio.run(scenario())
+
+
+async def sharing_with_retry_partitions():
+    """Two workers that share a partition and its retry partition. Returns their grants, too."""
+    tiers = RetryTopics("r", delays=("1s",), dead_letter_topic="d").tiers("t", ordering="key")
+    plan = WorkerPlan(1, {"worker-0.1": 1.0, "worker-1.1": 1.0}, [], paused=False, complete=True)
+    coordinator, member = await made(None, plan=plan, ordering="key", tiers=tiers)
+    member.committed = {p: OffsetAndMetadata(9, pack("", b"o" * 16), -1) for p in (P0, R0)}
+    member.assignment = frozenset([P0, R0])
+    member.answer.set()
+    for worker in plan.capacities:
+        await coordinator.poll(Report(worker, (1, 0), True, [], wait_s=0))
+    await coordinator.on_partitions_assigned(member.assignment)
+    grants = {}
+    for worker in plan.capacities:
+        orders = await coordinator.poll(Report(worker, (0, 0), True, [], wait_s=0))
+        grants |= {(worker, grant.partition): grant for grant in orders.grants}
+    assert [grant.parts for grant in grants.values()] == [2] * 4
+    return coordinator, member, grants
+
+
+def test_others_of_a_retry_partition_begin_where_a_slice_of_it_was_reset():
+    async def scenario():
+        coordinator, _, grants = await sharing_with_retry_partitions()
+        own, other = grants["worker-0.1", R0].epoch, grants["worker-1.1", R0].epoch
+        reset = CommitEntry(R0, own, 0, rewind=True, topic_id=b"n" * 16)
+        assert (await coordinator.commit(CommitRequest("worker-0.1", 1, [reset]))).committed == [reset]
+        await turns(5)
+        late = CommitEntry(R0, other, 50, 3, topic_id=b"o" * 16)
+        reply = await coordinator.commit(CommitRequest("worker-1.1", 1, [late]))
+        assert reply.refused == [R0], "it has another epoch"
+        assert [told.offset for told in coordinator._gate.slices_done(R0)] == [0]
+
+    asyncio.run(scenario())
+
+
+def test_what_workers_share_begins_with_one_of_them_where_its_retry_topic_was_made_anew():
+    async def scenario():
+        coordinator, _, _ = await sharing_with_retry_partitions()
+        coordinator.recreated(frozenset([R0]))
+        assert coordinator._placement.slices.of(P0) == [P0]
+        assert set(coordinator._gate.committed) == {P0}, "its own offset counts on"
+
+    asyncio.run(scenario())
+
+
+def test_a_drain_does_not_wait_for_a_commit_in_a_retry_topic_that_is_gone():
+    async def scenario():
+        coordinator, member, grants = await sharing_with_retry_partitions()
+        member.refuses = TopicRecreatedError("r-1s", 0, 5, "o", "n")
+        revoked = asyncio.ensure_future(coordinator.on_partitions_revoked(frozenset({P0}), 60.0))
+        await turns(5)
+        entry = CommitEntry(R0, grants["worker-0.1", R0].epoch, 10, topic_id=b"o" * 16)
+        reply = await coordinator.commit(CommitRequest("worker-0.1", 1, [entry]))
+        revoked.cancel()
+        assert reply.committed == [entry]
+
+    asyncio.run(scenario())
+
+
+def test_a_reset_that_is_told_twice_takes_nothing_from_others_again():
+    """The answer to the first one was lost on its way."""
+
+    async def scenario():
+        coordinator, _, grants = await sharing_with_retry_partitions()
+        reset = CommitEntry(P0, grants["worker-0.1", P0].epoch, 0, rewind=True, topic_id=b"o" * 16)
+        await coordinator.commit(CommitRequest("worker-0.1", 1, [reset]))
+        await turns(5)
+        orders = await coordinator.poll(Report("worker-1.1", (0, 0), True, [], wait_s=0))
+        (grant,) = [grant for grant in orders.grants if grant.partition == P0]
+        own = CommitEntry(P0, grant.epoch, 30, topic_id=b"o" * 16)
+        assert (await coordinator.commit(CommitRequest("worker-1.1", 1, [own]))).committed == [own]
+        again = await coordinator.commit(CommitRequest("worker-0.1", 2, [reset]))
+        assert again.committed == [reset]
+        await turns(5)
+        assert coordinator._gate.start_of(slice_of(P0, grant.part, 2)).offset == 30
 
     asyncio.run(scenario())

@@ -289,3 +289,93 @@ def test_a_bounded_run_leaves_what_it_put_there_for_the_next():
     assert all_called(flight) == []
     assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 1]
     assert flight.processed(SOURCE) == 2
+
+
+def test_keys_left_out_of_a_call_over_messages_are_free_after_it_is_cut():
+    flight = started("a")
+    fails(flight, flight.take())
+    flight.flush()
+    for key in "abc":
+        flight.logs.append(SOURCE, key)
+    flight.calls.in_flight.pace.at_once = 3
+    flight.admit()
+    call = flight.take()
+    assert flight.offsets(call) == [2, 3], "record 1 follows"
+    flight.calls.ended(call, CallFailed(ValueError("no good"), 3, 3))
+    all_called(flight)
+    goes_on(flight, 100.0)
+    all_called(flight)
+    flight.logs.append(SOURCE, "a")
+    flight.admit()
+    assert all_called(flight) == [4]
+    assert flight.processed(SOURCE) == 5
+
+
+def made_anew(flight, topic):
+    """Has a retry partition's topic made anew, and the worker find that."""
+    flight.logs.rows[topic].clear()
+    with flight.lock:
+        flight.assignment.reset(topic, 0, b"j" * 16, cut=False)
+    flight.reader.seek(topic, 0)
+
+
+def test_reading_ahead_ends_where_the_retry_topic_is_made_anew_meanwhile():
+    first = started("aab")
+    fails(first, first.take())
+    all_called(first)
+    first.commit()
+    after = RetryFlight(first.logs, first.committed)
+    after.calls.admit_some()
+    for _ in range(3):
+        after.calls._retries.look()
+    made_anew(after, FIRST)
+    after.logs.append(SOURCE, "c")
+    for _ in range(20):
+        after.now += 1
+        after.at += 1
+        after.admit()
+    assert after.calls.blocked(SOURCE) == ""
+    assert 3 in all_called(after)
+
+
+def test_keys_of_a_retry_topic_that_is_made_anew_are_free():
+    flight = started("a")
+    for _ in range(5):
+        flight.logs.append(FIRST, "x")  # so that offsets there are higher
+    fails(flight, flight.take())
+    flight.flush()
+    made_anew(flight, FIRST)
+    flight.logs.append(SOURCE, "a")
+    for _ in range(5):
+        flight.admit()
+    assert all_called(flight) == [1], "nothing of its key waits"
+
+
+def test_a_failed_call_from_before_a_reset_does_not_free_its_key():
+    """Its record is still in the retry topic, in front of where that was cut, and is read again."""
+    flight = started("a")
+    fails(flight, flight.take())
+    goes_on(flight, 10.1)
+    call = flight.take()
+    assert call.window.partition == FIRST
+    with flight.lock:
+        assert flight.assignment.reset(FIRST, 1, None, cut=True) is not None
+    flight.reader.seek(FIRST, 0)
+    fails(flight, call)
+    flight.logs.append(SOURCE, "a")
+    for _ in range(5):
+        flight.admit()
+    assert all_called(flight)[:1] == [0]
+
+
+def test_records_that_follow_say_nothing_of_how_long_a_call_takes():
+    flight = started("a")
+    fails(flight, flight.take())
+    flight.flush()
+    pace = flight.calls.in_flight.pace
+    pace._one_s, pace.at_once = 0.1, 1
+    for _ in range(50):
+        flight.logs.append(SOURCE, "a")
+    flight.admit()
+    assert flight.take() is None
+    assert pace.at_once == 1

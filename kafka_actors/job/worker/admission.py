@@ -102,9 +102,8 @@ class Admission:
             if full:
                 self._pause(partition)
                 return
-            if (
-                chunk.batch.num_rows < whole.batch.num_rows
-            ):  # the rest comes again, also where calls have made room since
+            if chunk.batch.num_rows < whole.batch.num_rows:
+                # The rest comes again: calls may have made room since.
                 if not self._retries.set_aside(partition, chunk, whole):
                     self._reader.put_back(partition)
                 return

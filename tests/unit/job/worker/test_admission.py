@@ -1,6 +1,8 @@
 """What was fetched is admitted as far as there is room, and the rest stays where it is."""
 
 from fakes.in_flight import EPOCH, P0, P1, Flight
+from fakes.retry_logs import SOURCE, Logs
+from fakes.retry_logs import Reader as LogReader
 
 from kafka_actors.job.messages import Grant
 
@@ -39,3 +41,46 @@ def test_a_partition_that_was_taken_away_is_resumed_for_nobody():
     flight.calls.forget([P0])
     flight.admit()
     assert flight.reader.paused == {P0}
+
+
+def test_records_without_room_come_again_where_a_call_ends_while_those_before_them_are_admitted():
+    logs = Logs("abcdefgh")
+    grants = [Grant(SOURCE, EPOCH, 0)]
+    reader = LogReader(logs, 2)
+    flight = Flight(ordering="unordered", max_in_flight_records=4, reader=reader, grants=grants)
+    reader.assign({SOURCE: 0})
+    flight.calls.admit_some()
+    first, seen = flight.calls.take(), []
+    decoded = flight.calls._admission._decoded
+    reader.size = 6
+
+    def slow(window, chunk):
+        made = decoded(window, chunk)
+        if not seen:  # a caller's thread ends its call meanwhile
+            seen.extend(first.batch["offset"].to_pylist())
+            flight.calls.ended(first, None)
+        return made
+
+    flight.calls._admission._decoded = slow
+    for _ in range(20):
+        flight.calls.admit_some()
+        while (call := flight.calls.take()) is not None:
+            seen += call.batch["offset"].to_pylist()
+            flight.calls.ended(call, None)
+    assert sorted(seen) == list(range(8))
+    assert flight.processed(SOURCE) == 8
+
+
+def test_a_partition_that_is_granted_anew_waits_for_calls_of_the_grant_before():
+    """They may be of the same keys: others of a partition that is shared are granted anew where one was reset, mostly to the same workers."""
+    flight = Flight(ordering="key", grants=[Grant(P0, EPOCH, 0)])
+    flight.reader.put(P0, 0, "aaaa")
+    flight.admit()
+    call = flight.calls.take()
+    flight.order([Grant(P0, (1, 2), 0)])
+    flight.reader.put(P0, 0, "aaaa", epoch=(1, 2))
+    flight.admit()
+    assert flight.calls.take() is None, "a record of the key is in hand"
+    flight.calls.ended(call, None)
+    flight.admit()
+    assert flight.calls.take() is not None

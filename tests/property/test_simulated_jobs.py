@@ -22,8 +22,8 @@ SEEDS = int(os.environ.get("KAFKA_ACTORS_TEST_SEEDS", "200"))
 PARTS = 4
 FIRST = int(os.environ.get("KAFKA_ACTORS_TEST_FIRST_SEED", "0"))
 TESTS = Path(__file__).parents[1]
-SHARED = 620102
-"""A seed whose workers share partitions."""
+SHARED = (620102, 620033, 620089)
+"""Seeds whose workers share partitions. Hashes of strings decide the order of some calls, so a defect is looked for in several."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -109,8 +109,18 @@ def test_workers_that_share_a_partition_and_do_not_keep_the_order_of_its_keys_ar
         init(self, *args, **{**options, "keyed": False})
 
     monkeypatch.setattr(WindowChunk, "__init__", without_keys)
-    with pytest.raises(Violation, match="of its key"):
-        run_jobs(of_seed("job", SHARED))
+    assert "of its key" in violations(SHARED)
+
+
+def violations(seeds):
+    """Returns what is found in runs of these seeds."""
+    found = []
+    for seed in seeds:
+        try:
+            run_jobs(of_seed("job", seed))
+        except Violation as violation:
+            found.append(str(violation))
+    return "\n".join(found)
 
 
 def test_slices_that_are_taken_for_one_another_are_found(monkeypatch):
@@ -118,13 +128,13 @@ def test_slices_that_are_taken_for_one_another_are_found(monkeypatch):
     monkeypatch.setattr(
         slice_commits, "of_all_slices", lambda found: max(found, key=lambda entry: entry.offset)
     )
-    with pytest.raises(Violation, match="processed up to"):
-        run_jobs(of_seed("job", SHARED))
+    found = violations(SHARED)
+    assert "processed up to" in found or "committed as done beyond" in found
 
 
 def test_partitions_are_shared_in_a_part_of_the_runs():
-    assert setup_of(SHARED).by_key
-    assert run_jobs(of_seed("job", SHARED)).counts["seconds with shared partitions"] > 3
+    assert setup_of(SHARED[0]).by_key
+    assert run_jobs(of_seed("job", SHARED[0])).counts["seconds with shared partitions"] > 3
 
 
 def calm(seed, *faults):

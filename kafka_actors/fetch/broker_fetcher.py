@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
+from kafka_actors.base.addresses import format_address
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, DisconnectedError, KafkaActorsError
@@ -189,7 +190,7 @@ class BrokerFetcher:
         except AuthenticationError as error:
             failure = error
         except (KafkaActorsError, OSError, SequenceGap) as error:
-            failure = DisconnectedError("broker {} at {}:{}: {}".format(self.broker, *self.address, error))
+            failure = DisconnectedError(f"broker {self.broker} at {format_address(*self.address)}: {error}")
         except Exception as error:  # the worker must not wait for an answer in vain
             logger.exception("the fetch thread of broker %d failed", self.broker)
             failure = error
@@ -240,8 +241,7 @@ class BrokerFetcher:
                 return self._session.serve(each.fetched for each in kept), self._copied(kept)
             self._from_memory = False
             if kept:  # now it is the turn of those that nobody else fetches
-                found = {(each.want.topic, each.want.partition) for each in kept}
-                return self._fetch_from(channel, pull, 0, found)
+                return self._fetch_from(channel, pull, 0, {each.want.key for each in kept})
             if len(busy) < len(self._session):
                 break
             if left_s <= 0 or self._closed:

@@ -46,6 +46,11 @@ class PartitionFetch(Struct, frozen=True, tag=True, gc=False):
     leader_epoch: int = -1
     shared: bool = False
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and number of the partition."""
+        return self.topic, self.partition
+
 
 class Pull(Struct, frozen=True, tag=True):
     """Credit for one response, and what changed since the pull before it.

@@ -95,15 +95,15 @@ class SharedRecords:
                     size += kept.fetched.size
             if found:
                 return found, frozenset(), self._changes
-            busy = frozenset(_key(want) for want in wants if self._is_claimed(want, fetcher))
+            busy = frozenset(want.key for want in wants if self._is_claimed(want, fetcher))
             until = self._clock() + wait_s + LATE_S
             for want in wants:
-                if _key(want) not in busy:
-                    self._claims.setdefault(_key(want), {})[fetcher] = _Claim(want, until)
+                if want.key not in busy:
+                    self._claims.setdefault(want.key, {})[fetcher] = _Claim(want, until)
             return [], busy, self._changes
 
     def _find(self, want: PartitionFetch) -> KeptRecords | None:
-        found = (kept.serve(want) for kept in reversed(self._of.get(_key(want), ())))
+        found = (kept.serve(want) for kept in reversed(self._of.get(want.key, ())))
         return next((kept for kept in found if kept is not None), None)
 
     def _is_claimed(self, want: PartitionFetch, fetcher: object) -> bool:
@@ -114,7 +114,7 @@ class SharedRecords:
             and now < claim.until
             and _alike(claim.want, want)
             and claim.want.fetch_offset <= want.fetch_offset
-            for other, claim in self._claims.get(_key(want), {}).items()
+            for other, claim in self._claims.get(want.key, {}).items()
         )
 
     def drop_old(self) -> None:
@@ -138,7 +138,7 @@ class SharedRecords:
                     del self._claims[key]
             for kept in brought:
                 self._kept.append(kept)
-                self._of.setdefault(_key(kept.want), deque()).append(kept)
+                self._of.setdefault(kept.want.key, deque()).append(kept)
                 self._bytes += kept.fetched.size
             self._drop_old()
             self._changes += 1
@@ -149,10 +149,10 @@ class SharedRecords:
         while self._kept and (self._bytes > self._most_bytes or now - self._kept[0].at > KEPT_S):
             oldest = self._kept.popleft()
             self._bytes -= oldest.fetched.size
-            of_partition = self._of[_key(oldest.want)]
+            of_partition = self._of[oldest.want.key]
             of_partition.popleft()
             if not of_partition:
-                del self._of[_key(oldest.want)]
+                del self._of[oldest.want.key]
 
 
 def kept_of(wants: Iterable[PartitionFetch], answer: Answer, now: float) -> list[KeptRecords]:
@@ -162,7 +162,7 @@ def kept_of(wants: Iterable[PartitionFetch], answer: Answer, now: float) -> list
     brought = {(fetched.topic, fetched.partition): at for at, fetched in enumerate(reply.partitions)}
     kept = []
     for want in wants:
-        at = brought.get(_key(want))
+        at = brought.get(want.key)
         if at is not None and (fetched := reply.partitions[at]).size and not fetched.dropped:
             own = records[at] if 2 * fetched.size >= reply.size else bytes(records[at])
             kept.append(KeptRecords(want, fetched, own, now))
@@ -195,7 +195,3 @@ def _base_offset(records: Records, at: int) -> int:
 def _alike(one: PartitionFetch, other: PartitionFetch) -> bool:
     """Whether two requests are for the same log, as far as they know."""
     return (one.topic_id, one.leader_epoch) == (other.topic_id, other.leader_epoch)
-
-
-def _key(want: PartitionFetch) -> Key:
-    return want.topic, want.partition

@@ -159,7 +159,7 @@ def test_a_log_that_lost_its_end_on_real_brokers_is_gone_on_in_by_all(
 
 
 def test_offsets_that_an_operator_has_reset_in_between_are_gone_on_from_by_all(scene):
-    """What is done beyond the offset that was committed is of no account then."""
+    """An operator's reset takes back records that were done beyond the committed offset, too."""
     scene.write(1_500)
     scene.start()
     scene.shared()

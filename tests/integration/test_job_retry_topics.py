@@ -125,7 +125,7 @@ def ends(cluster, topics):
 def test_a_failing_record_comes_again_as_it_was_and_its_key_keeps_its_order(
     cluster, topics, job, tmp_path, group_id
 ):
-    """Of 60 records one fails once, one twice, and one each time."""
+    """Three of 60 records fail: one once, one twice, and one each time."""
     calls = Calls(tmp_path, lambda n: {4: 1, 12: 2, 21: 9}.get(n, 0))
     fill(cluster, topics, 60, 6)
     with job(calls).start() as running:

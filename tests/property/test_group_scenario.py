@@ -1,4 +1,4 @@
-"""What a simulated group's run takes for a fault of a member, and what for its user's or of the machine that it stands on."""
+"""Faults in a simulated group's run: which are a member's, and which its user's, or of the machine that it stands on."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class FetchSession:
         for topic, partition in pull.forget:
             self._drop((topic, partition))
         for want in pull.wants:
-            key = (want.topic, want.partition)
+            key = want.key
             self._drop(key)
             self._wanted[key] = _SessionPartition(want)
             self._changed[key] = None

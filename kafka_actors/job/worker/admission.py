@@ -104,8 +104,8 @@ class Admission:
                 return
             if chunk.batch.num_rows < whole.batch.num_rows:
                 # The rest comes again: calls may have made room since.
-                if not self._retries.set_aside(partition, chunk, whole):
-                    self._reader.put_back(partition)
+                self._retries.set_aside(partition)
+                self._reader.put_back(partition)
                 return
         with self._lock:
             active = self._assignment.active(partition, fetched.epoch)

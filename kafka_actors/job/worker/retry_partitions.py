@@ -107,9 +107,7 @@ class NoRetryPartitions:
     def due(self, partition: TopicPartition, chunk: Chunk) -> Chunk:
         return chunk
 
-    def set_aside(self, partition: TopicPartition, admitted: Chunk, chunk: Chunk) -> bool:
-        return False
-
+    def set_aside(self, partition: TopicPartition) -> None: ...
     def behind(self, call: ConcurrentCall) -> dict[int, int]:
         return {}
 
@@ -293,15 +291,11 @@ class RetryPartitions(NoRetryPartitions):
                 break
         return chunk.first(head)
 
-    def set_aside(self, partition: TopicPartition, admitted: Chunk, chunk: Chunk) -> bool:
-        """Sets a partition aside of whose chunk not all was admitted: until the next record is due. Returns whether it has done so."""
-        if admitted.batch.num_rows == chunk.batch.num_rows:
-            return False
+    def set_aside(self, partition: TopicPartition) -> None:
+        """Sets a partition aside until its next record is due, where it isn't."""
         if partition in self._not_due:
             with suppress(UsageError):  # as above
                 self._reader.pause([partition])
-        self._reader.put_back(partition)
-        return True
 
     # ------------------------------------------------------------ calls, for any thread
 

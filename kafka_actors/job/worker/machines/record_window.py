@@ -158,8 +158,8 @@ class RecordWindow:
         self.chains: dict[Hashable, deque[tuple[WindowChunk, int]] | None] = {}
         """Keys with a record that is ready or in hand, and the records that wait behind it."""
         self.closed = False
-        self.behind_a_reset = False
-        """Whether it took the place of a window of the same grant."""
+        self.behind_another = False
+        """Whether it took the place of a window of this partition: from before a reset, or of a grant before."""
         self.full_since: float | None = None
         self.moved_at = 0.0
         """When the watermark moved last."""
@@ -169,8 +169,8 @@ class RecordWindow:
     @property
     def waits(self) -> bool:
         """Whether calls from before a reset, or of a grant before, are in hand: they may be of the keys, or records, that are called next."""
-        self.behind_a_reset = self.behind_a_reset and self.hand.calls > 0
-        return self.behind_a_reset
+        self.behind_another = self.behind_another and self.hand.calls > 0
+        return self.behind_another
 
     @property
     def in_flight(self) -> int:

@@ -106,14 +106,13 @@ class RecordsInFlight:
         known = self._windows.get(partition)
         if known is not None and (known.epoch, known.resets) == (epoch, resets):
             return known
-        hand = Hand()
+        hand = Hand() if known is None else known.hand
         if known is not None:
             known.closed = True
-            hand = known.hand
         made = RecordWindow(
             partition, epoch, resets, hand, start, told, self._suspects.get(partition), dealt, slices
         )
-        made.behind_a_reset = known is not None and hand is known.hand
+        made.behind_another = known is not None
         self._windows[partition] = made
         return made
 

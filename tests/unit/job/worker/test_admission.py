@@ -1,4 +1,4 @@
-"""What was fetched is admitted as far as there is room, and the rest stays where it is."""
+"""Admission of fetched records: as many as there is room for, while the rest stays where it is."""
 
 from fakes.in_flight import EPOCH, P0, P1, Flight
 from fakes.retry_logs import SOURCE, Logs

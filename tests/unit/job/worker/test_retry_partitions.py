@@ -241,7 +241,7 @@ def test_what_cant_be_written_ends_the_job_with_the_record_still_to_be_done():
 
 
 def test_the_error_of_a_write_is_left_to_the_flush_before_the_commit():
-    """Who asks for a result has heard of its error, and the flush would say nothing of it any more."""
+    """An error counts as heard once somebody asks for the result: the flush would say nothing of it any more."""
     flight = started("a")
     fails(flight, flight.take())
     ((_, _, outcome),) = flight.written

@@ -140,7 +140,7 @@ def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
 
 
 def test_a_reset_is_declared_once_though_more_is_done_before_it_is_acknowledged():
-    """Who shares the partition begins anew for each."""
+    """Each such reset has the other workers of the partition begin anew."""
     holdings = WorkerAssignment()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
     holdings.positioned(P0, 10, rewind=True)

@@ -182,19 +182,6 @@ def test_no_pull_means_no_fetch():
     run(test, fetch_max_wait_ms=100)
 
 
-def test_a_connection_that_was_idle_for_long_is_replaced_before_use():
-    async def test(setup):
-        first = len(await setup.read(10))  # more, where several answers had come
-        setup.fetcher.pause([T0])
-        await asyncio.sleep(0.6)
-        before = setup.connections()
-        setup.fetcher.resume([T0])
-        assert await setup.read(COUNT - first) == list(range(first, COUNT))
-        assert setup.connections() > before
-
-    run(test, connections_max_idle_ms=300)
-
-
 def on_one_broker(test):
     """Runs a test of one connection to a broker of the last release that names topics in a Fetch."""
 
@@ -235,6 +222,25 @@ def test_a_cut_stream_refuses_pulls_until_it_begins_anew():
         with pytest.raises(DisconnectedError):
             await fetcher.pull(Pull(1))
 
+    on_one_broker(test)
+
+
+def test_a_connection_that_was_idle_for_long_is_replaced_before_use():
+    async def test(kafka, config):
+        nonlocal now
+        fetcher = connected(kafka, structs.replace(config, connections_max_idle_ms=300), clock=lambda: now)
+        read = []
+        for sequence, idle_s in enumerate((0, 0.2, 0.4, 0)):
+            now += idle_s
+            wants = [WANT] if sequence == 0 else []
+            reply, _ = await fetcher.pull(Pull(sequence, wants, max_bytes=1000, max_wait_ms=10))
+            read += [(part.fetch_offset, part.next_offset) for part in reply.partitions]
+        assert read == [(0, 10), (10, 20), (20, 30), (30, 40)]
+        links = [call.link.number for call in kafka.requests("Fetch")]
+        assert links[0] == links[1] != links[2] == links[3]
+        await fetcher.close()
+
+    now = 1000.0
     on_one_broker(test)
 
 

@@ -3,7 +3,8 @@
 Theory of operation. Workers that share a partition (`job/lanes.py`) all read it, each for its own lanes. Of those on a node who are at the
 same place one fetches: the first that comes to an offset that isn't kept here (`claim`). Others wait for that answer, if it can serve them,
 for as long as it may be expected, and its records are kept (`end`) for who comes to their offsets later: `MOST_BYTES` of them for `KEPT_S`,
-the oldest going first. What is gone by then is fetched again, by who needs it.
+the oldest going first. What is gone by then is fetched again, by who needs it; so is a batch that is on its way to who asked for an offset
+within it, since only the answer tells where it begins.
 
 Records are kept under the topic's id and the leader epoch that they were asked for with, and given to who asks with the same. They begin
 with the batch that has the offset, as a broker's do: a reader that has skipped a broken batch must not get it again. Where transactions

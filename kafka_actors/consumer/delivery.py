@@ -38,6 +38,7 @@ class Cursor:
         "begun",
         "end",
         "item",
+        "partition",
         "row",
         "topic_id",
     )
@@ -46,6 +47,7 @@ class Cursor:
         self._fetcher = fetcher
         self._chunks: Iterator[Chunk] = fetcher.decode(item, unpacked)
         self.item = item
+        self.partition = item.partition
         self.topic_id = fetcher.topic_id(item.partition)  # from before anything of it is known to be valid
         self.batch: pa.RecordBatch | None = None
         self.row = 0  # of the next record to hand out
@@ -54,10 +56,6 @@ class Cursor:
         self._start = self.end  # in front of it
         self._epoch = -1  # leader epoch of all its records
         self._before = -1  # and of those before it
-
-    @property
-    def partition(self) -> TopicPartition:
-        return self.item.partition
 
     @property
     def current(self) -> bool:

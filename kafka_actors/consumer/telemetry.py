@@ -46,17 +46,22 @@ class ConsumerTelemetry:
         self._buffer_bytes = buffer_bytes
         self._clock = clock
         self._lag_times = LagTimes()
-        self._poll = of_operation("poll", group_id)
         self.recorder = GroupRecorder(recorder or metered(), group_id)
+        self._poll_seconds = self.recorder.into(OPERATION_DURATION, of_operation("poll", group_id))
+        self._records: dict[TopicPartition, Callable[[float], None]] = {}
 
     def delivered(self, partition: TopicPartition, records: int) -> None:
         """Counts a batch that is handed out."""
-        self.recorder.add(CONSUMED_MESSAGES, records, of_partition(self._group_id, *partition, "poll"))
+        count = self._records.get(partition)
+        if count is None:
+            attributes = of_partition(self._group_id, *partition, "poll")
+            count = self._records[partition] = self.recorder.into(CONSUMED_MESSAGES, attributes)
+        count(records)
 
     def polled(self, began: float, batch: pa.RecordBatch | None) -> None:
         """Records a poll that began at `began`, with its batch if there is one."""
         seconds = time.monotonic() - began
-        self.recorder.record(OPERATION_DURATION, seconds, self._poll)
+        self._poll_seconds(seconds)
         if batch is not None and tracing():
             received(self._group_id, self._client_id, batch, seconds)
 

@@ -316,6 +316,8 @@ class FetchTelemetry:
         self._group = ((GROUP, group_id or ""),)
         self._operation = of_operation("fetch", group_id)
         self._servers: dict[int, Attributes] = {}
+        self._responses: dict[Attributes, tuple[Callable[[float], None], Callable[[float], None]]] = {}
+        """Functions that count the bytes and the seconds of responses, by address."""
 
     def follow(self, snapshot: ClusterSnapshot) -> None:
         """Takes over the addresses of the brokers."""
@@ -326,8 +328,16 @@ class FetchTelemetry:
         if not reply.seconds:
             return
         server = self._servers.get(broker, ())
-        self._recorder.add(FETCH_BYTES, reply.size, (*self._group, *server))
-        self._recorder.record(OPERATION_DURATION, reply.seconds, (*self._operation, *server))
+        responses = self._responses.get(server)
+        if responses is None:
+            into = self._recorder.into
+            responses = self._responses[server] = (
+                into(FETCH_BYTES, (*self._group, *server)),
+                into(OPERATION_DURATION, (*self._operation, *server)),
+            )
+        count_bytes, record_seconds = responses
+        count_bytes(reply.size)
+        record_seconds(reply.seconds)
 
     def failed(self, broker: int, error: Exception) -> None:
         """Counts a pull that was not answered."""

@@ -90,6 +90,9 @@ class GroupRecorder(Recorder):
     ) -> None:
         self._recorder.merge(instrument, counts, total, self._labelled(attributes))
 
+    def into(self, instrument: Instrument, attributes: Attributes = ()) -> Callable[[float], None]:
+        return self._recorder.into(instrument, self._labelled(attributes))
+
     def _labelled(self, attributes: Attributes) -> Attributes:
         return attributes if attributes[:1] == self._label else (*self._label, *attributes)
 
@@ -146,6 +149,14 @@ class MeterRecorder(Recorder):
 
     def record(self, instrument: Instrument, value: float, attributes: Attributes = ()) -> None:
         self.add(instrument, value, attributes)
+
+    def into(self, instrument: Instrument, attributes: Attributes = ()) -> Callable[[float], None]:
+        take, mapping = self._takes.get(instrument.name) or self._make(instrument), as_mapping(attributes)
+
+        def into(value: float) -> None:
+            take(value, mapping)
+
+        return into
 
     def merge(
         self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes = ()

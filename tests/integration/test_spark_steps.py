@@ -15,7 +15,7 @@ import pytest
 from fakes.spark import spark_session, written
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from waiting import slow_s
+from waiting import at_pace_s, slow_s
 
 from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.testing import KafkaCluster
@@ -59,7 +59,9 @@ class World:
             "subscribePattern": self._pattern,
             "startingOffsets": "earliest",
             "failOnDataLoss": "false",
-            "kafkaConsumer.pollTimeoutMs": "2000",  # as long as a task waits for a topic that is gone
+            "kafkaConsumer.pollTimeoutMs": str(
+                round(1000 * at_pace_s(2))
+            ),  # as long as a task waits for a topic that is gone
             **({} if limit is None or not LIMITS else {"maxOffsetsPerTrigger": str(limit)}),
         }
         stream = self._spark.readStream.format("kafka_actors").options(**options).load()
@@ -161,7 +163,7 @@ def test_each_record_is_there_once_after_fifty_random_steps(
         ):  # before 4.2 it is one micro-batch: perhaps one that is done again
             world.start(None, to_the_end=True)
             assert world.query is not None
-            assert world.query.awaitTermination(90)
+            assert world.query.awaitTermination(slow_s(90))
     finally:
         world.stop()
     assert set(taken) == {step.__name__ for step in steps}

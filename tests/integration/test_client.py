@@ -167,6 +167,9 @@ async def test_while_a_node_backs_off_it_is_disconnected_and_its_delay_is_told()
     backoff = {"reconnect_backoff_ms": 10_000, "reconnect_backoff_max_ms": 10_000}
     async with brokers(2) as kafka, client_of(kafka, **backoff) as client:
         await client.send(1, PING)
+        kafka.on(
+            "Metadata", Hold(), times=None
+        )  # it would say that this broker is gone, which ends what waits for it
         kafka.kill(2)
         assert not client.is_disconnected(2)  # it never was connected
         with pytest.raises(Exception, match="connection refused"):

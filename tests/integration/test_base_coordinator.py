@@ -22,7 +22,7 @@ from kafka_actors.testing.fake_kafka import AnswerWithError
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-FAST = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
+FAST = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
 
 
 class Shares(BaseCoordinator):

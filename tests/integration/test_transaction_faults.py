@@ -170,7 +170,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_gone_on_from(brokers):
     Produce(brokers.bootstrap_servers)("in", [b"%d" % n for n in range(10)])
     with producer_of(brokers) as producer:
         with begun() as consumer:
-            assert consumer.poll_batch(timeout_ms=20_000).num_rows == 10
+            assert consumer.poll_batch(timeout_ms=100_000).num_rows == 10
             with producer.transaction():
                 offsets = {tp: consumer.position(tp)}
                 producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
@@ -180,7 +180,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_gone_on_from(brokers):
         Produce(brokers.bootstrap_servers)("in", [b"%d" % n for n in range(100, 120)])
         with begun() as consumer:
             assert consumer.committed([tp]) == {tp: None}
-            assert consumer.poll_batch(timeout_ms=20_000)["value"][0].as_py() == b"100"
+            assert consumer.poll_batch(timeout_ms=100_000)["value"][0].as_py() == b"100"
 
 
 @pytest.mark.parametrize("action", [LoseResponse(), AnswerWithError(6)], ids=["unanswered", "not the leader"])

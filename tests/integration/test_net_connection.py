@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from fakes.loop import in_loop
+from fakes.loop import in_loop, turns
 from fakes.scripted import PING, PINGS, PONG, answer, arrived, brokers
 from msgspec.structs import replace
 from waiting import until_async
@@ -287,6 +287,8 @@ async def test_an_idle_connection_closes_itself() -> None:
         for _ in range(4):
             now += 0.1
             await connection.send(PING)  # not idle as long as it is used
+            await turns(5)
+            assert not connection.closed
         now += 0.2
         await until_async(lambda: connection.closed)
         with pytest.raises(NodeNotReadyError, match="closed"):

@@ -48,7 +48,7 @@ def producer_of(brokers: FakeKafka, **options: object) -> ka.Producer:
     )
 
 
-def soon_given_up() -> dict[str, int]:
+def short_limits() -> dict[str, int]:
     """Limits of a producer whose records are given up after a second of a quiet machine."""
     seconds = {"request_timeout_ms": 0.4, "delivery_timeout_ms": 0.9}
     return {"linger_ms": 0} | {name: round(1000 * at_pace_s(each)) for name, each in seconds.items()}
@@ -212,7 +212,7 @@ def test_who_waits_for_offsets_of_an_open_transaction_is_told_so(brokers):
 
 
 def test_a_batch_that_could_not_be_written_is_aborted_and_its_late_copy_stays_out(brokers):
-    with producer_of(brokers, **soon_given_up()) as producer:
+    with producer_of(brokers, **short_limits()) as producer:
         sent(producer, 1)
         taken = brokers.on("Produce", LoseResponse(), times=None)
         with pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
@@ -224,7 +224,7 @@ def test_a_batch_that_could_not_be_written_is_aborted_and_its_late_copy_stays_ou
 
 
 def test_a_commit_that_fails_while_the_producer_is_closed_is_aborted(brokers):
-    producer = producer_of(brokers, **soon_given_up())
+    producer = producer_of(brokers, **short_limits())
     producer.init_transactions()
     producer.begin_transaction()
     brokers.on("Produce", LoseResponse(), times=None)

@@ -143,7 +143,7 @@ def test_a_commit_that_was_not_answered_before_the_producer_was_fenced_is_asked_
 
 
 def test_a_transaction_that_takes_too_long_says_so(brokers):
-    with producer_of(brokers, transaction_timeout_ms=50) as producer:
+    with producer_of(brokers, transaction_timeout_ms=round(1000 * at_pace_s(0.3))) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("out", b"1", partition=0).result(timeout=slow_s(10))

@@ -112,7 +112,8 @@ class Member:
     ) -> None:
         self.config = build(
             ConsumerConfig,
-            {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
+            # Within a fifth of its session a heartbeat has to be answered, on a slow machine too.
+            {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
             | options,
             bootstrap_servers=kafka.bootstrap_servers,
             group_id=GROUP,

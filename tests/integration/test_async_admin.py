@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from fakes.loop import in_loop
-from waiting import within
+from waiting import at_pace_s, within
 
 from kafka_actors import AsyncAdmin, TopicPartition
 from kafka_actors.admin import NewTopic, OffsetTarget
@@ -18,14 +18,14 @@ async def test_connecting_and_all_questions_of_a_call_share_its_time() -> None:
     """ListOffsets tells the broker how long its asker waits."""
     with FakeKafka(topics={"orders": 1}) as kafka:
         kafka.on("Metadata", Delay(0.2), times=None)
-        held = kafka.on("ListOffsets", Hold(), times=None)
+        held, limit_ms = kafka.on("ListOffsets", Hold(), times=None), round(1000 * at_pace_s(1.5))
         with within(10):
             admin = AsyncAdmin(bootstrap_servers=kafka.bootstrap_servers)
             with pytest.raises(KafkaTimeoutError):
-                await admin.list_offsets({TopicPartition("orders", 0): -1}, timeout_ms=1500)
+                await admin.list_offsets({TopicPartition("orders", 0): -1}, timeout_ms=limit_ms)
             await admin.close()
         [asked, *_] = held.calls
-        assert asked.request.timeout_ms <= 1500 - 2 * 200
+        assert asked.request.timeout_ms <= limit_ms - 2 * 200
 
 
 @in_loop

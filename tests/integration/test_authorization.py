@@ -44,10 +44,14 @@ def kafka() -> Iterator[KafkaCluster]:
 
 
 def grant(cluster: KafkaCluster, *what: str) -> None:
-    """Allows something to bob; alice may do nothing."""
+    """Allows something to bob, and waits until the broker knows it; alice may do nothing."""
     main = "org.apache.kafka.tools.AclCommand"
     servers = ("--bootstrap-server", cluster.bootstrap_servers)
-    cluster.tool(main, *servers, "--add", "--allow-principal", "User:bob", *what)
+    of_bob = AclBindingFilter(principal="User:bob")
+    with ka.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        before = len(admin.describe_acls(of_bob))
+        cluster.tool(main, *servers, "--add", "--allow-principal", "User:bob", *what)
+        until(lambda: len(admin.describe_acls(of_bob)) > before, 20, "the ACL to be known")
 
 
 def login(kafka: KafkaCluster, user: str) -> dict[str, str]:

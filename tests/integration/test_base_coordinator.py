@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 
 import pytest
 from fakes.loop import in_loop
@@ -21,7 +22,7 @@ from kafka_actors.testing.fake_kafka import AnswerWithError
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-FAST = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
+FAST = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
 
 
 class Shares(BaseCoordinator):
@@ -80,7 +81,7 @@ async def test_hooks_make_a_group_of_any_kind():
         assert not one.need_rejoin()
         async with shares(kafka, "bc") as two:
             await two.ensure_active_group(timeout_ms=100_000)
-            await until_async(lambda: len(two.calls) == 1 and one.joined)
+            await until_async(lambda: len(two.calls) == 1 and len(one.calls) == 3)
             # Everything was given up, in the generation it was had in, before it was shared out anew.
             assert one.calls[1] == ("give up", 1)
             assert one.calls[2] == ("have", ["a", "b"])
@@ -100,7 +101,7 @@ async def test_heartbeat_task_turns_heartbeats_off_and_on():
         await one.ensure_active_group(timeout_ms=100_000)
         await until_async(lambda: kafka.count("Heartbeat") >= 2)
         one.heartbeat_task.disable()
-        await asyncio.sleep(0.05)
+        await until_async(lambda: one.last_heartbeat_sent_and_acked >= one.heartbeat.last_send)
         before = kafka.count("Heartbeat")
         await asyncio.sleep(0.5)
         assert kafka.count("Heartbeat") == before
@@ -119,7 +120,7 @@ async def test_coordinator_that_can_not_be_found_in_time_is_an_error_that_says_s
 
 @in_loop
 async def test_what_happens_is_measured():
-    metrics = Metrics()
+    metrics, began = Metrics(), time.monotonic()
     async with group() as kafka, member(kafka, metrics=metrics) as one:
         await until_async(lambda: len(one.listener.has) == 2 and kafka.count("Heartbeat") >= 3)
         await one.member.commit_offsets_sync({A: OffsetAndMetadata(1)})
@@ -127,9 +128,9 @@ async def test_what_happens_is_measured():
         assert values["join-total"] == values["sync-total"] == values["rebalance-total"] == 1
         assert values["failed-rebalance-total"] == 0
         assert values["commit-total"] == 1
-        assert 0 < values["commit-latency-max"] < 5_000
+        assert 0 < values["commit-latency-max"] < 1000 * (time.monotonic() - began)
         assert values["heartbeat-total"] >= 2
-        assert 0 <= values["last-heartbeat-seconds-ago"] < 2
+        assert 0 <= values["last-heartbeat-seconds-ago"] < time.monotonic() - began
         assert values["assigned-partitions"] == 2
         one.member.request_rejoin("to see it counted")
         await until_async(lambda: {n.name: v for n, v in metrics.metrics().items()}["rebalance-total"] == 2)

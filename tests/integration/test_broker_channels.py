@@ -8,7 +8,7 @@ import pickle
 import pytest
 from fakes.loop import in_loop
 from fakes.scripted import PING, PINGS, arrived, brokers
-from waiting import until_async
+from waiting import at_pace_s, until_async
 
 from kafka_actors.cluster import BrokerMetadata
 from kafka_actors.config import ClientConfig, build
@@ -131,7 +131,7 @@ async def test_each_channel_has_its_own_timeout_and_a_request_may_have_another()
     async with brokers() as kafka:
         held_joins(kafka)
         kafka.on(PINGS, Hold(), times=None)
-        slow = Broker(1, *kafka.address(1), OPENER, 60_000, 100)
+        slow = Broker(1, *kafka.address(1), OPENER, 60_000, round(1000 * at_pace_s(0.3)))
         with pytest.raises(KafkaTimeoutError):
             await slow.request(PING, offsets_channel=True)
         with pytest.raises(KafkaTimeoutError):

@@ -30,7 +30,7 @@ def failed_orders(fake_kafka):
         consumer.seek_to_beginning()
         read = 0
         while read < 9:
-            batch = consumer.poll_batch(timeout_ms=1000)
+            batch = consumer.poll_batch(timeout_ms=100_000)
             read += batch.num_rows
             numbers = [int(value[1:]) for value in batch["value"].to_pylist()]
             failed = [row for row, n in enumerate(numbers) if n % 2 == 0]
@@ -125,7 +125,7 @@ def test_what_waits_in_a_retry_topic_is_listed_and_put_back_too(failed_orders, c
     ):
         consumer.assign([ka.TopicPartition("orders", 1)])
         consumer.seek_to_beginning()
-        batch = consumer.poll_batch(timeout_ms=10_000).slice(0, 1)
+        batch = consumer.poll_batch(timeout_ms=100_000).slice(0, 1)
         made = retry_records(batch, ["ValueError: no good"], "scorer", 1, [1], [0])
         producer.send_batch(made, "orders-retry-10s").result()
     (found,) = json.loads(said(capsys, servers, "list", "orders-retry-10s", "-o", "json").out)

@@ -162,8 +162,8 @@ async def test_a_join_that_waits_holds_up_no_heartbeat(
         def join(member_id: str) -> JoinGroupRequest:
             return JoinGroupRequest(
                 group_id=group_id,
-                session_timeout_ms=10_000,
-                rebalance_timeout_ms=5_000,
+                session_timeout_ms=60_000,
+                rebalance_timeout_ms=60_000,
                 member_id=member_id,
                 protocol_type="consumer",
                 protocols=[JoinGroupRequestProtocol("range", metadata)],
@@ -177,7 +177,7 @@ async def test_a_join_that_waits_holds_up_no_heartbeat(
                 return required
 
             required = await retried(ask)
-            return await broker.request(join(required.member_id), timeout_ms=15_000)
+            return await broker.request(join(required.member_id), timeout_ms=100_000)
 
         leader = await member(first)
         assignments = [SyncGroupRequestAssignment(leader.member_id, b"")]
@@ -191,7 +191,7 @@ async def test_a_join_that_waits_holds_up_no_heartbeat(
         beat = HeartbeatRequest(group_id, leader.generation_id, leader.member_id)
 
         async def beats(broker: Any) -> int:
-            return (await broker.request(beat, offsets_channel=True, timeout_ms=1_000)).error_code
+            return (await broker.request(beat, offsets_channel=True, timeout_ms=10_000)).error_code
 
         with within(3):
             while await beats(first) != RebalanceInProgressError.code:  # noqa: ASYNC110

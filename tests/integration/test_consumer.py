@@ -123,7 +123,7 @@ def test_a_batch_after_a_few_messages_goes_on_where_they_ended(consumer_of, kafk
     for message in consumer:
         if message.offset == 9:
             break
-    assert consumer.poll_batch()["offset"].to_pylist()[0] == 10
+    assert consumer.poll_batch(timeout_ms=100_000)["offset"].to_pylist()[0] == 10
 
 
 @pytest.mark.kafka

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 from fakes.reading import Log, consumers, poll_until, values
 from pace import this_run
-from waiting import slow_s
+from waiting import at_pace_s, slow_s
 
 import kafka_actors as ka
 from kafka_actors.consumer import ConsumerRebalanceListener
@@ -117,10 +117,10 @@ def test_without_polls_the_consumer_leaves_and_joins_again_at_the_next(consumer_
 
 
 def test_a_long_wait_for_records_is_no_missing_poll(consumer_of, kafka_topic):
-    topic, log = kafka_topic(), Log()
-    consumer = consumer_of([topic], listener=log, max_poll_interval_ms=1000)
+    topic, log, interval_ms = kafka_topic(), Log(), round(1000 * at_pace_s(1))
+    consumer = consumer_of([topic], listener=log, max_poll_interval_ms=interval_ms)
     poll_until([consumer], lambda: log.calls)
-    assert consumer.poll_batch(timeout_ms=2500) is None
+    assert consumer.poll_batch(timeout_ms=2.5 * interval_ms) is None
     assert consumer.poll_batch(timeout_ms=0) is None
     assert log.calls == [("assigned", [0])]
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from fakes.reading import Log, consumers, members_of, poll_until, values
-from waiting import until
+from waiting import at_pace_s, until
 
 from kafka_actors.errors import IllegalGenerationError, KafkaTimeoutError, UsageError
 from kafka_actors.types import TopicPartition
@@ -138,7 +138,8 @@ def test_a_commit_says_that_what_it_should_cover_was_lost(consumer_of, kafka_top
     topic = kafka_topic()
     produce(topic, values(10))
     seen = []
-    consumer = consumer_of([topic], max_poll_interval_ms=1000, enable_auto_commit=False)
+    interval_ms = round(1000 * at_pace_s(1))
+    consumer = consumer_of([topic], max_poll_interval_ms=interval_ms, enable_auto_commit=False)
     poll_until([consumer], lambda: len(seen) == 10, seen=seen)
     rebalances = consumer._session.core.rebalances
     until(lambda: rebalances.pending)

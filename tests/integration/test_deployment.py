@@ -103,7 +103,7 @@ job = ka.Job(
     bootstrap_servers=servers,
     process=process,
     until="latest",
-    config={"start_timeout_s": 120},
+    config={"start_timeout_s": 600},
 )
 with job.start() as running:
     running.wait(timeout=600)

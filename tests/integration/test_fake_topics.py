@@ -25,7 +25,7 @@ def test_retention_takes_records_as_time_passes_and_a_reader_goes_on_behind_them
         with ka.Consumer(
             "small", bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest"
         ) as consumer:
-            batch = consumer.poll_batch(timeout_ms=20_000)
+            batch = consumer.poll_batch(timeout_ms=100_000)
             assert batch is not None
             assert batch["offset"].to_pylist()[0] == 6
         until(lambda: not kafka.records("short"), 20, "the new record is too old in its turn")

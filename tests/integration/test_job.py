@@ -44,7 +44,7 @@ def test_another_client_of_the_group_sees_the_same_offsets_and_nothing_left(scen
 
     servers = scene.cluster.bootstrap_servers
     produce(scene.topic, [b"%d" % n for n in range(6_000)], bootstrap_servers=servers)
-    scene.start(until="latest").wait(timeout=60)
+    scene.start(until="latest").wait(timeout=slow_s(60))
     ends = scene.ends()
     assert sum(ends.values()) == 6_000
     consumer = Consumer(
@@ -55,11 +55,18 @@ def test_another_client_of_the_group_sees_the_same_offsets_and_nothing_left(scen
             "log_level": 0,
         }
     )
-    asked = consumer.committed([TopicPartition(*p) for p in scene.partitions], timeout=10)
+    asked = consumer.committed([TopicPartition(*p) for p in scene.partitions], timeout=slow_s(10))
     assert {(p.topic, p.partition): p.offset for p in asked} == ends
     consumer.subscribe([scene.topic])
-    assert consumer.consume(10, timeout=5) == []
-    assert len(consumer.assignment()) == 12
+    seen = []
+
+    def assigned():
+        seen.extend(consumer.consume(10, timeout=0.2))
+        return len(consumer.assignment()) == 12
+
+    until(assigned, 30, "all partitions for the other client")
+    seen.extend(consumer.consume(10, timeout=2))
+    assert seen == []
     produce(scene.topic, [b"one more"], partition=3, bootstrap_servers=servers)
     assert [m.value() for m in consumer.consume(1, timeout=slow_s(10))] == [b"one more"], (
         "or it would see nothing ever"

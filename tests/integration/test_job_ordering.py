@@ -8,9 +8,13 @@ import signal
 import time
 
 import pytest
+from fakes.commits import committed_by
 from jobs.by_key import InTasks, InThreads, Waiting, missing, out_of_order, repeated
 from jobs.ordered import KILLS, SEED, OrderedJob, by_value, hit
-from waiting import slow_s, until
+from waiting import until
+
+from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.group.done_offsets import DoneOffsets
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -51,6 +55,17 @@ def most_at_once(calls):
     return most
 
 
+def committed_as_done(scene):
+    """Partitions and offsets below the committed ones, or beyond them and done."""
+    found = committed_by(scene.cluster.bootstrap_servers, scene.group, scene.topic, 4)
+    done = set()
+    for partition, (committed, metadata) in found.items():
+        beyond = DoneOffsets.of_text(unpack(metadata).done, committed).ranges.tolist()
+        for first, end in [(0, committed), *beyond]:
+            done.update((partition, offset) for offset in range(first, end))
+    return done
+
+
 def test_what_was_done_beyond_a_slow_record_is_not_done_again(scene, tmp_path):
     """One record lasts, its worker is killed: of all others, which were done and committed long before, none comes again."""
     gate = tmp_path / "gate"
@@ -59,11 +74,14 @@ def test_what_was_done_beyond_a_slow_record_is_not_done_again(scene, tmp_path):
     with scene.job(Waiting, 0.0, str(gate), ordering="key", concurrency=8).start() as running:
         until(lambda: len([c for c in scene.calls() if c.ended]) >= 250, 60, "the other keys' calls")
         done = {(c.partition, c.offset) for c in scene.calls() if c.ended}
-        time.sleep(slow_s(2.5))  # a commit
-        held = running.status().totals.window
-        assert (held.records, held.calls, held.parked) == (300, 4, 0)
-        assert re.fullmatch("offset 0, key #[0-9a-f]{8}", held.held_by)
-        assert held.held_s > 2
+        until(lambda: done <= committed_as_done(scene), 30, "the commit of these calls")
+
+        def held():
+            window = running.status().totals.window
+            return (window.records, window.calls, window.parked), window.held_by, window.held_s
+
+        until(lambda: held()[0] == (300, 4, 0) and held()[2] > 2, 30, "the slow records alone", shown=held)
+        assert re.fullmatch("offset 0, key #[0-9a-f]{8}", held()[1])
         (worker,) = [pid for name, pid in running.status().actors.items() if name.startswith("worker")]
         os.kill(worker, signal.SIGKILL)
         until(lambda: len({c.pid for c in scene.calls()}) == 2, 60, "the next worker's calls")

@@ -29,11 +29,12 @@ from kafka_actors.errors import (
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
 
-def refused_port():
-    """A port where nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@pytest.fixture
+def refusing():
+    """An address where nobody listens, and which no other process gets meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
 def actors():
@@ -92,14 +93,13 @@ async def test_a_topic_that_does_not_exist_is_named(looking, kafka_cluster):
 
 
 @in_loop
-async def test_a_bootstrap_address_where_nobody_listens_is_named(looking):
-    address = f"127.0.0.1:{refused_port()}"
-    actor = looking(address, ["t"])
+async def test_a_bootstrap_address_where_nobody_listens_is_named(looking, refusing):
+    actor = looking(refusing, ["t"])
     with pytest.raises(NoBrokersAvailable) as failed:
         async with asyncio.timeout(slow_s(3)):  # it has one second
             await actor.begin(1.0)
-    assert address in one_line(failed.value)
-    assert address in await actor.waits_for()
+    assert refusing in one_line(failed.value)
+    assert refusing in await actor.waits_for()
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ async def test_a_bootstrap_address_where_nobody_listens_is_named(looking):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_wrong_option_is_refused_by_name_before_anything_connects(options, said):
-    whole = {"topics": ["t"], "group_id": "g", "bootstrap_servers": f"127.0.0.1:{refused_port()}"}
+def test_a_wrong_option_is_refused_by_name_before_anything_connects(refusing, options, said):
+    whole = {"topics": ["t"], "group_id": "g", "bootstrap_servers": refusing}
     with pytest.raises(ConfigError) as failed:
         ka.Job(**{**whole, "process": lambda batch: None, **options})
     assert said in one_line(failed.value)

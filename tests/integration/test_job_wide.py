@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 from jobs.scene import Scene
-from waiting import until
+from waiting import slow_s, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka, pytest.mark.slow]
 
@@ -38,7 +38,7 @@ def wide(ray_local, kafka_cluster, kafka_topic, produce, group_id, tmp_path):
 def test_a_worker_takes_on_600_partitions_that_get_their_first_records_together(wide):
     """With a call within a call for each of them it died of RecursionError at some 490, and so did its replacement."""
     scene = wide(600)
-    scene.start(workers=1, until="latest").wait(timeout=60)
+    scene.start(workers=1, until="latest").wait(timeout=slow_s(60))
     assert scene.journal.missing(scene.ends()) == {}
     assert scene.journal.duplicates() == {}
     assert scene.committed() == scene.ends()

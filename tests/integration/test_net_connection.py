@@ -7,9 +7,11 @@ import os
 import pickle
 import socket
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
-from fakes.loop import in_loop
+from fakes.loop import in_loop, turns
 from fakes.scripted import PING, PINGS, PONG, answer, arrived, brokers
 from msgspec.structs import replace
 from waiting import until_async
@@ -40,8 +42,10 @@ from kafka_actors.testing import FakeKafka
 from kafka_actors.testing.fake_kafka import DropConnection, Hold
 
 
-async def opened(kafka: FakeKafka, **options: object) -> Connection:
-    return await Connection.open(*kafka.address(1), build(ClientConfig, options))
+async def opened(
+    kafka: FakeKafka, *, clock: Callable[[], float] = time.monotonic, **options: object
+) -> Connection:
+    return await Connection.open(*kafka.address(1), build(ClientConfig, options), clock=clock)
 
 
 def find(key: int) -> FindCoordinatorRequest:
@@ -277,25 +281,32 @@ async def test_a_version_bound_is_kept() -> None:
 
 @in_loop
 async def test_an_idle_connection_closes_itself() -> None:
+    now = 1000.0
     async with brokers() as kafka:
-        connection = await opened(kafka, connections_max_idle_ms=150)
+        connection = await opened(kafka, clock=lambda: now, connections_max_idle_ms=150)
         for _ in range(4):
-            await asyncio.sleep(0.08)
+            now += 0.1
             await connection.send(PING)  # not idle as long as it is used
-        await asyncio.sleep(0.4)
-        assert connection.closed
+            await turns(5)
+            assert not connection.closed
+        now += 0.2
+        await until_async(lambda: connection.closed)
         with pytest.raises(NodeNotReadyError, match="closed"):
             await connection.send(PING)
 
 
 @in_loop
 async def test_throttling_holds_the_next_request_back() -> None:
+    now = 1000.0
     async with brokers() as kafka:
         kafka.on(PINGS, answer(replace(PONG, throttle_time_ms=300)))
-        connection = await opened(kafka)
+        connection = await opened(kafka, clock=lambda: now)
         await connection.send(PING)
-        assert 0 < connection.throttle_delay() <= 0.3
-        await connection.send(PING)
+        assert connection.throttle_delay() == pytest.approx(0.3)
+        held_back = asyncio.create_task(connection.send(PING))
+        await asyncio.sleep(0)
+        now += 0.3
+        await held_back
         first, second = (call.at for call in kafka.requests(PINGS))
         assert second - first >= 0.29
         connection.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import socket
+import sys
 import threading
 import time
 import tracemalloc
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 from fakes.asking import answer_to
-from waiting import slow_s
+from waiting import slow_s, until
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import (
@@ -129,9 +130,9 @@ def test_no_answer_in_time_closes_it(served) -> None:
 
 def test_an_answer_that_trickles_in_is_not_waited_for_for_ever(served) -> None:
     def serve(conn: socket.socket) -> None:
-        conn.sendall((1000).to_bytes(4, "big"))
+        conn.sendall((1000).to_bytes(4, "big") + b"x")
         try:
-            for _ in range(100):
+            for _ in range(99):
                 conn.sendall(b"x")
                 time.sleep(0.05)
         except OSError:
@@ -154,7 +155,8 @@ def test_close_from_another_thread_wakes_a_receive_at_once(served) -> None:
 
     thread = threading.Thread(target=receive)
     thread.start()
-    time.sleep(0.2)
+    # It stands in `recv_into` then, or is about to.
+    until(lambda: sys._current_frames()[thread.ident].f_code.co_name == "_fill", 5, "the receive")
     fetch.close()
     thread.join(slow_s(5))
     assert not thread.is_alive()

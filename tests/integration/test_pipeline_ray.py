@@ -478,7 +478,7 @@ def test_results_and_dead_letters_are_there_once_where_delivery_is_exactly_once(
         config={"auto_commit_interval_ms": 300_000},
     )
     run.run()
-    killing.join(10)
+    killing.join(slow_s(10))
     for topic in (place.output, other):
         sent = ids_at("read_committed", topic)
         assert sorted(n for _, n in sent) == [n for n in range(3000) if n not in (7, 1700)]

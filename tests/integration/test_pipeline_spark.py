@@ -12,6 +12,7 @@ from fakes.schema_registry import FakeSchemaRegistry
 from fakes.spark import spark_session
 from pyspark import cloudpickle
 from pyspark.sql import functions
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError
@@ -245,7 +246,7 @@ def test_a_watermark_has_the_records_timestamp(spark, orders, tmp_path):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(slow_s(90))
     assert sum(row.n for row in spark.table("windows").collect()) == 297
     run = windows.write_parquet(out).on_spark(spark, checkpoint=str(tmp_path / "c"), trigger="availableNow")
     run.run()

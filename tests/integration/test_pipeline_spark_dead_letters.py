@@ -9,6 +9,7 @@ import pytest
 from fakes.spark import spark_session
 from fakes.spark_runs import BAD, GOOD, SCHEMA, Place
 from pyspark import cloudpickle
+from waiting import slow_s
 
 from kafka_actors.errors import ConfigError
 
@@ -210,6 +211,6 @@ def test_two_actions_on_a_micro_batch_send_nothing_and_both_see_the_failed_recor
 
     writer = pipeline.on_spark(place.spark).dataframe(streaming=True).writeStream.foreachBatch(take)
     writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
-    assert writer.start().awaitTermination(90)
+    assert writer.start().awaitTermination(slow_s(90))
     assert counts == [GOOD, sorted(BAD.values())]
     assert dead_letter_runs(place) == []

@@ -164,7 +164,7 @@ def test_the_build_survives_a_missing_compiler(tmp_path):
     leave = shutil.ignore_patterns("*.so", "_*kernel.c", "__pycache__")
     shutil.copytree(ROOT / "kafka_actors", tmp_path / "kafka_actors", ignore=leave)
     build = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 150}
+    options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": slow_s(60)}
     broken = subprocess.run(build, env=os.environ | {"CC": "/bin/false"}, check=False, **options)
     assert broken.returncode == 0, broken.stderr
     assert "a compiled kernel was not built" in broken.stderr

@@ -10,11 +10,17 @@ import pyarrow as pa
 import pytest
 from fakes.loop import in_loop
 from fakes.scripted import arrived, brokers
-from waiting import slow_s
+from waiting import at_pace_s, slow_s, until_async, within
 
 from kafka_actors import records
 from kafka_actors.config import ClientConfig, build
-from kafka_actors.errors import DisconnectedError, NodeNotReadyError, UnknownMemberIdError, UsageError
+from kafka_actors.errors import (
+    DisconnectedError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    UnknownMemberIdError,
+    UsageError,
+)
 from kafka_actors.net import (
     EARLIEST,
     OFFSETS_CHANNEL,
@@ -85,9 +91,8 @@ async def test_fetch_waits_for_min_bytes_up_to_the_timeout(
     fetched = await broker.fetch_messages([PartitionFetchRequest(topic, 0, 0)], timeout=700, min_bytes=1)
     assert loop.time() - started >= 0.7
     assert not bytes(fetched.responses[0].partitions[0].records or b"")
-    started = loop.time()
-    await broker.fetch_messages([PartitionFetchRequest(topic, 0, 0)], timeout=20_000, min_bytes=0)
-    assert loop.time() - started < 10
+    with within(10):
+        await broker.fetch_messages([PartitionFetchRequest(topic, 0, 0)], timeout=200_000, min_bytes=0)
     broker.close()
 
 
@@ -192,7 +197,7 @@ async def find_coordinator(broker: Broker, group: str) -> None:
 @in_loop
 async def test_acks_0_is_refused_because_no_response_would_come() -> None:
     async with brokers() as fake:
-        broker = Broker(1, *fake.address(1), OPENER, 1_000, 1_000)
+        broker = Broker(1, *fake.address(1), OPENER, 10_000, 10_000)
         with pytest.raises(UsageError, match="acks=0"):
             await broker.produce_messages(ProduceRequest(acks=0))
         assert fake.connections(closed=True) == 0
@@ -202,18 +207,19 @@ async def test_acks_0_is_refused_because_no_response_would_come() -> None:
 async def test_a_fetch_has_its_own_wait_beyond_the_channels_timeout() -> None:
     async with brokers() as fake:
         fake.on("Fetch", Hold())
-        broker = Broker(1, *fake.address(1), OPENER, 100, 100)
+        channels_s = at_pace_s(0.5)
+        broker = Broker(1, *fake.address(1), OPENER, round(1000 * channels_s), round(1000 * channels_s))
         await broker.connect()
         started = asyncio.get_running_loop().time()
-        with pytest.raises(Exception, match=r"no answer to Fetch for 0\.5 s"):
+        with pytest.raises(KafkaTimeoutError, match="no answer to Fetch for "):
             await broker.fetch_messages([], timeout=400)
-        assert asyncio.get_running_loop().time() - started >= 0.5
+        assert asyncio.get_running_loop().time() - started >= channels_s + 0.4
 
 
 @in_loop
 async def test_callers_share_one_attempt_to_open_a_channel() -> None:
     async with brokers() as fake:
-        broker = Broker(1, *fake.address(1), OPENER, 1_000, 1_000)
+        broker = Broker(1, *fake.address(1), OPENER, 10_000, 10_000)
         await asyncio.gather(*(broker.heartbeat(name, "g", 1, "m") for name in "aabbb"))
         assert fake.connections(closed=True) == 2
         assert await broker._get_unique_req_handler("a") is broker.handler
@@ -225,7 +231,7 @@ async def test_callers_share_one_attempt_to_open_a_channel() -> None:
 @in_loop
 async def test_a_members_own_connection_that_was_lost_is_told_once_and_had_anew() -> None:
     async with brokers() as fake:
-        broker = Broker(1, *fake.address(1), OPENER, 1_000, 1_000)
+        broker = Broker(1, *fake.address(1), OPENER, 10_000, 10_000)
         await broker.heartbeat("main", "g", 1, "m")
         fake.on("Heartbeat", DropConnection())
         with pytest.raises(DisconnectedError):
@@ -244,7 +250,7 @@ async def test_a_members_own_connection_that_was_lost_is_told_once_and_had_anew(
 @in_loop
 async def test_a_broker_closed_while_it_connects_keeps_no_connection() -> None:
     async with brokers() as fake:
-        broker = Broker(1, *fake.address(1), OPENER, 1_000, 1_000)
+        broker = Broker(1, *fake.address(1), OPENER, 10_000, 10_000)
         held = fake.on("ApiVersions", Hold())
         connecting = asyncio.create_task(broker.connect())
         await arrived(fake, "ApiVersions")
@@ -253,5 +259,4 @@ async def test_a_broker_closed_while_it_connects_keeps_no_connection() -> None:
         with pytest.raises(NodeNotReadyError, match="closed while connecting"):
             await connecting
         assert not broker.connected
-        await asyncio.sleep(0.05)
-        assert fake.connections() == 0
+        await until_async(lambda: fake.connections() == 0)

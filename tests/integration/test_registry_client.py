@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from fakes.schema_registry import FakeSchemaRegistry
+from waiting import slow_s
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.registry import SchemaRegistry
@@ -60,7 +61,7 @@ def test_an_id_is_asked_for_once_however_many_threads_need_it(fake):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(slow_s(30))
     assert len(found) == 8
     assert fake.requests == [f"GET /schemas/ids/{number}"]
 

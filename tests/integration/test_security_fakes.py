@@ -21,14 +21,14 @@ from kafka_actors.net import Connection, FetchSocket
 from kafka_actors.protocol import ApiKey, SaslAuthenticateResponse
 from kafka_actors.testing.fake_kafka import Hold
 
-LIFETIME_MS = 300
+LIFETIME_MS = 60_000
 CONFIG = build(
     ClientConfig,
     security_protocol="SASL_PLAINTEXT",
     sasl_mechanism="PLAIN",
     sasl_plain_username="ann",
     sasl_plain_password="hush",
-    request_timeout_ms=5_000,
+    request_timeout_ms=10 * LIFETIME_MS,  # by the connection's clock, which is put forward
 )
 
 
@@ -36,8 +36,20 @@ USERS = {"ann": "hush"}
 SESSIONS = {"users": USERS, "config": {"connections.max.reauth.ms": LIFETIME_MS}}
 
 
-async def opened(kafka, config=CONFIG):
-    return await Connection.open(*kafka.address(1), config)
+class Clock:
+    """The connection's own: its session ends by it, and not while requests are on their way on a slow machine."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+    def session_ends(self):
+        self.now += LIFETIME_MS / 1000
+
+
+async def opened(kafka, clock, config=CONFIG):
+    return await Connection.open(*kafka.address(1), config, clock=clock)
 
 
 def kinds(kafka):
@@ -118,11 +130,12 @@ async def test_a_broker_that_only_says_it_knows_the_password_gets_no_request(ans
 @in_loop
 async def test_renewal_waits_for_what_is_in_flight_and_requests_for_renewal():
     async with brokers(**SESSIONS) as kafka:
-        connection = await opened(kafka)
+        clock = Clock()
+        connection = await opened(kafka, clock)
         held = kafka.on(PINGS, Hold())
         first = asyncio.create_task(connection.send(PING))
         await arrived(kafka, PINGS)
-        await asyncio.sleep(LIFETIME_MS / 1000)
+        clock.session_ends()
         parked = [asyncio.create_task(connection.send(PING)) for _ in range(3)]
         await asyncio.sleep(0.05)
         assert kinds(kafka) == [*LOGIN, PINGS]
@@ -136,12 +149,16 @@ async def test_renewal_waits_for_what_is_in_flight_and_requests_for_renewal():
 @in_loop
 async def test_a_throttled_connection_renews_when_that_is_over():
     async with brokers(**SESSIONS) as kafka:
-        connection = await opened(kafka)
-        kafka.on(PINGS, answer(replace(PONG, throttle_time_ms=500)))
+        clock = Clock()
+        connection = await opened(kafka, clock)
+        kafka.on(PINGS, answer(replace(PONG, throttle_time_ms=LIFETIME_MS + 200)))
         await connection.send(PING)
-        await asyncio.sleep(LIFETIME_MS / 1000)
+        clock.session_ends()
+        held_back = asyncio.create_task(connection.send(PING))
+        await asyncio.sleep(0)
+        clock.now += 0.2
         with within(3):
-            await connection.send(PING)
+            await held_back
         assert kinds(kafka) == [*LOGIN, PINGS, *LOGIN, PINGS]
         connection.close()
 
@@ -149,10 +166,11 @@ async def test_a_throttled_connection_renews_when_that_is_over():
 @in_loop
 async def test_a_refused_renewal_answers_each_waiter_once():
     async with brokers(**SESSIONS) as kafka:
-        connection = await opened(kafka)
+        clock = Clock()
+        connection = await opened(kafka, clock)
         refusal = SaslAuthenticateResponse(error_code=58, error_message="credentials were revoked")
         kafka.on("SaslAuthenticate", answer(refusal))
-        await asyncio.sleep(LIFETIME_MS / 1000)
+        clock.session_ends()
         answers = await asyncio.gather(*(connection.send(PING) for _ in range(3)), return_exceptions=True)
         assert [type(answer) for answer in answers] == [NodeNotReadyError] * 3
         assert all("credentials were revoked" in str(answer) for answer in answers)
@@ -164,13 +182,19 @@ async def test_a_refused_renewal_answers_each_waiter_once():
 async def test_a_renewal_that_comes_too_soon_ends_the_connection_and_may_be_tried_on_another():
     """Kafka takes one renewal a second on a connection, and answers another as it answers where there is no SASL."""
     async with brokers(**SESSIONS) as kafka:
-        connection = await opened(kafka)
-        await asyncio.sleep(LIFETIME_MS / 1000)
+        clock = Clock()
+        connection = await opened(kafka, clock)
+        clock.session_ends()
         await connection.send(PING)
         assert kinds(kafka) == [*LOGIN, *LOGIN, PINGS]
-        connection._requests.renew_at = 0.0  # as where the broker got the one before late
+
+        async def renew_again_and_again():
+            for _ in range(100):  # the broker's clock is the machine's: a second may have passed
+                clock.session_ends()
+                await connection.send(PING)
+
         with pytest.raises(NodeNotReadyError, match="renewed less than a second ago"):
-            await connection.send(PING)
+            await renew_again_and_again()
         assert isinstance(connection.error, ConnectionFailedError)
         assert connection.error.retriable
 
@@ -183,9 +207,10 @@ async def test_a_renewal_without_an_answer_ends_in_time():
         request_timeout_ms=400,
     )
     async with brokers(**SESSIONS) as kafka:
-        connection = await opened(kafka, config)
+        clock = Clock()
+        connection = await opened(kafka, clock, config)
         kafka.on("SaslHandshake", Hold())
-        await asyncio.sleep(LIFETIME_MS / 1000)
+        clock.session_ends()
         with pytest.raises(NodeNotReadyError):
             await connection.send(PING, timeout_ms=5_000)
         assert isinstance(connection.error, KafkaTimeoutError)
@@ -194,9 +219,10 @@ async def test_a_renewal_without_an_answer_ends_in_time():
 @in_loop
 async def test_closing_ends_a_renewal():
     async with brokers(**SESSIONS) as kafka:
-        connection = await opened(kafka)
+        clock = Clock()
+        connection = await opened(kafka, clock)
         kafka.on("SaslHandshake", Hold())
-        await asyncio.sleep(LIFETIME_MS / 1000)
+        clock.session_ends()
         sent = asyncio.create_task(connection.send(PING))
         await arrived(kafka, "SaslHandshake", 2)
         renewal = connection._renewal

@@ -7,7 +7,7 @@ from threading import Timer
 
 import pytest
 from fakes.kdc import NAME, Realm, required
-from waiting import slow_s
+from waiting import at_pace_s, slow_s
 
 import kafka_actors as ka
 from kafka_actors.config import ClientConfig, build
@@ -234,11 +234,11 @@ def test_a_consumer_without_a_ticket_fails_at_once(kafka, tickets, group_id):
 
 def test_a_consumer_whose_ticket_ends_meanwhile_ends_with_that(kafka, realm, tickets, group_id):
     topic = kafka.create_topic(f"e-{group_id}")
-    realm.login("alice", tickets, seconds=4)
+    realm.login("alice", tickets, seconds=round(at_pace_s(4)))
     with ka.Consumer([topic], group_id=group_id, **options(kafka, "RENEW")) as consumer:
         consumer.poll_batch(timeout_ms=1_000)
         with pytest.raises(AuthenticationError, match="Ticket expired"):
-            poll_for(consumer, 40)
+            poll_for(consumer, slow_s(10))
 
 
 def poll_for(consumer, seconds):

@@ -10,7 +10,7 @@ import pytest
 import trustme
 from fakes.token_endpoint import TokenEndpoint
 from pace import this_run
-from waiting import until
+from waiting import at_pace_s, until
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.config.security import Secret
@@ -153,10 +153,11 @@ def test_an_endpoint_that_speaks_no_http(endpoint, config, said):
 
 
 def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(endpoint, config, monkeypatch):
-    monkeypatch.setattr(oauth, "_TIMEOUT_S", 0.3)
-    endpoint.pause = 0.05
+    limit_s = round(at_pace_s(0.3), 1)  # for the handshake, too
+    monkeypatch.setattr(oauth, "_TIMEOUT_S", limit_s)
+    endpoint.pause = limit_s / 6
     endpoint.answers = [(200, {}, '{"access_token": "tok"}' + " " * 20)]
-    refused(config, "its answer was not whole after 0.3 s", ConnectionFailedError)
+    refused(config, f"its answer was not whole after {limit_s:g} s", ConnectionFailedError)
 
 
 def test_what_an_endpoint_says_of_an_error_is_one_line(endpoint, config):

@@ -8,6 +8,7 @@ from fakes.secure import PASSWORD, USER
 from fakes.signed_tokens import kafka_with_validated_tokens
 from fakes.spark import spark_session
 from pyspark.sql.utils import AnalysisException
+from waiting import slow_s
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -94,7 +95,7 @@ def test_javas_options_read_stream_and_write_as_they_stand(
     writer = writer.format("kafka_actors").options(**javas, topic=target)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(slow_s(90))
     query.explain(extended=True)
     frame = spark.read.format("kafka_actors").options(**javas, subscribe=target).load()
     frame.explain(extended=True)

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from fakes.spark import errors_line, spark_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import AnalysisException
+from waiting import slow_s
 
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
@@ -422,7 +423,7 @@ def test_a_table_of_the_catalog(
         assert spark.sql("SELECT * FROM orders_log WITH (`endingTimestamp` '1')").count() == 0
         stream = spark.readStream.option("startingOffsets", "earliest").table("orders_log").select("offset")
         query = stream.writeStream.format("memory").queryName("from_table").trigger(once=True).start()
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(slow_s(60))
         assert spark.table("from_table").count() == 3
     finally:
         spark.sql("DROP TABLE orders_log")

@@ -307,7 +307,7 @@ class Streams:
         given |= {name.replace("__", "."): value for name, value in more.items()}
         df = self._spark.readStream.format("kafka_actors").options(**given).load()
         writer = df.writeStream.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
-        assert writer.foreachBatch(self._take).start().awaitTermination(90)
+        assert writer.foreachBatch(self._take).start().awaitTermination(slow_s(90))
 
     def _take(self, df: DataFrame, _batch: int) -> None:
         if self.fail_once:
@@ -461,7 +461,7 @@ def test_a_stream_of_a_pipelines_rows_says_what_keeps_its_schema(
         query = (
             writer.trigger(availableNow=True).foreachBatch(lambda made, _: rows.extend(plain(made))).start()
         )
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(slow_s(90))
 
     other = {**SECOND, "fields": [*SECOND["fields"][:2], {**SECOND["fields"][2], "default": 2.5}]}
     first = registry.add(subject, FIRST)

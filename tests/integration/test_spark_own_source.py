@@ -14,6 +14,7 @@ import pytest
 from fakes.secure import PASSWORD, USER
 from fakes.spark import spark_session
 from pyspark.sql import SparkSession
+from waiting import slow_s
 
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.spark.source.readers import LIMITS
@@ -166,7 +167,7 @@ def test_the_same_limits_make_the_same_batches(
         stream = spark.readStream.format(source).options(**options, startingOffsets="earliest")
         writer = stream.option("maxOffsetsPerTrigger", "130").load().writeStream.format("noop")
         query = writer.option("checkpointLocation", str(tmp_path / source)).trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(slow_s(120))
         logged = [
             (tmp_path / source / "offsets" / str(p.batchId)).read_text().splitlines()[-1]
             for p in query.recentProgress
@@ -202,7 +203,7 @@ class Sides:
 
     def run(self, source: str, **more: str) -> None:
         """Reads everything that is there now."""
-        assert self.start(source, {"availableNow": True}, **more).awaitTermination(120)
+        assert self.start(source, {"availableNow": True}, **more).awaitTermination(slow_s(120))
 
     def fail(self, source: str, *values: bytes) -> None:
         """The first batch, from `latest`, is planned and not finished. It has these values where its start is known
@@ -219,7 +220,7 @@ class Sides:
     def _fail(self, source: str) -> None:
         self.fail_once = True
         with pytest.raises(Exception, match="as if the driver had died"):
-            self.start(source, {"availableNow": True}).awaitTermination(120)
+            self.start(source, {"availableNow": True}).awaitTermination(slow_s(120))
 
     def _take(self, df: Any, _batch: int) -> None:
         values = [bytes(row.value) for row in df.select("value").collect()]

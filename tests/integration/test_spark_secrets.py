@@ -90,7 +90,7 @@ def stream(kafka, name):
     writer = df.select("value").writeStream.format("kafka_actors").options(**kafka, topic=target)
     query = writer.option("checkpointLocation", f"{directory}/{name}").trigger(availableNow=True).start()
     try:
-        query.awaitTermination(90)
+        query.awaitTermination(600)
     finally:
         query.explain(extended=True)
         print([progress.json for progress in query.recentProgress], query.lastProgress, query.status)
@@ -129,7 +129,7 @@ def decoded_stream(sr_password):
     df = decoded(sr_password, spark.readStream.option("startingOffsets", "earliest"))
     writer = df.writeStream.format("noop").option("checkpointLocation", f"{directory}/decoded")
     query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(90)
+    query.awaitTermination(600)
     query.explain(extended=True)
     print([progress.json for progress in query.recentProgress], query.exception())
 

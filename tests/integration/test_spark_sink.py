@@ -150,7 +150,7 @@ def test_a_stream_from_topic_to_topic_writes_each_row_once(
     def run() -> None:
         df = records_of(spark, source, kafka_cluster).selectExpr("key", "value")
         writer = into(target, df, tmp_path / "checkpoint", kafka_cluster)
-        assert writer.trigger(availableNow=True).start().awaitTermination(90)
+        assert writer.trigger(availableNow=True).start().awaitTermination(slow_s(90))
 
     produce(source, [b"%d" % i for i in range(50)], partition=[i % 2 for i in range(50)])
     run()
@@ -174,7 +174,7 @@ def test_an_aggregation_is_written_whole_at_each_trigger_as_spark_allows_a_pytho
 
     def run(mode: str) -> None:
         writer = into(target, rows, tmp_path / mode, kafka_cluster).outputMode(mode)
-        assert writer.trigger(availableNow=True).start().awaitTermination(90)
+        assert writer.trigger(availableNow=True).start().awaitTermination(slow_s(90))
 
     run("complete")
     assert sorted((m.key(), m.value()) for m in log(target)) == [(b"a", b"2"), (b"b", b"1")]
@@ -274,7 +274,7 @@ def test_a_topic_that_is_not_there_is_named_before_anything_is_written(
     )
     began = time.monotonic()
     with pytest.raises(Exception, match="is not there on"):
-        stream.trigger(availableNow=True).start().awaitTermination(60)
+        stream.trigger(availableNow=True).start().awaitTermination(slow_s(60))
     assert this_run().quiet_s(began, time.monotonic()) < 40
 
 

@@ -161,7 +161,7 @@ def test_each_record_is_there_once_after_fifty_random_steps(
         ):  # before 4.2 it is one micro-batch: perhaps one that is done again
             world.start(None, to_the_end=True)
             assert world.query is not None
-            assert world.query.awaitTermination(90)
+            assert world.query.awaitTermination(slow_s(90))
     finally:
         world.stop()
     assert set(taken) == {step.__name__ for step in steps}

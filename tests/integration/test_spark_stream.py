@@ -57,7 +57,7 @@ class Streams:
 
     def run(self, trigger: dict[str, Any] | None = None, **options: str) -> StreamingQuery:
         query = self.start(trigger, **options)
-        assert query.awaitTermination(90)
+        assert query.awaitTermination(slow_s(90))
         return query
 
     def _take(self, df: DataFrame, _batch: int) -> None:
@@ -159,7 +159,7 @@ def test_a_batch_that_was_planned_and_not_finished_is_the_same_after_a_restart(
     produce(topic, [b"0", b"1"], partition=[0, 1])
     streams.fail_once = True
     with pytest.raises(Exception, match="as if the driver had died"):
-        streams.start(subscribe=topic).awaitTermination(60)
+        streams.start(subscribe=topic).awaitTermination(slow_s(60))
     assert streams.values == []
     produce(topic, [b"2", b"3"], partition=[0, 1])
     for _ in range(
@@ -221,7 +221,7 @@ def test_a_batch_waits_for_enough_or_for_long_enough(
 def test_limits_name_the_spark_that_they_need(streams: Streams) -> None:
     query = streams.start(subscribe="t", maxOffsetsPerTrigger="5")
     with pytest.raises(Exception, match=r"maxOffsetsPerTrigger: needs Spark 4\.2") as caught:
-        query.awaitTermination(60)
+        query.awaitTermination(slow_s(60))
     assert "maxOffsetsPerTrigger: needs Spark 4.2" in errors_line(caught)
 
 
@@ -351,7 +351,7 @@ def test_a_topic_made_anew_is_named_or_read_from_its_start(
     kafka_cluster.create_topic(topic, partitions=1)
     produce(topic, [b"new"] * 7)
     with pytest.raises(Exception, match="recreated") as caught:
-        streams.start(subscribe=topic).awaitTermination(60)
+        streams.start(subscribe=topic).awaitTermination(slow_s(60))
     assert f"{topic}-0 at offset 5: the topic was recreated: id " in errors_line(caught)
     streams.run(subscribe=topic, failOnDataLoss="false")
     assert streams.values == [b"old"] * 10 + [b"new"] * 7
@@ -369,7 +369,7 @@ def test_a_topic_that_is_gone_is_named_or_left_out(
     kafka_cluster.delete_topic(goes)
     produce(stays, [b"2"])
     with pytest.raises(Exception, match="the topic is gone") as caught:
-        streams.start(**both).awaitTermination(60)
+        streams.start(**both).awaitTermination(slow_s(60))
     assert f"{goes}-0 at offset 1: the topic is gone" in errors_line(caught)
     streams.run(**both, failOnDataLoss="false")
     assert streams.batches[-1] == [(stays, 0, 1, b"2")]
@@ -384,7 +384,7 @@ def test_a_topic_that_is_deleted_under_a_running_query_ends_it(
     streams.wait(query, 2)
     kafka_cluster.delete_topic(topic)
     with pytest.raises(Exception, match="the topic is gone") as caught:
-        query.awaitTermination(60)
+        query.awaitTermination(slow_s(60))
     assert f"{topic}-0 at offset 2: the topic is gone" in errors_line(caught)
 
 
@@ -402,8 +402,8 @@ def test_a_topic_that_begins_to_match_is_read_from_its_start(
 
 def test_an_unknown_topic_and_a_wrong_option_end_the_query_in_one_line(streams: Streams) -> None:
     with pytest.raises(Exception, match="there is no topic") as caught:
-        streams.start(subscribe="not-there").awaitTermination(60)
+        streams.start(subscribe="not-there").awaitTermination(slow_s(60))
     assert "subscribe: there is no topic 'not-there' in the cluster" in errors_line(caught)
     with pytest.raises(Exception, match="endingOffsets") as caught:
-        streams.start(subscribe="t", endingOffsets="latest").awaitTermination(60)
+        streams.start(subscribe="t", endingOffsets="latest").awaitTermination(slow_s(60))
     assert "endingOffsets: is not for a stream" in errors_line(caught)

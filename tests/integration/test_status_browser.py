@@ -512,13 +512,19 @@ def test_a_page_that_nobody_sees_asks_nothing(page, served):
     opened(page, served)
     hide = "Object.defineProperty(document, 'hidden', {{ configurable: true, get: () => {} }})"
     page.run(f"{hide.format('true')}; document.dispatchEvent(new Event('visibilitychange'))")
-    time.sleep(1.5)  # what was under way has come
-    before = len(served.asked)
-    time.sleep(2.5)
-    assert len(served.asked) == before
+    known, since = len(served.asked), time.monotonic()
+
+    def nothing_more():
+        """Whether two and a half seconds have passed since the last request: what was under way still comes."""
+        nonlocal known, since
+        if len(served.asked) != known:
+            known, since = len(served.asked), time.monotonic()
+        return time.monotonic() - since > 2.5
+
+    until(nothing_more, 20, "the end of requests", shown=lambda: served.asked[-9:])
     assert not page.visible("#stale")
     page.run(f"{hide.format('false')}; document.dispatchEvent(new Event('visibilitychange'))")
-    until(lambda: len(served.asked) > before, 20, "a request")
+    until(lambda: len(served.asked) > known, 20, "a request")
 
 
 # ---------------------------------------------------------------- a real job

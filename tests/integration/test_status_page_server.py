@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from fakes.loop import in_loop
+from waiting import until_async
 
 from kafka_actors.cli.top import PageClient
 from kafka_actors.errors import ConfigError, DisconnectedError, UsageError
@@ -41,6 +42,11 @@ async def ask(port, first="GET / HTTP/1.1", host="localhost", more=b""):
         return await reader.read()
     finally:
         writer.close()
+
+
+async def clients(count):
+    """Waits until the server has so many: each is a task, and no others are there but the test's."""
+    await until_async(lambda: len(asyncio.all_tasks()) == count + 1, what=f"{count} clients")
 
 
 def status_of(data):
@@ -100,11 +106,17 @@ async def test_a_client_that_says_nothing_is_given_up(monkeypatch):
 @in_loop
 async def test_a_client_that_takes_nothing_is_given_up(monkeypatch):
     monkeypatch.setattr(server, "WRITE_S", 0.2)
-    much = b"x" * 50_000_000
-    async with serving(answering=lambda request: HttpResponse(200, much)) as port:
+    much, asked = b"x" * 50_000_000, asyncio.Event()
+
+    def answering(request):
+        asked.set()
+        return HttpResponse(200, much)
+
+    async with serving(answering=answering) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await asyncio.sleep(1.0)
+        await asked.wait()
+        await clients(0)
         got = 0
         with contextlib.suppress(ConnectionError):
             while piece := await reader.read(1 << 20):
@@ -121,7 +133,7 @@ async def test_more_clients_than_there_may_be_are_sent_away_and_those_that_leave
         assert (status_of(sent), b"too many clients" in sent) == (503, True)
         for _, writer in silent:
             writer.close()
-        await asyncio.sleep(0.5)
+        await clients(0)
         assert status_of(await ask(port)) == 200
 
 
@@ -130,7 +142,7 @@ async def test_the_end_of_the_server_is_the_end_of_its_clients():
     async with serving() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HT")
-        await asyncio.sleep(0.1)
+        await clients(1)
     with contextlib.suppress(ConnectionError):
         assert await reader.read() == b""
     writer.close()

@@ -149,13 +149,14 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(kafka_cluster_3: Ka
     }
     assert states == {"T"}, "every thread has stopped when pause returns"
     with socket.create_connection(
-        kafka.address(2), timeout=slow_s(1)
+        kafka.address(2), timeout=slow_s(5)
     ) as connection:  # the kernel still accepts
         connection.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\0\0")  # ApiVersions 0
+        connection.settimeout(1)
         with pytest.raises(TimeoutError):
             connection.recv(4)
         kafka.resume(2)
-        connection.settimeout(20)
+        connection.settimeout(slow_s(20))
         assert len(connection.recv(4)) == 4
 
 

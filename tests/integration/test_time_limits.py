@@ -158,7 +158,7 @@ class Call:
             await self.do(self.name, *ARGUMENTS.get(self.name, ()), **limit)
         except Exception as raised:
             error = raised
-        return type(error).__name__, time.monotonic() - began
+        return type(error).__name__, this_run().quiet_s(began, time.monotonic())
 
     async def close(self) -> None:
         limit = {"timeout_ms": LIMIT_MS} if "timeout_ms" in str(inspect.signature(self._client.close)) else {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from waiting import slow_s, until
+from waiting import at_pace_s, slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -23,12 +23,12 @@ from kafka_actors.testing.produce import Produce
 from kafka_actors.types import TopicPartition
 
 QUICK = {
-    "request_timeout_ms": 400,
-    "delivery_timeout_ms": 2000,
+    "request_timeout_ms": 10_000,
+    "delivery_timeout_ms": 20_000,
     "retry_backoff_ms": 20,
     "reconnect_backoff_max_ms": 100,
 }
-"""Limits with which a lost answer is noticed, and made up for, soon."""
+"""Limits with which a lost answer, whose connection is closed, is made up for soon."""
 FENCED = ProducerFencedError.code
 SOURCE = TopicPartition("in", 0)
 APIS = ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce", "EndTxn"]
@@ -46,6 +46,12 @@ def producer_of(brokers: FakeKafka, **options: object) -> ka.Producer:
     return ka.Producer(
         bootstrap_servers=brokers.bootstrap_servers, transactional_id="copier", **{**QUICK, **options}
     )
+
+
+def short_limits() -> dict[str, int]:
+    """Limits of a producer whose records are given up after a second of a quiet machine."""
+    seconds = {"request_timeout_ms": 0.4, "delivery_timeout_ms": 0.9}
+    return {"linger_ms": 0} | {name: round(1000 * at_pace_s(each)) for name, each in seconds.items()}
 
 
 def sent(producer: ka.Producer, number: int) -> None:
@@ -137,7 +143,7 @@ def test_a_commit_that_was_not_answered_before_the_producer_was_fenced_is_asked_
 
 
 def test_a_transaction_that_takes_too_long_says_so(brokers):
-    with producer_of(brokers, transaction_timeout_ms=50) as producer:
+    with producer_of(brokers, transaction_timeout_ms=round(1000 * at_pace_s(0.3))) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("out", b"1", partition=0).result(timeout=slow_s(10))
@@ -164,7 +170,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_gone_on_from(brokers):
     Produce(brokers.bootstrap_servers)("in", [b"%d" % n for n in range(10)])
     with producer_of(brokers) as producer:
         with begun() as consumer:
-            assert consumer.poll_batch(timeout_ms=20_000).num_rows == 10
+            assert consumer.poll_batch(timeout_ms=100_000).num_rows == 10
             with producer.transaction():
                 offsets = {tp: consumer.position(tp)}
                 producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
@@ -174,7 +180,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_gone_on_from(brokers):
         Produce(brokers.bootstrap_servers)("in", [b"%d" % n for n in range(100, 120)])
         with begun() as consumer:
             assert consumer.committed([tp]) == {tp: None}
-            assert consumer.poll_batch(timeout_ms=20_000)["value"][0].as_py() == b"100"
+            assert consumer.poll_batch(timeout_ms=100_000)["value"][0].as_py() == b"100"
 
 
 @pytest.mark.parametrize("action", [LoseResponse(), AnswerWithError(6)], ids=["unanswered", "not the leader"])
@@ -206,7 +212,7 @@ def test_who_waits_for_offsets_of_an_open_transaction_is_told_so(brokers):
 
 
 def test_a_batch_that_could_not_be_written_is_aborted_and_its_late_copy_stays_out(brokers):
-    with producer_of(brokers, delivery_timeout_ms=900, linger_ms=0) as producer:
+    with producer_of(brokers, **short_limits()) as producer:
         sent(producer, 1)
         taken = brokers.on("Produce", LoseResponse(), times=None)
         with pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
@@ -218,7 +224,7 @@ def test_a_batch_that_could_not_be_written_is_aborted_and_its_late_copy_stays_ou
 
 
 def test_a_commit_that_fails_while_the_producer_is_closed_is_aborted(brokers):
-    producer = producer_of(brokers, delivery_timeout_ms=900, linger_ms=0)
+    producer = producer_of(brokers, **short_limits())
     producer.init_transactions()
     producer.begin_transaction()
     brokers.on("Produce", LoseResponse(), times=None)
@@ -276,7 +282,7 @@ def test_a_zombie_that_comes_back_writes_and_commits_nothing(brokers):
 def test_random_faults_lose_and_double_nothing(brokers):
     rand = Random(19)
     done = []
-    with producer_of(brokers, delivery_timeout_ms=10_000) as producer:
+    with producer_of(brokers, delivery_timeout_ms=100_000) as producer:
         for number in range(1, 31):
             for api in rand.sample(APIS, 2):
                 brokers.on(api, rand.choice([LoseResponse(), DropConnection(), AnswerWithError(16)]))

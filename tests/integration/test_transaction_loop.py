@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from waiting import at_pace_s
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -25,26 +26,33 @@ from kafka_actors.testing.produce import Produce
 PAGE = Path(__file__).parents[2] / "docs/how-to/transactions.md"
 MOST_ROUNDS = 20
 """Rounds after which the loop is one without an end."""
-QUICK = {
-    "request_timeout_ms": 300,
-    "max_block_ms": 400,
-    "retry_backoff_ms": 20,
-    "reconnect_backoff_ms": 10,
-    "reconnect_backoff_max_ms": 50,
-}
+
+
+def quick(**limits_s: float) -> dict[str, int]:
+    """Limits that are soon over, each in seconds of a quiet machine."""
+    own = {f"{name}_ms": round(1000 * at_pace_s(seconds)) for name, seconds in limits_s.items()}
+    backoff = {"retry_backoff_ms": 20, "reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 50}
+    return backoff | own
 
 
 @pytest.fixture(params=["3.9", "4.1"], ids=["version-1", "version-2"])
 def brokers(request: pytest.FixtureRequest) -> Iterator[FakeKafka]:
-    """Brokers of both transaction versions, with 100 numbered records."""
-    with FakeKafka(1, version=request.param, topics={"orders": 1, "scored": 1}) as kafka:
+    """Brokers of both transaction versions, with 100 numbered records. One coordinates, and another one has what is written: where
+    answers of one of them are lost, the connection to the other one lasts."""
+    with FakeKafka(2, version=request.param, topics={"orders": 1, "scored": 1}) as kafka:
+        coordinator = 3 - kafka.leaders("scored")[0]
+        kafka.set_coordinator("copier", coordinator)
+        kafka.set_transaction_coordinator("copier-1", coordinator)
         Produce(kafka.bootstrap_servers)("orders", [b"%d" % n for n in range(100)])
         yield kafka
 
 
-def copier(brokers: FakeKafka, after: Callable[[int], object] = lambda rounds: None) -> list[str]:
+def copier(
+    brokers: FakeKafka, after: Callable[[int], object] = lambda rounds: None, **limits_s: float
+) -> list[str]:
     """Runs the page's program, in small batches and with short limits. Returns what it printed; `after` is called after each line."""
     shown: list[str] = []
+    limits = quick(**{"request_timeout": 0.3, "max_block": 0.4, **limits_s})
 
     def printed(*parts: object) -> None:
         shown.append(" ".join(map(str, parts)))
@@ -65,7 +73,7 @@ def copier(brokers: FakeKafka, after: Callable[[int], object] = lambda rounds: N
     client = SimpleNamespace(
         **{name: getattr(ka, name) for name in ("TopicPartition", "KafkaActorsError", "errors")},
         Consumer=CopiersConsumer,
-        Producer=lambda **options: ka.Producer(**{**QUICK, **options}),
+        Producer=lambda **options: ka.Producer(**{**limits, **options}),
     )
     program = program.replace("ka.Consumer(", "ka.Consumer(\n        batch_rows=25,")
     exec(compile(program, str(PAGE), "exec"), {"ka": client, "print": printed})
@@ -85,10 +93,9 @@ def test_it_goes_on_after_a_commit_that_was_answered_too_late(brokers, carried_o
     assert committed(brokers) == list(range(100))
 
 
-def test_it_goes_on_after_a_commit_whose_records_were_given_up_later(brokers, monkeypatch):
-    monkeypatch.setitem(QUICK, "delivery_timeout_ms", 800)
+def test_it_goes_on_after_a_commit_whose_records_were_given_up_later(brokers):
     taken = brokers.on("Produce", LoseResponse(), times=None)
-    shown = copier(brokers, lambda rounds: rounds == 2 and taken.end())
+    shown = copier(brokers, lambda rounds: rounds == 2 and taken.end(), delivery_timeout=0.8)
     assert "commit_transaction: not done within" in shown[0]
     assert committed(brokers) == list(range(100))
 

@@ -141,6 +141,23 @@ def test_parts_that_are_not_whole_are_not_joined_and_entries_without_a_value_hav
     same(ours, theirs)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "entries"),
+    [
+        ("ms", b"\xc2\x01\x05\x0a\x01a\x10\x01\xc2\x01\x05\x0a\x01b\x10\x02\xc2\x01\x05\x0a\x01a\x10\x03", {"a": 3, "b": 2}),
+        ("mb", b"\xd2\x01\x04\x08\x01\x10\x01\xd2\x01\x04\x08\x02\x10\x00", {True: 0}),  # any number but 0 is true
+        ("mi", b"\xca\x01\x02\x08\x01\xca\x01\x06\x08\x81\x80\x80\x80\x10", {1: None}),  # the number's lower 32 bits are the key
+    ],
+)  # fmt: skip
+def test_of_entries_of_a_map_with_one_key_the_last_one_counts(field, value, entries):
+    """Random messages have such entries only now and then."""
+    ours, theirs = (run(machine, [value]) for machine in PLACES["numbers"].machines)
+    same(ours, theirs)
+    (row,) = ours[0].column(field).to_pylist()
+    assert len(row) == len(entries)
+    assert {key: None if field == "mi" else one for key, one in row} == entries
+
+
 def test_a_failure_names_its_field():
     place = PLACES["proto3"]
     made = plan(place.message, compiled(PROTO3), "name")

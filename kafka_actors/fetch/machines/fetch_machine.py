@@ -378,6 +378,8 @@ class FetchMachine:
             return f"broker {stream.broker}: {stream.trouble or 'throttled'}"
         if stream.starved or partition.tp in self._fairness.left_out:
             return "buffer full"
+        if stream.trouble:
+            return f"broker {stream.broker}: {stream.trouble}"
         return "open transaction" if partition.waits_for_a_transaction(self.partitions.read_committed) else ""
 
 

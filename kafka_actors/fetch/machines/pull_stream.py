@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection
 from msgspec import Struct
 
 from kafka_actors.base.timeouts import throttle_s
+from kafka_actors.errors import for_code
 from kafka_actors.fetch.messages import FetchReply, PartitionFetch, Pull
 from kafka_actors.types import TopicPartition
 
@@ -78,7 +79,7 @@ class PullStream:
         self.retry_at = 0.0
         self.silent_at = NEVER  # without an answer until then, leaders are looked up
         self.failures = 0
-        self.trouble = ""
+        self.trouble = ""  # why the last request was in vain, for people; empty once the broker has answered
 
     @property
     def active(self) -> bool:
@@ -150,6 +151,7 @@ class PullStream:
         self.silent_at = NEVER
         self.retry_at = now + throttle_s(reply.throttle_ms / 1000) if reply.throttle_ms else 0.0
         self.busy = any(fetched.size for fetched in reply.partitions)
+        self.trouble = ""
         if not reply.error_code:
             self.failures = 0
             return
@@ -157,6 +159,7 @@ class PullStream:
         self.failures += 1
         if self.failures > 1:
             self.retry_at = now + backoff(self.failures - 1)
+            self.trouble = getattr(for_code(reply.error_code), "name", "refuses")
 
     def is_silent(self, now: float, max_wait_s: float) -> bool:
         """Whether the broker owes an answer for too long; again each `SILENT_S`. Call it at each plan."""
@@ -164,6 +167,7 @@ class PullStream:
             self.silent_at = NEVER
         elif now >= self.silent_at:
             self.silent_at = now + SILENT_S
+            self.trouble = self.trouble or "no answer yet"
             return True
         elif self.silent_at == NEVER:
             self.silent_at = now + max_wait_s + SILENT_S

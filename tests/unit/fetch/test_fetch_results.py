@@ -101,6 +101,7 @@ def test_a_session_error_is_retried_at_once_but_not_forever():
     harness.reply(harness.pull(), error_code=70)
     harness.reply(harness.pull(), error_code=70)
     assert harness.pulls() == []
+    assert harness.machine.reason(A0, harness.now) == "broker 1: FETCH_SESSION_ID_NOT_FOUND"
     assert len(harness.pulls(after=0.06)) == 1
 
 

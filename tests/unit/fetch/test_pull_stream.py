@@ -52,6 +52,25 @@ def test_a_dead_source_is_asked_again_from_our_own_position():
     assert harness.read() == [(0, 10, 20), (1, 10, 15)], "what a dead stream still answers is dropped"
 
 
+def test_why_a_broker_was_lost_is_told_until_it_answers_again():
+    """Also while it has a new request, which it may leave without an answer as well."""
+    harness = Harness(leaders=(1,))
+    harness.assign(A0)
+    harness.machine.on_pull_failed(harness.pull(), DisconnectedError("no answer in time"), harness.now)
+    issue = harness.pull(after=0.06)
+    assert harness.machine.reason(A0, harness.now) == "broker 1: no answer in time"
+    harness.reply(issue, got(10, 20))
+    assert harness.machine.reason(A0, harness.now) == ""
+
+
+def test_a_throttled_broker_that_was_lost_before_is_said_to_throttle():
+    harness = Harness(leaders=(1,))
+    harness.assign(A0)
+    harness.machine.on_pull_failed(harness.pull(), DisconnectedError("gone"), harness.now)
+    harness.reply(harness.pull(after=0.06), got(10, 20), throttle_ms=300)
+    assert harness.machine.reason(A0, harness.now) == "broker 1: throttled"
+
+
 def test_failures_of_one_broker_do_not_hold_up_another():
     harness = Harness(leaders=(1, 2))
     harness.assign(A0)
@@ -160,7 +179,9 @@ def test_a_broker_that_is_silent_behind_its_long_poll_has_metadata_asked_for():
     assert harness.plan(after=0.2).refresh_metadata
     assert not harness.plan(after=1.0).refresh_metadata, "asked again, but not all the time"
     assert harness.plan(after=1.0).refresh_metadata
+    assert harness.machine.reason(A0, harness.now) == "broker 1: no answer yet"
     harness.reply(issue)
+    assert harness.machine.reason(A0, harness.now) == ""
     assert not harness.plan(after=0.1).refresh_metadata
     assert not harness.plan(after=1.9).refresh_metadata, "an answer begins it anew"
 

@@ -371,5 +371,4 @@ class ConcurrentCalls:
     def suspect(self, calls: Iterable[DeathsInCall]) -> None:
         """Takes calls in which other workers died: their records are called one by one, and alone."""
         with self._lock:
-            for died in calls:
-                self.in_flight.suspect(died)
+            self.in_flight.suspect(calls)

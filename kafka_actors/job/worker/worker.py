@@ -255,7 +255,7 @@ class Worker:
         self._fetcher.revoke(changes.drop)
         self._processing.forget(changes.drop)
         if changes.begin:
-            self._processing.suspect(g.died for g in changes.begin if g.died is not None)
+            self._processing.suspect(died for g in changes.begin for died in g.died)
             self._fetcher.assign(
                 {
                     g.partition: PartitionStart(

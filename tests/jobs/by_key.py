@@ -170,12 +170,14 @@ def repeated(calls: list[Delivery]) -> list[tuple[Delivery, Delivery]]:
     return found
 
 
-def without_reason(calls: list[Delivery], faults: dict[int, float], slack_s: float) -> list[Delivery]:
+def without_reason(calls: list[Delivery], faults: dict[int, list[float]], slack_s: float) -> list[Delivery]:
     """Returns the deliveries that came again though nothing allows that: the call before had ended more than `slack_s`, the time of a
     commit, before its process was hit, or in a process that never was. `faults`: when each process was hit."""
-    found = []
-    for before, _ in repeated(calls):
-        hit = faults.get(before.pid)
-        if hit is None or (before.ended is not None and before.ended < hit - slack_s):
-            found.append(before)
-    return found
+    return [
+        before
+        for before, after in repeated(calls)
+        if not any(
+            hit < after.began and (before.ended is None or before.ended >= hit - slack_s)
+            for hit in faults.get(before.pid, ())
+        )
+    ]

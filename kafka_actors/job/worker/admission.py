@@ -17,7 +17,8 @@ from kafka_actors.types import TopicPartition
 from .machines.record_window import RecordWindow, WindowChunk
 from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
-from .retry_partitions import MovableRecords, NoRetryPartitions, as_they_were
+from .processing_thread import MovableRecords
+from .retry_partitions import NoRetryPartitions, as_they_were
 from .slice_records import records_of_slice
 
 __all__ = ["Admission"]

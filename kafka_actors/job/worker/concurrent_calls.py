@@ -38,7 +38,8 @@ from .error_policy import ErrorPolicy, log_retry
 from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
 from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
-from .retry_partitions import MovableRecords, NoRetryPartitions, RetryPartitions
+from .processing_thread import MovableRecords
+from .retry_partitions import NoRetryPartitions, RetryPartitions
 from .user_function import CallFailed, UserFunction
 
 __all__ = ["Callers", "ConcurrentCalls"]

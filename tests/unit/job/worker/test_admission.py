@@ -48,7 +48,7 @@ def test_records_without_room_come_again_where_a_call_ends_while_those_before_th
     grants = [Grant(SOURCE, EPOCH, 0)]
     reader = LogReader(logs, 2)
     flight = Flight(ordering="unordered", max_in_flight_records=4, reader=reader, grants=grants)
-    reader.assign({SOURCE: 0})
+    reader.assign({SOURCE: 0}, {SOURCE: None})
     flight.calls.admit_some()
     first, seen = flight.calls.take(), []
     decoded = flight.calls._admission._decoded

@@ -291,6 +291,28 @@ def test_a_bounded_run_leaves_what_it_put_there_for_the_next():
     assert flight.processed(SOURCE) == 2
 
 
+def test_a_next_worker_of_a_bounded_run_knows_which_keys_wait_behind_its_end():
+    """The one before has put them there in this run, which leaves them for the next."""
+    ends = {SOURCE: 4, FIRST: 1, SECOND: 0}
+    logs = Logs("aabb")
+    logs.append(FIRST, "x")
+    flight = RetryFlight(logs, {p: Grant(p, EPOCH, 0, end_offset=end) for p, end in ends.items()})
+    flight.admit()
+    calls = [flight.take() for _ in range(3)]
+    fails(flight, next(c for c in calls if c.window.partition == SOURCE and flight.offsets(c) == [0]))
+    flight.commit()
+    after = RetryFlight(
+        logs, {p: replace(grant, end_offset=ends[p]) for p, grant in flight.committed.items()}
+    )
+    after.admit()
+    found = all_called(after)
+    assert sorted(found) == [0, 2, 3], "record 1 follows the one of its key; x is the run's"
+    assert [after.processed(p) for p in (SOURCE, FIRST)] == [4, 1]
+    assert [offset for offset, _ in waiting(after, FIRST)][1:] == [0, 1]
+    goes_on(after, 20.0)
+    assert after.take() is None, "they are the next run's"
+
+
 def test_keys_left_out_of_a_call_over_messages_are_free_after_it_is_cut():
     flight = started("a")
     fails(flight, flight.take())

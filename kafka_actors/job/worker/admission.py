@@ -6,6 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
+import pyarrow as pa
+from msgspec.structs import replace
+
 from kafka_actors.base.batches import numbers
 from kafka_actors.base.message import messages_of
 from kafka_actors.errors import UsageError
@@ -86,7 +89,7 @@ class Admission:
         for whole in self._reader.decode(fetched, None):
             with self._lock:
                 chunk = whole.first(max(0, self._in_flight.room(window)))
-            chunk = self._retries.due(partition, chunk)
+            chunk = _by_itself(self._retries.due(partition, chunk), whole)
             decoded = self._decoded(window, chunk)
             with self._lock:
                 if not self._may_begin(window):
@@ -157,3 +160,11 @@ class Admission:
         gone = set(partitions)
         self._full.difference_update(gone)
         self._retries.forget(gone)
+
+
+def _by_itself(head: Chunk, chunk: Chunk) -> Chunk:
+    """Returns the head of a chunk in memory of its own, where most of the chunk's would be kept for nothing: the rest comes again."""
+    rows = head.batch.num_rows
+    if 2 * rows >= chunk.batch.num_rows:
+        return head
+    return replace(head, batch=head.batch.take(pa.array(range(rows), pa.int32())))

@@ -8,7 +8,7 @@ from kafka_actors.errors import ProcessError, WorkerDiedError
 from kafka_actors.events import RecordsDeadLettered, RecordsRetriedLater
 from kafka_actors.job.messages import Drain, Grant
 from kafka_actors.job.worker.user_function import CallFailed
-from kafka_actors.sinks.dead_letters import as_they_were
+from kafka_actors.sinks.dead_letters import as_they_were, retry_records
 
 
 def started(keys, **options):
@@ -311,6 +311,27 @@ def test_a_next_worker_of_a_bounded_run_knows_which_keys_wait_behind_its_end():
     assert [offset for offset, _ in waiting(after, FIRST)][1:] == [0, 1]
     goes_on(after, 20.0)
     assert after.take() is None, "they are the next run's"
+
+
+def test_records_that_are_due_by_and_by_keep_no_others_in_memory():
+    """Each time, what was fetched is decoded anew, and the head of it is called."""
+    flight = RetryFlight(Logs(), size=100, concurrency=50)
+    flight.admit()
+    for n in range(100):
+        flight.logs.append(SOURCE, None, value=b"v" * 1_000)
+        made = retry_records(
+            flight.logs.batch(SOURCE, n, 1), ["no"], "g", 1, [1], [int(NOW_S * 1000) + n * 1_000]
+        )
+        (row,) = made.to_pylist()
+        flight.logs.append(FIRST, None, row["headers"], row["value"])
+    flight.order([Grant(FIRST, EPOCH, 0)])
+    for _ in range(20):
+        goes_on(flight, 1.0)
+        assert flight.take() is not None
+    (window,) = flight.calls.in_flight.windows
+    assert window.partition == FIRST
+    assert window.in_flight == 21
+    assert sum(chunk.batch.get_total_buffer_size() for chunk in window.chunks) < 2 * window.size
 
 
 def test_keys_left_out_of_a_call_over_messages_are_free_after_it_is_cut():

@@ -148,8 +148,9 @@ class Admission:
     def _resume_roomy(self) -> None:
         if not self._full:
             return
+        full = list(self._full)  # a copy: the worker's loop drops partitions meanwhile
         with self._lock:
-            roomy = [partition for partition in self._full if self._in_flight.roomy(partition)]
+            roomy = [partition for partition in full if self._in_flight.roomy(partition)]
         self._full.difference_update(roomy)
         for partition in roomy:
             with suppress(UsageError):  # it was taken away meanwhile

@@ -225,6 +225,8 @@ class ConcurrentCalls:
                 passed = self.in_flight.finished(call, now)
                 ended = self._advanced(window)
             self._closed(call, failure)
+            if failure is not None:
+                self.counters.over(window.partition)
             ready = self.in_flight.ready(now)
             room = window.full_since is not None and self.in_flight.roomy(window.partition)
         self._passed(passed, ended)

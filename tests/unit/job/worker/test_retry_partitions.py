@@ -202,6 +202,25 @@ def test_retries_at_once_come_first():
     assert as_they_were(flight.logs.batch(FIRST, 0, 1)).attempts == [2]
 
 
+def test_a_retry_partition_says_that_its_next_record_is_not_due_though_one_has_failed_for_good():
+    """A partition that doesn't move for another reason counts as stalled after `max_poll_interval_ms`."""
+    flight = started("ab", retries=1)
+    first, second = flight.take(), flight.take()
+    for call in (first, None):
+        fails(flight, call or flight.take())
+        flight.now += 5.0
+    assert flight.calls.blocked(SOURCE) == ""
+    flight.at += 5.0
+    for call in (second, None):
+        fails(flight, call or flight.take())
+        flight.now += 5.0
+    goes_on(flight, 6.0)
+    for _ in range(2):
+        fails(flight, flight.take())
+        flight.now += 5.0
+    assert flight.calls.blocked(FIRST).startswith("not due")
+
+
 def test_a_record_that_somebody_else_put_into_a_retry_topic_is_processed_under_its_own_name():
     flight = started("a")
     flight.logs.append(FIRST, "x")

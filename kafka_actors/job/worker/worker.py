@@ -245,8 +245,9 @@ class Worker:
 
     async def _apply(self, orders: Orders) -> None:
         self._processing.paused = orders.paused
-        self._processing.follow(orders.watermarks)
-        self._dealt = bool(orders.watermarks)
+        if orders.watermarks or not orders.hold:  # a new coordinator that holds its orders knows none yet
+            self._processing.follow(orders.watermarks)
+            self._dealt = bool(orders.watermarks)
         with self._lock:
             changes = self._assignment.apply(orders)
             if self._transactions is not None:

@@ -10,6 +10,7 @@ from waiting import slow_s, until
 
 import kafka_actors as ka
 
+from .audit import first_committed
 from .by_key import deliveries, missing, noting, out_of_order, repeated, without_reason
 
 __all__ = ["LONG", "OrderedJob", "by_value", "hit_again_and_again"]
@@ -82,15 +83,17 @@ class OrderedJob:
         until(lambda: self.committed() == self.ends(), 60, "the commits", shown=self.committed)
         assert running.stop(timeout=slow_s(30))
 
-    def check(self, slack_s=None):
+    def check(self):
         calls, ends = self.calls(), self.ends()
         assert missing(calls, ends) == {}
         assert out_of_order(calls) == []
         assert {tp: offset for tp, offset in self.committed().items() if ends[tp]} == {
             tp: end for tp, end in ends.items() if end
         }
-        again = without_reason(calls, self.faults, slow_s(3.0) if slack_s is None else slack_s)
-        assert again == [], f"{len(again)} of {len(repeated(calls))} that came again, such as {again[:3]}"
+        if found := repeated(calls):
+            committed = first_committed(self.cluster.bootstrap_servers, self.group)
+            again = without_reason(calls, self.faults, committed, slow_s(0.1))
+            assert again == [], f"{len(again)} of {len(found)} that came again, such as {again[:3]}"
         return calls
 
 

@@ -113,7 +113,7 @@ class Grant(Struct, frozen=True, tag=True):
     `offset`: the group's committed offset to start from; None if there is none, and the reset policy decides. `continues`: the
     epoch under which this worker holds the partition already; it goes on from its own position. `end_offset`: stop there
     (bounded runs). `from_start`: the partition is newer than the job, so it is read from its beginning whatever the policy.
-    `topic_id`: as in `fetch.PartitionStart`. `died`: a call in which workers died, unless its records were processed since. `done`: the
+    `topic_id`: as in `fetch.PartitionStart`. `died`: calls in which workers died, unless their records were processed since. `done`: the
     text of what is done beyond `offset` (`group.done_offsets`). `part`, `parts`: the slice of the partition (`job.lanes`) that is granted;
     `slices`: what is known to be done of slices, also of those in which it was dealt before.
     """
@@ -126,7 +126,7 @@ class Grant(Struct, frozen=True, tag=True):
     continues: GrantEpoch | None = None
     from_start: bool = False
     topic_id: bytes | None = None
-    died: DeathsInCall | None = None
+    died: list[DeathsInCall] = []
     done: str = ""
     part: int = 0
     parts: int = 1

@@ -104,6 +104,11 @@ class RetryTiers(msgspec.Struct, frozen=True):
             return [partition]
         return [partition, *(in_topic(partition, topic) for topic in self.topics)]
 
+    def read_to(self, partition: TopicPartition, end: int | None) -> int | None:
+        """Returns up to where a partition is read in a run that processes it up to `end`: to the end of its log where it is to be known which keys
+        wait there, because others of the run may have put some behind that."""
+        return None if self.keep_order and partition.topic in self.topics else end
+
     def misfits(self, partitions: Mapping[str, int]) -> str:
         """Returns, in words, which topics are missing, or have another number of partitions than the source; empty if none has. `partitions`:
         the number of each topic's."""

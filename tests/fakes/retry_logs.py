@@ -92,17 +92,22 @@ class Reader:
 
     def __init__(self, logs, size=4):
         self.logs, self.size = logs, size
-        self.positions, self.paused, self.ahead = {}, set(), {}
+        self.positions, self.paused, self.ahead, self.ends = {}, set(), {}, {}
         self.turn = 0
 
-    def assign(self, starts):
-        self.positions, self.paused, self.ahead = dict(starts), set(), dict(starts)
+    def assign(self, starts, ends):
+        """Takes where each partition begins, and where reading of it ends: None for nowhere."""
+        self.positions, self.paused, self.ahead, self.ends = dict(starts), set(), dict(starts), dict(ends)
+
+    def _end(self, partition):
+        end, bound = self.logs.end(partition), self.ends[partition]
+        return end if bound is None else min(end, bound)
 
     def take(self):
         self.turn += 1
         names = sorted(self.positions)
         for partition in names[self.turn % len(names) :] + names[: self.turn % len(names)]:
-            first, end = self.ahead[partition], self.logs.end(partition)
+            first, end = self.ahead[partition], self._end(partition)
             if partition in self.paused or first >= end:
                 continue
             behind = min(end, first + self.size)
@@ -163,7 +168,10 @@ class RetryFlight(Flight):
             dead_letter_topic="t-dead",
             **options,
         )
-        self.reader.assign({grant.partition: grant.offset or 0 for grant in grants})
+        self.reader.assign(
+            {grant.partition: grant.offset or 0 for grant in grants},
+            {grant.partition: tiers.read_to(grant.partition, grant.end_offset) for grant in grants},
+        )
         self.function.outputs.retry_later = self._retry_later
         self.function.outputs.dead_letter = self._dead_letter
 

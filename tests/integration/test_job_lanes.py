@@ -1,12 +1,9 @@
 """Jobs with more workers than partitions, on real Kafka and Ray: each key in order whichever worker has it, while workers come, go and die."""
 
-import random
-import time
-
 import pytest
 from fakes.fetching import count_fetched
 from jobs.by_key import InTasks, InThreads, repeated
-from jobs.ordered import KILLS, SEED, OrderedJob, by_value, hit
+from jobs.ordered import LONG, OrderedJob, by_value, hit_again_and_again
 from waiting import slow_s, until
 
 import kafka_actors as ka
@@ -127,20 +124,14 @@ def test_records_that_workers_of_a_node_share_cross_the_network_once(fake_kafka,
     assert of_the_job < 1.2 * sum(sizes)
 
 
+@LONG
 def test_nothing_is_lost_or_out_of_order_whatever_dies(scene):
     """Workers and the coordinator are killed and stopped at random moments, and the number of workers changes: so partitions are dealt anew
     meanwhile."""
-    chance = random.Random(SEED)
-    count = max(6_000, KILLS * 500)
-    scene.fill(
-        count, lambda n: None if n % 25 == 0 else b"hot" if n % 8 == 1 else b"%d" % chance.randrange(500), 2
+    job = scene.job(
+        InTasks, 0.06, ordering="key", concurrency=8, workers=5, until=None, config={"start_timeout_s": 600}
     )
-    job = scene.job(InTasks, 0.06, ordering="key", concurrency=8, workers=5, config={"start_timeout_s": 600})
     with job.start() as running:
-        for number in range(KILLS):
-            time.sleep(chance.uniform(0.5, 2.0))
-            if running.status().state != "running":
-                break
-            hit(scene, running, chance, number, 3, 6, ("worker", "coordinator"))
-        running.wait()
+        hit_again_and_again(scene, running, 2, (3, 6), ("worker", "coordinator"))
+        scene.end(running)
     scene.check()

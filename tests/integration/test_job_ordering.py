@@ -2,7 +2,6 @@
 whatever dies, and little again."""
 
 import os
-import random
 import re
 import signal
 import time
@@ -10,7 +9,7 @@ import time
 import pytest
 from fakes.commits import committed_by
 from jobs.by_key import InTasks, InThreads, Waiting, missing, out_of_order, repeated
-from jobs.ordered import KILLS, SEED, OrderedJob, by_value, hit
+from jobs.ordered import LONG, OrderedJob, by_value, hit_again_and_again
 from waiting import until
 
 from kafka_actors.group.commit_metadata import unpack
@@ -93,19 +92,19 @@ def test_what_was_done_beyond_a_slow_record_is_not_done_again(scene, tmp_path):
     assert missing(scene.calls(), scene.ends()) == {}
 
 
+@LONG
 def test_by_key_nothing_is_lost_or_out_of_order_whatever_dies(scene):
     """Workers are killed and stopped at random moments, and their number changes."""
-    chance = random.Random(SEED)
-    count = max(6_000, KILLS * 500)
-    scene.fill(
-        count, lambda n: None if n % 25 == 0 else b"hot" if n % 8 == 1 else b"%d" % chance.randrange(500), 4
+    job = scene.job(
+        InTasks,
+        0.06,
+        ordering="key",
+        concurrency=32,
+        workers=3,
+        until=None,
+        config={"start_timeout_s": 600},
     )
-    job = scene.job(InTasks, 0.06, ordering="key", concurrency=32, workers=3, config={"start_timeout_s": 600})
     with job.start() as running:
-        for number in range(KILLS):
-            time.sleep(chance.uniform(0.5, 2.0))
-            if running.status().state != "running":
-                break
-            hit(scene, running, chance, number)
-        running.wait()
+        hit_again_and_again(scene, running, 4)
+        scene.end(running)
     scene.check()

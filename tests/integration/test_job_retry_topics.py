@@ -4,7 +4,6 @@ named at the start."""
 import itertools
 import json
 import os
-import random
 import time
 from collections import Counter
 from contextlib import closing
@@ -12,7 +11,7 @@ from contextlib import closing
 import pytest
 from jobs.by_key import Failing, missing, out_of_order
 from jobs.journal import complete_lines
-from jobs.ordered import KILLS, SEED, OrderedJob, by_value, hit
+from jobs.ordered import LONG, OrderedJob, by_value, hit_again_and_again
 from waiting import slow_s, until
 
 import kafka_actors as ka
@@ -190,23 +189,18 @@ def test_workers_that_share_a_partition_keep_the_order_of_each_key(cluster, topi
     assert len(list(calls.directory.glob("*.calls"))) == 4
 
 
+@LONG
 @pytest.mark.kafka
 def test_nothing_is_lost_and_each_key_keeps_its_order_whatever_dies(
     kafka_cluster, kafka_topic, group_id, tmp_path, produce, by_value
 ):
     """Workers and the coordinator are killed and stopped at random moments, and the number of workers changes, so that partitions are shared or
     not, while one record of forty fails once or twice."""
-    chance = random.Random(SEED)
     scene = OrderedJob(kafka_cluster, kafka_topic(2), group_id, tmp_path, produce)
     delays = ("500ms", "2s")
     retries = ka.RetryTopics(f"{scene.topic}-retry", delays, f"{scene.topic}-dead")
     for each in (*retries.topics, f"{scene.topic}-dead"):
         kafka_cluster.create_topic(each, 2)
-    scene.fill(
-        max(6_000, KILLS * 500),
-        lambda n: None if n % 25 == 0 else b"hot" if n % 8 == 1 else b"%d" % chance.randrange(500),
-        2,
-    )
     job = scene.job(
         Failing,
         0.04,
@@ -236,9 +230,7 @@ def test_nothing_is_lost_and_each_key_keeps_its_order_whatever_dies(
         ]
 
     with closing(dead), job.start() as running:
-        for number in range(KILLS):
-            time.sleep(chance.uniform(0.5, 2.0))
-            hit(scene, running, chance, number, 1, 5, ("worker", "coordinator"))
+        hit_again_and_again(scene, running, 2, (1, 5), ("worker", "coordinator"))
         until(
             lambda: missing(calls(), scene.ends()) == {},
             120,

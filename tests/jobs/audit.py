@@ -4,12 +4,17 @@ them that is none of ours."""
 from __future__ import annotations
 
 import struct
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from waiting import slow_s
 
+from kafka_actors.group.commit_metadata import unpack
+from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.types import TopicPartition
 
 _TOPIC = "__consumer_offsets"
@@ -29,6 +34,24 @@ def all_commits(servers: str) -> Iterator[tuple[float, str, TopicPartition, int,
     for message in all_records(servers, _TOPIC):
         if message.value() is not None and (at := _key(message.key())) is not None:
             yield message.timestamp()[1] / 1000, *at, *commit_of(message.value())
+
+
+def first_committed(servers: str, group: str) -> dict[int, npt.NDArray[np.float64]]:
+    """When each record was first committed as done, below the offset or in the metadata, by the clock of `time.monotonic`: by partition of the
+    group's only topic, for each offset; infinity for never."""
+    found: dict[int, npt.NDArray[np.float64]] = {}
+    ahead = time.time() - time.monotonic()
+    for at, of, (_, partition), offset, metadata in all_commits(servers):
+        if of != group:
+            continue
+        done = unpack(metadata).done
+        ranges = [(0, offset), *(DoneOffsets.of_text(done, offset).ranges.tolist() if done else [])]
+        when = found.get(partition, np.zeros(0))
+        if (more := ranges[-1][1] - len(when)) > 0:
+            when = found[partition] = np.append(when, np.full(more, np.inf))
+        for first, behind in ranges:
+            np.minimum(when[first:behind], at - ahead, out=when[first:behind])
+    return found
 
 
 def all_records(servers: str, topic: str) -> Iterator[Any]:

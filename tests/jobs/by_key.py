@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,12 +170,22 @@ def repeated(calls: list[Delivery]) -> list[tuple[Delivery, Delivery]]:
     return found
 
 
-def without_reason(calls: list[Delivery], faults: dict[int, float], slack_s: float) -> list[Delivery]:
-    """Returns the deliveries that came again though nothing allows that: the call before had ended more than `slack_s`, the time of a
-    commit, before its process was hit, or in a process that never was. `faults`: when each process was hit."""
-    found = []
-    for before, _ in repeated(calls):
-        hit = faults.get(before.pid)
-        if hit is None or (before.ended is not None and before.ended < hit - slack_s):
-            found.append(before)
-    return found
+def without_reason(
+    calls: list[Delivery],
+    faults: dict[int, list[float]],
+    committed: Mapping[int, Sequence[float]],
+    slack_s: float,
+) -> list[Delivery]:
+    """Returns the deliveries that came again though nothing allows that: in a process that was never hit before, or on a record that was committed
+    more than `slack_s`, the time of an answer, before that. `faults`: when each process was hit; `committed`: when each record was committed, by
+    partition and offset."""
+
+    def lost(before: Delivery, hit: float) -> bool:
+        at = committed.get(before.partition, ())
+        return before.offset >= len(at) or at[before.offset] >= hit - slack_s
+
+    return [
+        before
+        for before, after in repeated(calls)
+        if not any(hit < after.began and lost(before, hit) for hit in faults.get(before.pid, ()))
+    ]

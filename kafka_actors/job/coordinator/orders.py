@@ -199,7 +199,7 @@ class WorkerOrders:
             placed.continues,
             partition not in self._present_at_start or self._job.tiers.tier(partition.topic) > 0,
             start.topic_id,
-            next((died for died in self._job.plan.died if died.partition == partition), None),
+            [died for died in self._job.plan.died if died.partition == partition],
             start.done,
             *((dealt.part, dealt.parts) if isinstance(dealt, Slice) else (0, 1)),
             self._job.gate.slices_done(partition),

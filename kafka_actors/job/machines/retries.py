@@ -8,7 +8,8 @@ the count.
 A worker notes its calls in hand where they outlive it (`job/worker/call_record.py`). When it dies by itself, the supervisor
 counts the calls, by partition and first offset (`CallDeaths`), before its partitions go to others; a worker that is killed
 because one call lasts too long counts likewise. Among several calls in hand nobody knows which one is to blame: each of them is
-made alone from then on, and only a death with one call in hand counts.
+made alone from then on, and only a death with one call in hand counts. Calls of one partition are counted each by itself: where calls
+overlap, or workers share the partition, several of them may end their processes in turn.
 
 Grants carry what is known to the next worker (`SuspectCalls`). It makes the same call again, with the same records and no call
 beside it. After more than `retries` deaths, and two at least, because one alone says little, it is not made again: its records fail
@@ -67,6 +68,10 @@ class RetryCounter:
         return failing.attempts if failing is not None and failing.offset == offset else 0
 
 
+MOST_KNOWN = 256
+"""The most calls of one partition of which deaths are known."""
+
+
 def exhausted(died: DeathsInCall, retries: int) -> bool:
     """Whether a call with these records is not to be made again. One death alone proves nothing: a process may end for many
     reasons."""
@@ -78,20 +83,24 @@ class CallDeaths:
 
     def __init__(self, retries: int) -> None:
         self._retries = retries
-        self._of: dict[TopicPartition, DeathsInCall] = {}
+        self._of: dict[TopicPartition, list[DeathsInCall]] = {}
+        """By partition, the last one at the end."""
 
     def count(self, calls: Iterable[CallInHand], how: str) -> list[DeathsInCall]:
         """Takes a worker's death with these calls in hand; `how` it ended, in words. Returns the new counts; a call among
         several is counted as no death."""
         calls = list(calls)
-        found = [self._died(call, how, len(calls) == 1) for call in _by_partition(calls)]
-        self._of.update({died.partition: died for died in found})
-        return found
+        return [self._died(call, how, len(calls) == 1) for call in calls]
 
     def _died(self, call: CallInHand, how: str, alone: bool) -> DeathsInCall:
-        known = self._of.get(call.partition)
-        times = 0 if known is None or not self._same(known, call) else known.times
-        return DeathsInCall(call.partition, call.first, call.last, times + alone, how)
+        of = self._of.setdefault(call.partition, [])
+        known = next((each for each in reversed(of) if self._same(each, call)), None)
+        if known is not None:
+            of.remove(known)
+        times = 0 if known is None else known.times
+        of.append(died := DeathsInCall(call.partition, call.first, call.last, times + alone, how))
+        del of[:-MOST_KNOWN]
+        return died
 
     def _same(self, known: DeathsInCall, call: CallInHand) -> bool:
         """Whether it is the call that is known, or a part of it after too many deaths: its halves are tried then."""
@@ -101,12 +110,12 @@ class CallDeaths:
     def forget(self, passed: Iterable[DeathsInCall]) -> None:
         """Drops counts behind which offsets are committed; a later death in the same partition stays."""
         for died in passed:
-            if self._of.get(died.partition) == died:
-                del self._of[died.partition]
+            if died in (of := self._of.get(died.partition, [])):
+                of.remove(died)
 
     @property
     def known(self) -> list[DeathsInCall]:
-        return list(self._of.values())
+        return [died for of in self._of.values() for died in of]
 
     def describe(self, calls: Sequence[DeathsInCall]) -> str:
         """Describes what `count` returned, for the log."""
@@ -121,17 +130,6 @@ class CallDeaths:
         )
         counted = f"try {died.times} of {tries}" if died.times <= tries else "a part of what was tried"
         return f"in the call with {tp.topic}-{tp.partition} {offsets}, {counted}"
-
-
-def _by_partition(calls: Iterable[CallInHand]) -> Iterable[CallInHand]:
-    """Joins the calls of each partition to one that has the records of all: which of them is to blame isn't known."""
-    found: dict[TopicPartition, CallInHand] = {}
-    for call in calls:
-        known = found.get(call.partition, call)
-        found[call.partition] = CallInHand(
-            call.partition, min(known.first, call.first), max(known.last, call.last)
-        )
-    return found.values()
 
 
 class NextCall(NamedTuple):
@@ -153,7 +151,7 @@ class SuspectCalls:
         self._of: dict[TopicPartition, DeathsInCall] = {}
 
     def suspect(self, died: DeathsInCall) -> None:
-        """Takes what a grant says of earlier deaths."""
+        """Takes what a grant says of earlier deaths; the last counts."""
         self._of[died.partition] = died
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:

@@ -6,6 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
+import pyarrow as pa
+from msgspec.structs import replace
+
 from kafka_actors.base.batches import numbers
 from kafka_actors.base.message import messages_of
 from kafka_actors.errors import UsageError
@@ -17,7 +20,8 @@ from kafka_actors.types import TopicPartition
 from .machines.record_window import RecordWindow, WindowChunk
 from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
-from .retry_partitions import MovableRecords, NoRetryPartitions, as_they_were
+from .processing_thread import MovableRecords
+from .retry_partitions import NoRetryPartitions, as_they_were
 from .slice_records import records_of_slice
 
 __all__ = ["Admission"]
@@ -85,7 +89,7 @@ class Admission:
         for whole in self._reader.decode(fetched, None):
             with self._lock:
                 chunk = whole.first(max(0, self._in_flight.room(window)))
-            chunk = self._retries.due(partition, chunk)
+            chunk = _by_itself(self._retries.due(partition, chunk), whole)
             decoded = self._decoded(window, chunk)
             with self._lock:
                 if not self._may_begin(window):
@@ -144,8 +148,9 @@ class Admission:
     def _resume_roomy(self) -> None:
         if not self._full:
             return
+        full = list(self._full)  # a copy: the worker's loop drops partitions meanwhile
         with self._lock:
-            roomy = [partition for partition in self._full if self._in_flight.roomy(partition)]
+            roomy = [partition for partition in full if self._in_flight.roomy(partition)]
         self._full.difference_update(roomy)
         for partition in roomy:
             with suppress(UsageError):  # it was taken away meanwhile
@@ -156,3 +161,11 @@ class Admission:
         gone = set(partitions)
         self._full.difference_update(gone)
         self._retries.forget(gone)
+
+
+def _by_itself(head: Chunk, chunk: Chunk) -> Chunk:
+    """Returns the head of a chunk in memory of its own, where most of the chunk's would be kept for nothing: the rest comes again."""
+    rows = head.batch.num_rows
+    if 2 * rows >= chunk.batch.num_rows:
+        return head
+    return replace(head, batch=head.batch.take(pa.array(range(rows), pa.int32())))

@@ -38,7 +38,8 @@ from .error_policy import ErrorPolicy, log_retry
 from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
 from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
-from .retry_partitions import MovableRecords, NoRetryPartitions, RetryPartitions
+from .processing_thread import MovableRecords
+from .retry_partitions import NoRetryPartitions, RetryPartitions
 from .user_function import CallFailed, UserFunction
 
 __all__ = ["Callers", "ConcurrentCalls"]
@@ -224,6 +225,8 @@ class ConcurrentCalls:
                 passed = self.in_flight.finished(call, now)
                 ended = self._advanced(window)
             self._closed(call, failure)
+            if failure is not None:
+                self.counters.over(window.partition)
             ready = self.in_flight.ready(now)
             room = window.full_since is not None and self.in_flight.roomy(window.partition)
         self._passed(passed, ended)
@@ -371,5 +374,4 @@ class ConcurrentCalls:
     def suspect(self, calls: Iterable[DeathsInCall]) -> None:
         """Takes calls in which other workers died: their records are called one by one, and alone."""
         with self._lock:
-            for died in calls:
-                self.in_flight.suspect(died)
+            self.in_flight.suspect(calls)

@@ -99,6 +99,10 @@ class WorkerCounters:
             ((GROUP, self._group or ""), (DESTINATION, partition.topic), (ERROR_TYPE, kind)),
         )
 
+    def over(self, partition: TopicPartition) -> None:
+        """Takes that a failed call is not made again."""
+        self._fails.pop(partition, None)
+
     def processed(self, partition: TopicPartition, batch: pa.RecordBatch, now_s: float) -> None:
         """Counts records for which the function has returned. `now_s`: seconds since 1970."""
         if not batch.num_rows:

@@ -40,7 +40,7 @@ from .machines.turns import Turns
 from .machines.worker_assignment import WorkerAssignment
 from .user_function import CallFailed, UserFunction
 
-__all__ = ["IDLE_S", "FetchedRecords", "ProcessingThread", "noted"]
+__all__ = ["IDLE_S", "FetchedRecords", "MovableRecords", "ProcessingThread", "noted"]
 
 
 IDLE_S = 0.25
@@ -62,6 +62,15 @@ class FetchedRecords(Protocol):
 
     @property
     def newcomer(self) -> bool: ...
+
+
+class MovableRecords(FetchedRecords, Protocol):
+    """The part of a `Fetcher` that calls which overlap use, from any thread."""
+
+    def position(self, tp: TopicPartition) -> int | None: ...
+    def position_epoch(self, tp: TopicPartition) -> int: ...
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None: ...
+    def seek_to_end(self, tp: TopicPartition) -> None: ...
 
 
 class ProcessingThread:

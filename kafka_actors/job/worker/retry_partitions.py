@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -36,7 +36,7 @@ from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
 from .machines.waiting_keys import WaitingKeys
 from .machines.worker_assignment import WorkerAssignment
 from .outputs import Outputs
-from .processing_thread import FetchedRecords
+from .processing_thread import MovableRecords
 from .slice_records import records_of_slice
 from .user_function import CallFailed
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kafka_actors.producer.futures import BatchFuture
     from kafka_actors.sinks.dead_letters import WaitingRecords
 
-__all__ = ["MovableRecords", "NoRetryPartitions", "RetryPartitions", "as_they_were"]
+__all__ = ["NoRetryPartitions", "RetryPartitions", "as_they_were"]
 
 LOOKED_AT = 256  # records together, for when they are due
 SOONEST_MS = 50
@@ -57,15 +57,6 @@ def as_they_were(batch: pa.RecordBatch) -> WaitingRecords:
     from kafka_actors.sinks import dead_letters  # imports a producer, as most jobs don't
 
     return dead_letters.as_they_were(batch)
-
-
-class MovableRecords(FetchedRecords, Protocol):
-    """The part of a `Fetcher` that `RetryPartitions` uses, from any thread."""
-
-    def position(self, tp: TopicPartition) -> int | None: ...
-    def position_epoch(self, tp: TopicPartition) -> int: ...
-    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None: ...
-    def seek_to_end(self, tp: TopicPartition) -> None: ...
 
 
 class _ReadAhead:
@@ -147,6 +138,8 @@ class RetryPartitions(NoRetryPartitions):
         self._seen: object = None
         self._not_due: dict[TopicPartition, int] = {}
         """Partitions that are set aside, and until when, in milliseconds since 1970."""
+        self._beyond: set[TopicPartition] = set()
+        """Partitions with records behind where a bounded run ends, which are set aside."""
         self._keys_lock = threading.Lock()
 
     # ------------------------------------------------------------ which partitions are read, in the thread that admits records
@@ -222,7 +215,7 @@ class RetryPartitions(NoRetryPartitions):
             self._reader.seek_to_end(partition)
             return False
         if ahead.end is None:
-            ahead.end = at if held.end_offset is None else min(at, held.end_offset)
+            ahead.end = at
             self._reader.seek(partition, start, ahead.leader_epoch)
             return start >= ahead.end
         if at < ahead.end:
@@ -275,9 +268,10 @@ class RetryPartitions(NoRetryPartitions):
         return self._tiers.tier(partition.topic)
 
     def due(self, partition: TopicPartition, chunk: Chunk) -> Chunk:
-        """Returns the head of a chunk that is due, and of one topic."""
+        """Returns the head of a chunk that is due, of one topic, and in front of where a bounded run ends."""
         if not self.tier(partition):
             return chunk
+        chunk = self._bounded(partition, chunk)
         size, now, head = chunk.batch.num_rows, self._wall() * 1000, 0
         topic = None
         while head < size:  # what comes behind the first that isn't due needn't be looked at
@@ -291,9 +285,19 @@ class RetryPartitions(NoRetryPartitions):
                 break
         return chunk.first(head)
 
+    def _bounded(self, partition: TopicPartition, chunk: Chunk) -> Chunk:
+        with self._lock:
+            held = self._assignment.held.get(partition)
+        if held is None or held.end_offset is None or chunk.next_offset <= held.end_offset:
+            return chunk
+        within = int((numbers(chunk.batch["offset"]) < held.end_offset).sum())
+        if within < chunk.batch.num_rows:
+            self._beyond.add(partition)
+        return chunk.first(within)
+
     def set_aside(self, partition: TopicPartition) -> None:
-        """Sets a partition aside until its next record is due, where it isn't."""
-        if partition in self._not_due:
+        """Sets a partition aside until its next record is due, where it isn't, and for good where a bounded run ends."""
+        if partition in self._not_due or partition in self._beyond:
             with suppress(UsageError):  # as above
                 self._reader.pause([partition])
 
@@ -378,6 +382,7 @@ class RetryPartitions(NoRetryPartitions):
         """Drops partitions that other workers have now."""
         for partition in partitions:
             self._not_due.pop(partition, None)
+            self._beyond.discard(partition)
 
     def blocked(self, partition: TopicPartition) -> str:
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere."""

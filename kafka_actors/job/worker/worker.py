@@ -23,7 +23,7 @@ from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import Fetcher, FetchProgress, PartitionStart
 from kafka_actors.job.actor_setup import CoordinatorLink, MetadataLink
 from kafka_actors.job.machines.lease import Lease
-from kafka_actors.job.messages import CommitRequest, HeldReport, Orders, Report, WorkerPong, failure_of
+from kafka_actors.job.messages import CommitRequest, Grant, HeldReport, Orders, Report, WorkerPong, failure_of
 from kafka_actors.telemetry.attributes import of_cluster
 from kafka_actors.telemetry.machines.latency import Counts
 from kafka_actors.telemetry.recorder import Recorder
@@ -245,8 +245,9 @@ class Worker:
 
     async def _apply(self, orders: Orders) -> None:
         self._processing.paused = orders.paused
-        self._processing.follow(orders.watermarks)
-        self._dealt = bool(orders.watermarks)
+        if orders.watermarks or not orders.hold:  # a new coordinator that holds its orders knows none yet
+            self._processing.follow(orders.watermarks)
+            self._dealt = bool(orders.watermarks)
         with self._lock:
             changes = self._assignment.apply(orders)
             if self._transactions is not None:
@@ -255,18 +256,16 @@ class Worker:
         self._fetcher.revoke(changes.drop)
         self._processing.forget(changes.drop)
         if changes.begin:
-            self._processing.suspect(g.died for g in changes.begin if g.died is not None)
-            self._fetcher.assign(
-                {
-                    g.partition: PartitionStart(
-                        g.epoch, g.offset, g.leader_epoch, g.end_offset, g.from_start, g.topic_id, g.parts > 1
-                    )
-                    for g in changes.begin
-                }
-            )
+            self._processing.suspect(died for g in changes.begin for died in g.died)
+            self._fetcher.assign({grant.partition: self._start_of(grant) for grant in changes.begin})
         if changes.drain:
             self._draining = True
             self._commit_now.set()
+
+    def _start_of(self, grant: Grant) -> PartitionStart:
+        end = self._function.outputs.tiers.read_to(grant.partition, grant.end_offset)
+        where = grant.epoch, grant.offset, grant.leader_epoch, end
+        return PartitionStart(*where, grant.from_start, grant.topic_id, grant.parts > 1)
 
     # ------------------------------------------------------------ metadata
 

@@ -48,7 +48,7 @@ ENTRY = CommitEntry(P0, (3, 1), 2**63 - 1, 7, rewind=True, topic_id=ID)
 MESSAGES: list[Any] = [
     Orders(
         (3, 9),
-        [Grant(P0, (3, 1), 5, 7, 9, (2, 8), True, ID, DIED), Grant(P1, (3, 2))],
+        [Grant(P0, (3, 1), 5, 7, 9, (2, 8), True, ID, [DIED]), Grant(P1, (3, 2))],
         [Drain(P1, (3, 2), (2, 4))],
         4.5,
         paused=True,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kafka_actors.job.machines.retries import CallDeaths, NextCall, SuspectCalls
+from kafka_actors.job.machines.retries import MOST_KNOWN, CallDeaths, NextCall, SuspectCalls
 from kafka_actors.job.messages import CallInHand, DeathsInCall
 from kafka_actors.types import TopicPartition
 
@@ -23,11 +23,27 @@ def test_deaths_in_the_same_call_are_counted_and_those_in_others_are_not():
     assert times(deaths, (P, 80, 99)) == [1], "it got past the first one"
     assert times(deaths) == []
     assert deaths.known == [
+        DeathsInCall(P, 40, 79, 2, "exit code 3"),
         DeathsInCall(P, 80, 99, 1, "exit code 3"),
         DeathsInCall(Q, 40, 59, 1, "exit code 3"),
     ]
     deaths.forget([DeathsInCall(P, 80, 99, 1, "exit code 3")])
     assert times(deaths, (P, 80, 99)) == [1]
+
+
+def test_calls_of_one_partition_in_which_workers_die_in_turn_are_counted_each_by_itself():
+    """As where workers share a partition, and each has a record that ends its process."""
+    deaths = CallDeaths(RETRIES)
+    assert [times(deaths, (P, at, at)) for at in (40, 41) * 3] == [[1], [1], [2], [2], [3], [3]]
+    assert times(deaths, (P, 40, 40), (P, 7, 7), (P, 90, 90)) == [3, 0, 0], "one among several counts no more"
+    assert sorted((died.first, died.times) for died in deaths.known) == [(7, 0), (40, 3), (41, 3), (90, 0)]
+
+
+def test_of_one_partition_only_the_last_deaths_are_known():
+    deaths = CallDeaths(RETRIES)
+    for at in range(2 * MOST_KNOWN):
+        times(deaths, (P, at, at))
+    assert [died.first for died in deaths.known] == list(range(MOST_KNOWN, 2 * MOST_KNOWN))
 
 
 def test_a_death_that_was_counted_after_the_coordinator_looked_stays_counted():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from kafka_actors.job.lanes import Slice, slice_of, source
+from kafka_actors.job.messages import GrantEpoch
 from kafka_actors.types import TopicPartition
 
 from .placed import PlacedPartition, PlacementState
@@ -103,6 +104,25 @@ class PlacedSlices:
         """Returns the partitions of which there is anything, and those that are about to be dealt anew."""
         placed = self._placed.keys() if not self._slices else {source(each) for each in self._placed}
         return placed | self.assigned
+
+    def claimed_before(
+        self, claim: TopicPartition, worker: str, epoch: GrantEpoch, *, assigned: bool
+    ) -> list[PlacedPartition]:
+        """Returns what others have, by earlier grants than this `epoch`, of what a worker reports to have; also where it was dealt otherwise
+        then, if all of those are earlier."""
+        there = [claim] if claim in self._placed or not assigned else self.of(source(claim))
+        found = [
+            each for each in map(self._placed.get, there) if each is not None and each.worker is not None
+        ]
+        earlier = [
+            each
+            for each in found
+            if each.worker != worker
+            and each.state is PlacementState.GRANTED
+            and each.continues is not None
+            and each.continues < epoch
+        ]
+        return earlier if len(earlier) == len(found) else []
 
     def claimed(self, claim: TopicPartition, *, assigned: bool) -> PlacedPartition | None:
         """Returns the place of what a worker reports to have. What nobody has makes room for how its partition is dealt by that, if the

@@ -94,20 +94,15 @@ class Placement:
             return
         assigned = set(partitions)
         self._assignor_due = True
-        for holding in holdings:
+        for holding in holdings if worker in self.workers else ():
             claim = slice_of(holding.partition, holding.part, holding.parts)
-            placed = self.slices.claimed(claim, assigned=holding.partition in assigned)
-            if placed is None or worker not in self.workers or placed.worker == worker:
-                continue
-            if (
-                placed.state is PlacementState.GRANTED
-                and placed.continues is not None
-                and placed.continues < holding.epoch
-            ):
-                self._leaves(placed, "conflict")
-                self._free(placed, by_force=True)
+            own = holding.partition in assigned
+            for earlier in self.slices.claimed_before(claim, worker, holding.epoch, assigned=own):
+                self._leaves(earlier, "conflict")
+                self._free(earlier, by_force=True)
                 self._take_from_the_fenced()
-            if placed.state is PlacementState.FREE:
+            placed = self.slices.claimed(claim, assigned=own)
+            if placed is not None and placed.state is PlacementState.FREE:
                 self._grant(placed, worker, continues=holding.epoch)
                 self.slices.slicing.adopt(worker, claim)
         self.recovery.settled(worker)

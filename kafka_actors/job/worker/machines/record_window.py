@@ -16,7 +16,7 @@ A window is of one grant and of one log: after a reset of the position there is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -73,6 +73,7 @@ class WindowChunk:
         "offsets",
         "origin",
         "size",
+        "suspects",
         "window",
     )
 
@@ -104,6 +105,8 @@ class WindowChunk:
         self.done = bytearray(batch.num_rows)
         self.done_before: Sequence[int] = ()
         """Rows that an earlier reader had done."""
+        self.suspects: frozenset[int] = frozenset()
+        """Rows in whose calls workers died, as the grant says."""
         self.left = batch.num_rows
         self.cursor = 0
         self.size = batch.nbytes
@@ -116,9 +119,15 @@ class WindowChunk:
         self.left -= len(rows)
 
     def is_suspect(self, row: int) -> bool:
-        """Whether workers died in a call with this record, as the grant says."""
-        died = self.window.suspect
-        return died is not None and bool(died.first <= self.offsets[row] <= died.last)
+        """Whether workers died in a call with this record."""
+        return row in self.suspects
+
+    def suspect(self, calls: Iterable[DeathsInCall]) -> None:
+        """Takes the calls in which workers died."""
+        found = np.zeros(self.batch.num_rows, bool)
+        for died in calls:
+            found |= (died.first <= self.offsets) & (self.offsets <= died.last)
+        self.suspects = frozenset(np.flatnonzero(found).tolist())
 
     def undone(self) -> list[int]:
         """Returns the rows without a mark."""
@@ -127,7 +136,7 @@ class WindowChunk:
 
 class RecordWindow:
     """One partition's window. `start`: the offset where reading began. `resets`: how often the position had been reset before. `told`: what
-    an earlier reader had done beyond the start. `suspect`: a call in which workers died. `dealt`: which slice of how many the worker
+    an earlier reader had done beyond the start. `suspects`: calls in which workers died. `dealt`: which slice of how many the worker
     has; the chunks are without the records of others. None for a whole partition. `slices`: what earlier readers had done of slices."""
 
     def __init__(
@@ -138,7 +147,7 @@ class RecordWindow:
         hand: Hand,
         start: int,
         told: DoneOffsets = NOTHING_DONE,
-        suspect: DeathsInCall | None = None,
+        suspects: Sequence[DeathsInCall] = (),
         dealt: tuple[int, int] | None = None,
         slices: Sequence[SliceDone] = (),
     ) -> None:
@@ -147,7 +156,7 @@ class RecordWindow:
         self.resets = resets
         self.hand = hand
         self.told = told
-        self.suspect = suspect
+        self.suspects = suspects
         self.dealt = dealt
         self.slices = [KnownSlice(each) for each in slices]
         self.watermark = start
@@ -198,6 +207,8 @@ class RecordWindow:
             self.told = self.told.behind(chunk.next_offset)
         if self.slices:
             self.slices = [known for known in self.slices if known.end > chunk.next_offset]
+        if self.suspects:
+            chunk.suspect(self.suspects)
         self.chunks.append(chunk)
         self.rows += chunk.batch.num_rows
         self.size += chunk.size

@@ -76,7 +76,7 @@ class RecordsInFlight:
         self._may_begin = may_begin
         self._redact_keys = redact_keys
         self._windows: dict[TopicPartition, RecordWindow] = {}
-        self._suspects: dict[TopicPartition, DeathsInCall] = {}
+        self._suspects: dict[TopicPartition, list[DeathsInCall]] = {}
         self._watermarks: dict[TopicPartition, int] = {}
         """Offsets below which all slices of a partition are done."""
         self._ready: deque[tuple[WindowChunk, int]] = deque()
@@ -110,7 +110,7 @@ class RecordsInFlight:
         if known is not None:
             known.closed = True
         made = RecordWindow(
-            partition, epoch, resets, hand, start, told, self._suspects.get(partition), dealt, slices
+            partition, epoch, resets, hand, start, told, self._suspects.get(partition, ()), dealt, slices
         )
         made.behind_another = known is not None
         self._windows[partition] = made
@@ -187,9 +187,12 @@ class RecordsInFlight:
             if (window := self._windows.pop(partition, None)) is not None:
                 window.closed = True
 
-    def suspect(self, died: DeathsInCall) -> None:
-        """Takes what a grant says of earlier deaths, before its records are admitted."""
-        self._suspects[died.partition] = died
+    def suspect(self, calls: Iterable[DeathsInCall]) -> None:
+        """Takes what grants say of earlier deaths, before their records are admitted."""
+        found: dict[TopicPartition, list[DeathsInCall]] = {}
+        for died in calls:
+            found.setdefault(died.partition, []).append(died)
+        self._suspects.update(found)
 
     @property
     def windows(self) -> Collection[RecordWindow]:
@@ -272,10 +275,10 @@ class RecordsInFlight:
 
     def too_many_deaths(self, call: ConcurrentCall) -> DeathsInCall | None:
         """Returns why a call is not to be made (again): too many workers died in it."""
-        died = call.window.suspect
-        if not call.alone or died is None or died.first != died.last:
+        if not call.alone:
             return None
-        return died if exhausted(died, self._retries) else None
+        of = (died for died in call.window.suspects if died.first == died.last == call.first)
+        return next((died for died in of if exhausted(died, self._retries)), None)
 
     def finished(self, call: ConcurrentCall, now: float) -> list[WindowChunk]:
         """Ends a call: its records are done. Returns the chunks that the watermark has passed."""

@@ -139,11 +139,11 @@ def test_a_bounded_run_ends_where_it_was_told_to_and_reads_nothing_of_what_came_
     assert {grant.end_offset for grant in Stage().poll().grants} == {None}
 
 
-def test_a_grant_says_in_which_call_of_its_partition_workers_died():
-    died = DeathsInCall(P1, 3, 5, 2, "killed")
-    plan = WorkerPlan(1, {"w": 1.0}, [], paused=True, complete=True, died=[died])
+def test_a_grant_says_in_which_calls_of_its_partition_workers_died():
+    died = [DeathsInCall(P1, 3, 5, 2, "killed"), DeathsInCall(P1, 9, 9, 1, "killed")]
+    plan = WorkerPlan(1, {"w": 1.0}, [], paused=True, complete=True, died=died)
     orders = Stage(plan=plan).poll()
-    assert {grant.partition: grant.died for grant in orders.grants} == {P0: None, P1: died}
+    assert {grant.partition: grant.died for grant in orders.grants} == {P0: [], P1: died}
     assert orders.paused
 
 

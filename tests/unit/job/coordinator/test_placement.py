@@ -331,6 +331,24 @@ def test_of_two_workers_that_claim_a_partition_the_later_grant_counts():
     assert (held(placement, "late"), held(placement, "new")) == (set(), {0})
 
 
+@pytest.mark.parametrize("later_first", [False, True])
+def test_of_workers_that_claim_a_partition_dealt_otherwise_the_later_grants_count(later_first):
+    """One was taken for dead, and the partition dealt anew, before the coordinator died; then it goes on."""
+    placement = recovering("late", "one", "two")
+    placement.assign(partitions(0))
+    claims = [
+        ("late", HeldReport(TopicPartition("t", 0), (1, 1))),
+        ("one", HeldReport(TopicPartition("t", 0), (1, 2), part=0, parts=2)),
+        ("two", HeldReport(TopicPartition("t", 0), (1, 3), part=1, parts=2)),
+    ]
+    for worker, claim in claims[:: -1 if later_first else 1]:
+        placement.adopt(worker, (2, 0), [claim], partitions(0))
+    assert {
+        worker: [s.continues for s in placement.held(worker, frozenset({PlacementState.GRANTED}))]
+        for worker, _ in claims
+    } == {"late": [], "one": [(1, 2)], "two": [(1, 3)]}
+
+
 def test_a_worker_that_has_not_heard_of_the_new_incarnation_is_not_taken_at_its_word():
     placement = recovering("a")
     placement.assign(partitions(0))

@@ -43,12 +43,29 @@ def test_a_partition_that_was_taken_away_is_resumed_for_nobody():
     assert flight.reader.paused == {P0}
 
 
+def test_a_partition_that_is_taken_away_while_full_ones_are_looked_at_is_no_error():
+    """The worker's loop drops it in another thread."""
+    flight = Flight(max_in_flight_records=1)
+    for partition in (P0, P1):
+        flight.reader.put(partition, 0, "ab")
+    flight.admit()
+    assert flight.reader.paused == {P0, P1}
+    roomy = flight.calls.in_flight.roomy
+
+    def dropped_meanwhile(partition):
+        flight.calls._admission.forget([P0, P1])
+        return roomy(partition)
+
+    flight.calls.in_flight.roomy = dropped_meanwhile
+    flight.admit()
+
+
 def test_records_without_room_come_again_where_a_call_ends_while_those_before_them_are_admitted():
     logs = Logs("abcdefgh")
     grants = [Grant(SOURCE, EPOCH, 0)]
     reader = LogReader(logs, 2)
     flight = Flight(ordering="unordered", max_in_flight_records=4, reader=reader, grants=grants)
-    reader.assign({SOURCE: 0})
+    reader.assign({SOURCE: 0}, {SOURCE: None})
     flight.calls.admit_some()
     first, seen = flight.calls.take(), []
     decoded = flight.calls._admission._decoded

@@ -300,7 +300,7 @@ def died(first, last, times=1):
 
 def test_records_in_whose_call_workers_died_are_called_alone():
     scene = Scene()
-    scene.in_flight.suspect(died(1, 2))
+    scene.in_flight.suspect([died(1, 2)])
     scene.admit("abcd")
     for offset in (1, 2):
         call = scene.take()
@@ -314,7 +314,7 @@ def test_records_in_whose_call_workers_died_are_called_alone():
 def test_a_suspect_is_called_alone_though_others_of_its_key_are_called_together():
     """Together with them it would be another call, of which no death is known."""
     scene = Scene(batch_rows=10)
-    scene.in_flight.suspect(died(2, 2))
+    scene.in_flight.suspect([died(2, 2)])
     scene.admit("aaaa")
     for rows, alone in (([0, 1], False), ([2], True), ([3], False)):
         call = scene.take()
@@ -322,9 +322,22 @@ def test_a_suspect_is_called_alone_though_others_of_its_key_are_called_together(
         scene.finish(call)
 
 
+def test_of_several_deaths_in_one_partition_each_is_known_and_records_between_them_are_called_as_ever():
+    scene = Scene(retries=1)
+    scene.in_flight.suspect([died(0, 0, 2), died(3, 3, 1)])
+    scene.admit("abcd")
+    call = scene.take()
+    assert (call.first, call.alone, scene.in_flight.too_many_deaths(call) is not None) == (0, True, True)
+    scene.finish(call)
+    call = scene.take()
+    assert (call.first, call.alone, scene.in_flight.too_many_deaths(call)) == (3, True, None)
+    scene.finish(call)
+    assert sorted(scene.taken()) == [1, 2]
+
+
 def test_a_suspect_waits_for_the_calls_in_hand():
     scene = Scene()
-    scene.in_flight.suspect(died(2, 2))
+    scene.in_flight.suspect([died(2, 2)])
     scene.admit("ab")
     calls = scene.taken()
     scene.admit("cd", first=2)
@@ -337,7 +350,7 @@ def test_a_suspect_waits_for_the_calls_in_hand():
 @pytest.mark.parametrize(("times", "too_many"), [(1, False), (2, True)])
 def test_after_too_many_deaths_a_record_is_not_called_again(times, too_many):
     scene = Scene(retries=1)
-    scene.in_flight.suspect(died(1, 1, times))
+    scene.in_flight.suspect([died(1, 1, times)])
     scene.admit("ab")
     call = scene.take()
     assert call.first == 1
@@ -346,7 +359,7 @@ def test_after_too_many_deaths_a_record_is_not_called_again(times, too_many):
 
 def test_a_death_with_several_records_is_no_proof_against_one():
     scene = Scene(retries=1)
-    scene.in_flight.suspect(died(0, 1, 9))
+    scene.in_flight.suspect([died(0, 1, 9)])
     scene.admit("ab")
     assert scene.in_flight.too_many_deaths(scene.take()) is None
 

@@ -8,7 +8,7 @@ from kafka_actors.errors import ProcessError, WorkerDiedError
 from kafka_actors.events import RecordsDeadLettered, RecordsRetriedLater
 from kafka_actors.job.messages import Drain, Grant
 from kafka_actors.job.worker.user_function import CallFailed
-from kafka_actors.sinks.dead_letters import as_they_were
+from kafka_actors.sinks.dead_letters import as_they_were, retry_records
 
 
 def started(keys, **options):
@@ -202,6 +202,25 @@ def test_retries_at_once_come_first():
     assert as_they_were(flight.logs.batch(FIRST, 0, 1)).attempts == [2]
 
 
+def test_a_retry_partition_says_that_its_next_record_is_not_due_though_one_has_failed_for_good():
+    """A partition that doesn't move for another reason counts as stalled after `max_poll_interval_ms`."""
+    flight = started("ab", retries=1)
+    first, second = flight.take(), flight.take()
+    for call in (first, None):
+        fails(flight, call or flight.take())
+        flight.now += 5.0
+    assert flight.calls.blocked(SOURCE) == ""
+    flight.at += 5.0
+    for call in (second, None):
+        fails(flight, call or flight.take())
+        flight.now += 5.0
+    goes_on(flight, 6.0)
+    for _ in range(2):
+        fails(flight, flight.take())
+        flight.now += 5.0
+    assert flight.calls.blocked(FIRST).startswith("not due")
+
+
 def test_a_record_that_somebody_else_put_into_a_retry_topic_is_processed_under_its_own_name():
     flight = started("a")
     flight.logs.append(FIRST, "x")
@@ -289,6 +308,49 @@ def test_a_bounded_run_leaves_what_it_put_there_for_the_next():
     assert all_called(flight) == []
     assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 1]
     assert flight.processed(SOURCE) == 2
+
+
+def test_a_next_worker_of_a_bounded_run_knows_which_keys_wait_behind_its_end():
+    """The one before has put them there in this run, which leaves them for the next."""
+    ends = {SOURCE: 4, FIRST: 1, SECOND: 0}
+    logs = Logs("aabb")
+    logs.append(FIRST, "x")
+    flight = RetryFlight(logs, {p: Grant(p, EPOCH, 0, end_offset=end) for p, end in ends.items()})
+    flight.admit()
+    calls = [flight.take() for _ in range(3)]
+    fails(flight, next(c for c in calls if c.window.partition == SOURCE and flight.offsets(c) == [0]))
+    flight.commit()
+    after = RetryFlight(
+        logs, {p: replace(grant, end_offset=ends[p]) for p, grant in flight.committed.items()}
+    )
+    after.admit()
+    found = all_called(after)
+    assert sorted(found) == [0, 2, 3], "record 1 follows the one of its key; x is the run's"
+    assert [after.processed(p) for p in (SOURCE, FIRST)] == [4, 1]
+    assert [offset for offset, _ in waiting(after, FIRST)][1:] == [0, 1]
+    goes_on(after, 20.0)
+    assert after.take() is None, "they are the next run's"
+
+
+def test_records_that_are_due_by_and_by_keep_no_others_in_memory():
+    """Each time, what was fetched is decoded anew, and the head of it is called."""
+    flight = RetryFlight(Logs(), size=100, concurrency=50)
+    flight.admit()
+    for n in range(100):
+        flight.logs.append(SOURCE, None, value=b"v" * 1_000)
+        made = retry_records(
+            flight.logs.batch(SOURCE, n, 1), ["no"], "g", 1, [1], [int(NOW_S * 1000) + n * 1_000]
+        )
+        (row,) = made.to_pylist()
+        flight.logs.append(FIRST, None, row["headers"], row["value"])
+    flight.order([Grant(FIRST, EPOCH, 0)])
+    for _ in range(20):
+        goes_on(flight, 1.0)
+        assert flight.take() is not None
+    (window,) = flight.calls.in_flight.windows
+    assert window.partition == FIRST
+    assert window.in_flight == 21
+    assert sum(chunk.batch.get_total_buffer_size() for chunk in window.chunks) < 2 * window.size
 
 
 def test_keys_left_out_of_a_call_over_messages_are_free_after_it_is_cut():

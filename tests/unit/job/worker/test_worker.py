@@ -86,6 +86,21 @@ async def test_a_coordinator_that_is_away_is_asked_again(monkeypatch):
 
 
 @in_loop
+async def test_how_far_others_are_is_known_while_a_new_coordinator_has_no_orders_yet():
+    """Else a worker would run ahead of those that share its partitions, without end, until it is told again."""
+    scene, followed = Script(lambda batch: None), []
+    scene.worker._processing.follow = followed.append
+    for orders in (
+        Orders((1, 1), [], [], 60.0, watermarks=[(P3, 7)]),
+        Orders((2, 0), [], [], 60.0, hold=True),
+        Orders((2, 1), [], [], 60.0),
+    ):
+        await scene.worker._apply(orders)
+    assert followed == [[(P3, 7)], []]
+    await scene.worker.close()
+
+
+@in_loop
 async def test_a_drained_partition_is_committed_and_then_missing_from_the_next_report():
     scene = Script(lambda batch: scene.happens("called"), granted())
     await scene.worker.start()

@@ -4,7 +4,6 @@ whatever dies, and little again."""
 import os
 import re
 import signal
-import time
 
 import pytest
 from fakes.commits import committed_by

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pace import this_run
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.admin import (
@@ -142,7 +143,14 @@ class Call:
         elif self.name.endswith(OF_TRANSACTIONS):
             await self.do("init_transactions")
             await self.do("begin_transaction")
-        sent = await self.do(method, *ARGUMENTS.get(method, ()))
+        until = time.monotonic() + slow_s(30)
+        while True:
+            try:
+                sent = await self.do(method, *ARGUMENTS.get(method, ()))
+                break
+            except (KafkaTimeoutError, NoBrokersAvailable):  # its limit may be too short to connect
+                if time.monotonic() > until:
+                    raise
         if method == "send":
             await self.do("flush")
             assert sent.done()

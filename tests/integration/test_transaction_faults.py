@@ -199,6 +199,9 @@ def test_an_epoch_outlives_no_request_without_an_answer(brokers, action):
     assert committed(brokers) == [[1, 2, 3]] * 2
 
 
+OTHER = ka.TopicPartition("in", 1)
+
+
 def test_who_waits_for_offsets_of_an_open_transaction_is_told_so(brokers):
     with (
         producer_of(brokers) as producer,
@@ -206,6 +209,7 @@ def test_who_waits_for_offsets_of_an_open_transaction_is_told_so(brokers):
     ):
         with producer.transaction():
             producer.send_offsets_to_transaction({SOURCE: 5}, ka.ConsumerGroupMetadata("g"))
+            assert consumer.committed([OTHER]) == {OTHER: None}  # it is connected then
             with pytest.raises(KafkaTimeoutError, match=r"a transaction is open that .* group g for in-0"):
                 consumer.committed([SOURCE], timeout_ms=slow_s(0.3) * 1000)
         assert consumer.committed([SOURCE])[SOURCE].offset == 5

@@ -56,14 +56,14 @@ def first_committed(servers: str, group: str) -> dict[int, npt.NDArray[np.float6
 
 def all_records(servers: str, topic: str) -> Iterator[Any]:
     """Yields the messages of a topic from its beginning to its present end, by confluent-kafka."""
-    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
     from confluent_kafka import TopicPartition as Theirs
 
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "audit", "enable.partition.eof": True, "log_level": 0}
     )
     partitions = consumer.list_topics(topic, timeout=slow_s(10)).topics[topic].partitions
-    consumer.assign([Theirs(topic, p, 0) for p in partitions])
+    consumer.assign([Theirs(topic, p, OFFSET_BEGINNING) for p in partitions])  # 0 may be deleted
     left = set(partitions)
     while left:
         # It waits for all 1,000 as long as it may, at the end of the log in vain: so it may not wait for long.

@@ -74,12 +74,15 @@ def test_what_was_done_beyond_a_slow_record_is_not_done_again(scene, tmp_path):
         done = {(c.partition, c.offset) for c in scene.calls() if c.ended}
         until(lambda: done <= committed_as_done(scene), 30, "the commit of these calls")
 
-        def held():
-            window = running.status().totals.window
-            return (window.records, window.calls, window.parked), window.held_by, window.held_s
+        def window():
+            return running.status().totals.window  # None until a worker has told of one
 
-        until(lambda: held()[0] == (300, 4, 0) and held()[2] > 2, 30, "the slow records alone", shown=held)
-        assert re.fullmatch("offset 0, key #[0-9a-f]{8}", held()[1])
+        def slow_ones_alone():
+            held = window()
+            return held and (held.records, held.calls, held.parked) == (300, 4, 0) and held.held_s > 2
+
+        until(slow_ones_alone, 30, "the slow records alone", shown=window)
+        assert re.fullmatch("offset 0, key #[0-9a-f]{8}", window().held_by)
         (worker,) = [pid for name, pid in running.status().actors.items() if name.startswith("worker")]
         os.kill(worker, signal.SIGKILL)
         until(lambda: len({c.pid for c in scene.calls()}) == 2, 60, "the next worker's calls")

@@ -49,7 +49,7 @@ class DoneOffsets:
             return NotImplemented
         return self.leader_epoch == other.leader_epoch and np.array_equal(self.ranges, other.ranges)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # its arrays have none
 
     def __repr__(self) -> str:
         return f"<DoneOffsets {', '.join(f'{a}-{b - 1}' for a, b in self.ranges[:5].tolist())}, epoch {self.leader_epoch}>"

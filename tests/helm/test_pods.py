@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fakes.refusing import refusing_port
 from helm.chart import CHART
 from helm.matrix import JOB
 from waiting import slow_s, within
@@ -150,9 +151,7 @@ def _probe(render, port: int, which: str, environment: dict[str, str]) -> bool:
 
 def test_a_head_without_a_job_is_as_well_as_ray_is(render, ray_is_well, tmp_path):
     """KubeRay submits a job only to a head that is ready: the status page can't be asked for before."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with refusing_port() as port:
         assert _probe(render, port, "readiness", ray_is_well)
         assert _probe(render, port, "liveness", ray_is_well)
         (tmp_path / "broken").touch()

@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from fakes.refusing import refusing_address
 from jobs.journal import complete_lines
 from waiting import at_pace_s, slow_s
 
@@ -263,9 +263,7 @@ def test_a_topic_that_is_written_to_and_is_not_there_ends_a_run_and_is_not_waite
 def test_a_topic_that_does_not_exist_and_an_address_where_nobody_answers_are_waited_for_and_named(shell):
     """Two runs at once: most of their time they wait."""
     limit = f"start_timeout_s={at_pace_s(10):.0f}"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with refusing_address() as address:
         no_broker = shell.start("-b", address, "-X", limit)
         shell.environment["TOPIC"] = "ordres"
         code, out, err = shell.run("-X", limit)
@@ -283,9 +281,7 @@ def test_a_topic_that_does_not_exist_and_an_address_where_nobody_answers_are_wai
 
 def test_ctrl_c_ends_a_run_that_waits_for_a_broker(shell):
     """In a session of its own, with Python's own handler, as a foreground process of a terminal has them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with refusing_address() as address:
         process = shell.start(
             *("-b", address, "-X", "start_timeout_s=600"),
             start_new_session=True,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import socket
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from fakes.loop import in_loop
 from fakes.proxy import Proxy
+from fakes.refusing import refusing_port
 from fakes.scripted import PING, PINGS, answer, arrived, brokers, hide
 from pace import this_run
 from waiting import at_pace_s, slow_s, until_async, within
@@ -45,14 +44,6 @@ from kafka_actors.testing.fake_kafka import DropConnection, Hold
 
 def client_of(kafka: FakeKafka, **options: Any) -> KafkaClient:
     return KafkaClient(bootstrap_servers=kafka.bootstrap_servers, **options)
-
-
-@contextmanager
-def refusing() -> Iterator[int]:
-    """A port where nobody listens, and which no other process gets meanwhile."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        yield int(sock.getsockname()[1])
 
 
 # ---------------------------------------------------------------- bootstrap
@@ -91,7 +82,7 @@ async def test_metadata_of_all_topics_of_some_or_of_none() -> None:
 
 @in_loop
 async def test_one_of_the_bootstrap_servers_is_enough() -> None:
-    with refusing() as port:
+    with refusing_port() as port:
         async with brokers(1) as kafka:
             servers = [f"127.0.0.1:{port}", kafka.bootstrap_servers]
             for order in (servers, servers[::-1]):
@@ -102,7 +93,7 @@ async def test_one_of_the_bootstrap_servers_is_enough() -> None:
 @in_loop
 async def test_no_bootstrap_server_is_one_clear_line_that_names_each_and_why() -> None:
     limit_s = round(at_pace_s(2))
-    with refusing() as port:
+    with refusing_port() as port:
         async with brokers() as kafka:
             kafka.on("ApiVersions", Hold(), times=None)
             refused, silent = f"127.0.0.1:{port}", kafka.bootstrap_servers

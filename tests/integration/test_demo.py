@@ -2,13 +2,13 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import ray
+from fakes.refusing import refusing_address
 from waiting import slow_s
 
 from kafka_actors import Admin, TopicPartition
@@ -88,9 +88,7 @@ def test_orders_that_brokers_deleted_are_found_before_the_job_starts():
 
 
 def test_an_address_where_no_kafka_is_and_one_that_is_none():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with refusing_address() as address:
         done = _demo("--kafka", address)
     assert (done.returncode, done.stdout) == (1, f"waiting for {address}\n")
     assert done.stderr.startswith(f"kafka-actors: error: no broker answers at {address}")

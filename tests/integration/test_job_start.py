@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-import socket
 import threading
 import time
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from fakes.loop import in_loop
+from fakes.refusing import refusing_address
 from jobs.scene import recorder
 from pace import this_run
 from waiting import at_pace_s, slow_s, until
@@ -32,9 +32,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 @pytest.fixture
 def refusing():
     """An address where nobody listens, and which no other process gets meanwhile."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{held.getsockname()[1]}"
+    with refusing_address() as address:
+        yield address
 
 
 def actors():

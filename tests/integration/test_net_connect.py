@@ -6,11 +6,12 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from fakes.loop import in_loop
+from fakes.refusing import refusing_port
 from waiting import at_pace_s
 
 from kafka_actors.config import ClientConfig, build
@@ -57,19 +58,6 @@ def listening(host: str) -> Iterator[int]:
     """A broker at this address; yields its port."""
     with FakeKafka(host=host) as kafka:
         yield int(kafka.bootstrap_servers.rpartition(":")[2])
-
-
-@contextmanager
-def refusing(*hosts: str) -> Iterator[int]:
-    """A port where nobody listens at any of these addresses, and which no other process gets meanwhile."""
-    with ExitStack() as held:
-        port = 0
-        for host in hosts:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            sock = held.enter_context(socket.socket(family))
-            sock.bind((host, port))
-            port = sock.getsockname()[1]
-        yield port
 
 
 def test_all_addresses_of_a_name_are_tried(open_to: Any, resolve: Resolve) -> None:
@@ -133,7 +121,7 @@ def test_the_error_names_each_address_and_why_it_failed(open_to: Any, resolve: R
 
     @in_loop
     async def run() -> None:
-        with refusing("127.0.0.2", "::1") as port, pytest.raises(ConnectionFailedError) as caught:
+        with refusing_port("127.0.0.2", "::1") as port, pytest.raises(ConnectionFailedError) as caught:
             await open_to("kafka.test", port)
         assert str(caught.value) == (
             f"kafka.test:{port}: can't connect: 127.0.0.2:{port} connection refused; [::1]:{port} connection refused"

@@ -4,6 +4,7 @@ import logging
 import socket
 
 import pytest
+from fakes.refusing import refusing_address
 
 from kafka_actors.errors import AuthenticationError, ConfigError, NoBrokersAvailable
 from kafka_actors.ray import Job
@@ -52,11 +53,8 @@ def test_a_resolver_that_is_down_is_waited_for(monkeypatch, caplog):
 
 
 def test_a_port_where_nobody_listens_is_waited_for_and_said(caplog):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-        with caplog.at_level(logging.WARNING):
-            start.check_cluster(config(address))
+    with refusing_address() as address, caplog.at_level(logging.WARNING):
+        start.check_cluster(config(address))
     (record,) = caplog.records
     assert f"{address}: can't connect" in record.getMessage()
     assert "connection refused" in record.getMessage()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fakes.refusing import refusing_address
 from waiting import slow_s
 
 COMMAND = Path(sys.executable).with_name("kafka-actors")
@@ -26,9 +26,8 @@ job = ka.Job(topics="t", group_id="g", bootstrap_servers="no.such.host.invalid:9
 @pytest.fixture
 def nobody() -> Iterator[str]:
     """An address where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{free.getsockname()[1]}"
+    with refusing_address() as address:
+        yield address
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fakes.refusing import refusing_address
 from pace import this_run
 from waiting import slow_s
 
@@ -38,7 +39,6 @@ from kafka_actors.errors import (
     UndeliveredError,
 )
 from kafka_actors.testing import FakeKafka, KafkaCluster
-from kafka_actors.testing.node import free_ports
 
 LIMIT_MS = 400
 LATE_S = LIMIT_MS / 1000 + 3
@@ -87,7 +87,8 @@ Ended = tuple[str, float]
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     """Addresses: one where nobody listens, and one that takes connections and never answers."""
     if request.param == "nobody":
-        yield f"127.0.0.1:{free_ports(1)[0]}"
+        with refusing_address() as address:
+            yield address
         return
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"

@@ -159,7 +159,8 @@ class PullStream:
         self.failures += 1
         if self.failures > 1:
             self.retry_at = now + backoff(self.failures - 1)
-            self.trouble = getattr(for_code(reply.error_code), "name", "refuses")
+            error = for_code(reply.error_code)
+            self.trouble = error.name if error is not None else ""
 
     def is_silent(self, now: float, max_wait_s: float) -> bool:
         """Whether the broker owes an answer for too long; again each `SILENT_S`. Call it at each plan."""

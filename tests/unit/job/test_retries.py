@@ -32,7 +32,7 @@ def test_deaths_in_the_same_call_are_counted_and_those_in_others_are_not():
 
 
 def test_calls_of_one_partition_in_which_workers_die_in_turn_are_counted_each_by_itself():
-    """As where workers share a partition, and each has a record that ends its process."""
+    """Workers that share a partition, each with a record that ends its process, make such deaths."""
     deaths = CallDeaths(RETRIES)
     assert [times(deaths, (P, at, at)) for at in (40, 41) * 3] == [[1], [1], [2], [2], [3], [3]]
     assert times(deaths, (P, 40, 40), (P, 7, 7), (P, 90, 90)) == [3, 0, 0], "one among several counts no more"

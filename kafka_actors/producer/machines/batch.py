@@ -52,6 +52,7 @@ class ProducerBatch:
         "charge",
         "content",
         "created",
+        "denied",
         "doubtful",
         "first",
         "last_error",
@@ -94,6 +95,8 @@ class ProducerBatch:
         self.on_wire = False
         self.doubtful = False
         """Whether an earlier attempt without a clear outcome may have been written."""
+        self.denied = False
+        """Whether it was doubtful until a leader said that it lacks it: a replica that leads next may have it nevertheless."""
         self.unanswered = False
         """Whether an earlier attempt was never answered: a copy of it may still be on its way."""
         self.maybe_whole = False
@@ -104,7 +107,7 @@ class ProducerBatch:
     @property
     def maybe_written(self) -> bool:
         """Whether its records may be in the log already."""
-        return self.doubtful or self.maybe_whole
+        return self.doubtful or self.denied or self.maybe_whole
 
     @property
     def records(self) -> int:

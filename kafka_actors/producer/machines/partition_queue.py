@@ -9,6 +9,12 @@ epochs partition by partition. The chain of sequences is `broken` when a batch f
 state. Then a new epoch begins with sequence 0, but only when the first issued batch is known not to be in the log: then none
 behind it is. Otherwise records could be there twice, under both epochs.
 
+A leader that misses what came before a batch speaks for its own log. Where the batch was doubtful, another replica may have it, and
+lead next, before what this leader writes is on all replicas in sync. So the new epoch is on trial until its first batch is acknowledged: that
+needs all replicas in sync, which then have this leader's log. Until then the queue goes back to the former sequences (`_Trial`) whenever an
+attempt fails or another node leads, and asks that leader anew. Where the first batch was written under the new epoch after all, the
+broker refuses the former one (INVALID_PRODUCER_EPOCH), and the same batch is tried again with the same sequence of the new one.
+
 That none behind it is holds as long as the broker knows the producer. Of a producer that it doesn't know it takes any first
 sequence (`ProducerAppendInfo.checkSequence`), so also the second batch where the first was refused. So one batch at a time is on
 the wire until the leader has acknowledged one under this id and epoch, and again after each failure, with each new leader,
@@ -22,6 +28,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from kafka_actors.types import TopicPartition
 
@@ -35,6 +43,24 @@ KNOWN_S = 60.0
 older than its `producer.id.expiration.ms`, a day by default."""
 _SEQUENCES = 2**31
 """Number of sequences: they go from 0 to 2^31 - 1 and then start again."""
+
+
+class _Issued(NamedTuple):
+    """A batch with its sequence and its position among those issued."""
+
+    batch: ProducerBatch
+    sequence: int
+    number: int
+
+
+class _Trial(NamedTuple):
+    """The former id, epoch and next sequence of a queue, and the batches issued under them, while no batch of its new epoch is
+    acknowledged."""
+
+    producer_id: int
+    epoch: int
+    next_sequence: int
+    issued: tuple[_Issued, ...]
 
 
 class PartitionQueue:
@@ -62,6 +88,11 @@ class PartitionQueue:
         """A producer id whose last epoch is used up here."""
         self._epoch = NO_PRODUCER
         self._sequence = 0
+        self._trial: _Trial | None = None
+        self._newest = (NO_PRODUCER, NO_PRODUCER)
+        """The id and epoch that came last, also where the queue went back to a former one."""
+        self._tried: ProducerBatch | None = None
+        """The batch that was sent under them with sequence 0, where that was on trial and may have been written."""
         self._known_by = -1
         """The leader that has acknowledged a batch under this id and epoch, -1 where none has since the last failure."""
         self._known_until = 0.0
@@ -86,6 +117,7 @@ class PartitionQueue:
     def identify(self, producer_id: int, epoch: int) -> None:
         """Counts sequences under this producer id from now on, starting at 0."""
         self.producer_id, self._epoch, self._sequence = producer_id, epoch, 0
+        self._newest = producer_id, epoch
         self._known_by = -1
 
     def sendable(self, now: float, node: int) -> ProducerBatch | None:
@@ -95,6 +127,8 @@ class PartitionQueue:
         if self.in_flight and (self._stalled or node != self.node):
             return None  # batches on the wire elsewhere are answered first
         self._stalled = False
+        if node != self.node:
+            self._ask_anew()
         if self.broken and not (self._transactional or self.in_flight) and not self._first_is_open():
             self._start_epoch()
         for batch in self.issued:
@@ -105,7 +139,7 @@ class PartitionQueue:
         return self.waiting[0] if self.waiting[0].ready else None
 
     def _first_is_open(self) -> bool:
-        return bool(self.issued) and self.issued[0].maybe_written
+        return bool(self.issued) and (self.issued[0].doubtful or self.issued[0].maybe_whole)
 
     def _allowed(self, now: float, node: int) -> int:
         """Returns how many batches may be on the wire."""
@@ -121,16 +155,50 @@ class PartitionQueue:
         return not self._idempotent or not self.issued or number - self.issued[0].number < REMEMBERED
 
     def _start_epoch(self) -> None:
-        """Gives issued batches, which are known not to be written, new sequences under a new epoch."""
+        """Gives issued batches, which the leader says are not written, new sequences under a new epoch."""
+        first = self.issued[0] if self.issued else None
+        if any(batch.denied for batch in self.issued):
+            former = tuple(_Issued(b, b.sequence, b.number) for b in self.issued)
+            self._trial = _Trial(self.producer_id, self._epoch, self._sequence, former)
         for batch in reversed(self.issued):
             batch.sequence = NO_SEQUENCE
             self.waiting.appendleft(batch)
         self.issued.clear()
         self.broken = False
-        if self._epoch >= MAX_EPOCH:
-            self.exhausted_id, self.producer_id = self.producer_id, NO_PRODUCER
+        newest_id, newest_epoch = self._newest
+        if first is not None and first is self._tried:
+            self.identify(newest_id, newest_epoch)
+        elif newest_epoch >= MAX_EPOCH:
+            self.exhausted_id, self.producer_id = newest_id, NO_PRODUCER
         else:
-            self.identify(self.producer_id, self._epoch + 1)
+            self.identify(newest_id, newest_epoch + 1)
+
+    def _ask_anew(self) -> None:
+        """Has the next leader asked for what another one has denied, with the sequences that it may know."""
+        if self._trial is not None:
+            self._end_trial(self._trial)
+        for batch in self.issued:
+            batch.doubtful = batch.doubtful or batch.denied
+            batch.denied = False
+
+    def _end_trial(self, trial: _Trial) -> None:
+        """Goes back to the former epoch with the batches that are not settled. At most the first was sent since."""
+        self._trial = None
+        self._tried = self.issued[0] if self.issued else None
+        unsettled = [*self.issued, *islice(self.waiting, len(trial.issued))]
+        former = [one for one in trial.issued if one.batch in unsettled]
+        for batch, sequence, number in former:
+            if batch in self.issued:
+                self.issued.remove(batch)
+            else:
+                self.waiting.remove(batch)
+            batch.producer_id, batch.producer_epoch = trial.producer_id, trial.epoch
+            batch.sequence, batch.number = sequence, number
+        self.issued[:0] = [one.batch for one in former]
+        self.producer_id, self._epoch, self._sequence = trial.producer_id, trial.epoch, trial.next_sequence
+        self._number = trial.issued[-1].number + 1
+        self._known_by = -1
+        self.broken = True
 
     def sent(self, batch: ProducerBatch, node: int) -> None:
         """Notes that the batch that was `sendable` is being sent."""
@@ -158,13 +226,24 @@ class PartitionQueue:
     def written(self, batch: ProducerBatch, now: float, node: int) -> None:
         """Settles a batch that is in the log, as the leader `node` says."""
         self.issued.remove(batch)
+        self._confirm()
         self._known_by, self._known_until = node, now + KNOWN_S
         self.failures = 0
         self.not_before = 0.0
 
+    def _confirm(self) -> None:
+        """Notes that all replicas in sync have the log of the leader that has denied batches."""
+        if self._trial is not None:
+            for one in self._trial.issued:
+                one.batch.denied = False
+        for batch in self.issued:
+            batch.denied = False
+        self._trial = self._tried = None
+
     def again(self, batch: ProducerBatch, not_before: float, *, doubtful: bool) -> None:
         """Has a batch sent again, not before that time; `doubtful` says that it may have been written."""
         batch.doubtful = batch.doubtful or doubtful
+        self._ask_anew()
         self._stall(not_before)
 
     def gap(self, batch: ProducerBatch, not_before: float, *, lost_state: bool) -> None:
@@ -173,9 +252,14 @@ class PartitionQueue:
         Where no batch before it is unsettled, or the broker has `lost_state`, the chain is broken. Else the batch only came too
         early, and is sent again behind the others, without a backoff.
         """
+        batch.denied = batch.denied or batch.doubtful
         batch.doubtful = False
         self._stalled = True
-        if not self.broken and (lost_state or batch is self.issued[0]):
+        if self._trial is not None:
+            self._ask_anew()
+            self._tried = None
+            self._stall(not_before)
+        elif not self.broken and (lost_state or batch is self.issued[0]):
             self.broken = True
             self._stall(not_before)
 
@@ -190,6 +274,8 @@ class PartitionQueue:
 
         Where it may have been written as a whole, the broker doesn't recognise them as duplicates.
         """
+        if self._trial is not None:
+            self._ask_anew()
         at = self.issued.index(batch)
         sequence = batch.sequence
         for later in self.issued[at + 1 :]:
@@ -218,3 +304,7 @@ class PartitionQueue:
             self.broken = self._idempotent
         else:
             self.waiting.remove(batch)
+        if self._trial is not None:
+            self._ask_anew()
+        if batch is self._tried:
+            self._tried = None

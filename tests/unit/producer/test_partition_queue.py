@@ -174,6 +174,141 @@ def test_a_doubtful_batch_keeps_its_sequence_until_its_fate_is_known():
     assert (b.producer_epoch, b.sequence) == (1, 0)
 
 
+def identity(one):
+    return one.producer_epoch, one.sequence
+
+
+def on_trial(count=2, epoch=0):
+    """A queue whose new epoch is on trial at node 2, with its batches. What came before them failed for good; they had no clear outcome at
+    node 1, and node 2 has said that it lacks what came before the first."""
+    lost, *others = [batch() for _ in range(count + 1)]
+    made = queue_of(lost, *others, epoch=epoch)
+    send(made)
+    made.answered(lost)
+    made.refused(lost)
+    for one in others:
+        made.answered(one)
+        made.again(one, 0.0, doubtful=True)
+    assert send(made, node=2) == [others[0]]
+    made.answered(others[0])
+    made.gap(others[0], 0.0, lost_state=False)
+    return made, others
+
+
+@pytest.mark.parametrize("after", ["a failure", "a move of the leader"])
+def test_the_next_leader_is_asked_with_the_former_sequences_what_another_has_denied(after):
+    """A replica may have what the leader lacked, until that leader has acknowledged something."""
+    made, (a, b) = on_trial()
+    if after == "a failure":
+        assert send(made, node=2) == [a]
+        assert identity(a) == (1, 0)
+        made.answered(a)
+        made.again(a, 0.0, doubtful=False)
+    assert send(made, node=1) == [a]
+    assert identity(a) == (0, 10)
+    acknowledge(made, a, node=1)
+    assert send(made, node=1) == [b]
+    assert identity(b) == (0, 20)
+    acknowledge(made, b, node=1)
+    made.waiting.append(c := batch())
+    assert send(made, node=1) == [c]
+    assert identity(c) == ((2, 0) if after == "a failure" else (1, 0)), "no other batch has had this sequence"
+
+
+def test_an_acknowledgement_ends_the_trial_of_an_epoch():
+    made, (a, b) = on_trial()
+    assert send(made, node=2) == [a]
+    acknowledge(made, a, node=2)
+    assert send(made, node=2) == [b]
+    made.answered(b)
+    made.again(b, 0.0, doubtful=True)
+    assert send(made, node=1) == [b]
+    assert identity(b) == (1, 10)
+
+
+def test_a_batch_that_may_be_in_the_log_under_a_new_epoch_gets_the_same_sequence_of_it_again():
+    made, (a, _b) = on_trial()
+    send(made, node=2)
+    made.answered(a)
+    made.again(a, 0.0, doubtful=True)
+    assert send(made, node=2) == [a]
+    assert identity(a) == (0, 10)
+    made.answered(a)
+    made.gap(a, 0.0, lost_state=True)  # INVALID_PRODUCER_EPOCH: a late copy of it was written
+    assert send(made, node=2) == [a]
+    assert identity(a) == (1, 0)
+
+
+def test_a_sequence_of_a_new_epoch_that_a_batch_may_have_had_is_given_to_no_other():
+    made, (a, b) = on_trial()
+    send(made, node=2)
+    made.fail(a)  # its time is over while it is on the wire
+    made.answered(a)
+    assert send(made, node=2) == [b]
+    assert identity(b) == (0, 20), "another replica may have it"
+    made.answered(b)
+    made.gap(b, 0.0, lost_state=False)
+    assert send(made, node=2) == [b]
+    assert identity(b) == (2, 0)
+
+
+def test_a_gap_under_an_epoch_on_trial_begins_a_newer_one():
+    made, (a, _b) = on_trial()
+    send(made, node=2)
+    made.answered(a)
+    made.gap(a, 0.0, lost_state=False)
+    assert send(made, node=2) == [a]
+    assert identity(a) == (0, 10)
+    made.answered(a)
+    made.gap(a, 0.0, lost_state=False)
+    assert send(made, node=2) == [a]
+    assert identity(a) == (2, 0)
+
+
+def test_what_a_leader_has_denied_may_have_been_written_until_it_has_acknowledged_something():
+    made, (a, b) = on_trial()
+    assert a.maybe_written
+    send(made, node=2)
+    acknowledge(made, a, node=2)
+    assert b.maybe_written, "its first attempt had no clear outcome, and nobody was asked"
+    made, (a, b) = on_trial()
+    b.doubtful, b.denied = False, True
+    send(made, node=2)
+    acknowledge(made, a, node=2)
+    assert not b.maybe_written
+
+
+def test_halves_of_what_another_replica_may_have_keep_its_former_sequences():
+    made, (a, b) = on_trial()
+    send(made, node=2)
+    made.answered(a)
+    one, two = batch(4), batch(6)
+    made.replaced(a, [one, two])
+    assert send(made, node=2) == [one]
+    assert identity(one) == (0, 10)
+    assert one.maybe_whole
+    assert two.maybe_whole
+    acknowledge(made, one, node=2)
+    assert send(made, node=2) == [two, b]
+    assert identity(two) == (0, 14)
+
+
+def test_a_trial_under_another_producer_id_ends_with_the_former_id():
+    made, (a, _b) = on_trial(epoch=MAX_EPOCH)
+    assert send(made, node=2) == []
+    assert made.needs_id
+    made.identify(8, 0)
+    assert send(made, node=2) == [a]
+    made.answered(a)
+    made.again(a, 0.0, doubtful=True)
+    assert send(made, node=1) == [a]
+    assert (a.producer_id, *identity(a)) == (7, MAX_EPOCH, 10)
+    made.answered(a)
+    made.gap(a, 0.0, lost_state=False)
+    assert send(made, node=1) == [a]
+    assert (a.producer_id, *identity(a)) == (8, 0, 0)
+
+
 def test_no_batch_is_sent_that_would_make_the_broker_forget_the_first_one():
     """A broker remembers five; the first may be written without our knowing, and must be known as a duplicate."""
     batches = [batch() for _ in range(8)]

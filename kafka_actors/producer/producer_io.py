@@ -51,9 +51,6 @@ from .transactions import Transactions
 
 logger = logging.getLogger(__name__)
 
-_BY_NAME = 12
-"""The last version of Produce that names topics; later ones send ids, which change when a topic is recreated."""
-
 _NOT_SENT = (
     NodeNotReadyError,
     ConnectionFailedError,
@@ -96,6 +93,7 @@ class ProducerIO:
             split,
             rand,
             leader=self._leader,
+            topic_id=lambda topic: self.client.snapshot.topic_id(topic),
             connected=self.client.connected,
             admits=None if self.transactions is None else self.transactions.machine.admits,
         )
@@ -268,15 +266,14 @@ class ProducerIO:
                 transactional_id=None if self.transactions is None else self.transactions.transactional_id,
             )
             low, high = (None, None) if self.transactions is None else self.transactions.produce_versions
-            response = await self.client.send(
-                order.node, request, min_version=low, max_version=min(high or _BY_NAME, _BY_NAME)
-            )
+            highest = min((v for v in (high, order.max_version) if v is not None), default=None)
+            response = await self.client.send(order.node, request, min_version=low, max_version=highest)
         except KafkaActorsError as caught:
             error = caught
         else:
-            answers = read_answers(response)
+            answers = read_answers(response, order)
             self._observer.answered(self._clock() - began, order, answers, server)
-            for tp, leader, broker in new_leaders(response):
+            for tp, leader, broker in new_leaders(response, order):
                 self.client.cluster.update_leader(tp, leader.leader_id, leader.leader_epoch, broker)
             self._after(self._sender.answered(order, answers, self._clock()))
             return

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from waiting import slow_s
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -278,3 +278,21 @@ def test_memory_is_bounded_and_whoever_sends_more_waits(fake_kafka):
         producer.send_batch(batch, topic)
     producer.close(timeout_ms=60_000)
     assert producer._core.intake.used == 0
+
+
+def test_a_topic_that_is_made_anew_under_requests_on_their_way_gets_their_records_in_order(fake_kafka):
+    """A topic of the same name would take the second request after it refused the first: it doesn't know the producer."""
+    topic = fake_kafka.create_topic("orders")
+    with ka.Producer(bootstrap_servers=fake_kafka.bootstrap_servers, batch_size=100) as producer:
+        producer.send(topic, b"before").result(timeout=slow_s(20))
+        first, second = (fake_kafka.on("Produce", Hold()) for _ in range(2))
+        sent = [producer.send(topic, b"%0100d" % n) for n in range(5)]  # each fills a batch
+        until(lambda: first.calls, 20, "the first request")
+        fake_kafka.delete_topic(topic)
+        first.release()
+        until(lambda: second.calls, 20, "the second request")
+        fake_kafka.create_topic(topic)
+        second.release()
+        for future in sent:
+            future.result(timeout=slow_s(30))
+    assert [int(record.value) for record in fake_kafka.records(topic)] == [0, 1, 2, 3, 4]

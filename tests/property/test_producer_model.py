@@ -181,6 +181,7 @@ class World:
             halves,
             lambda: 0.5,
             leader=lambda tp: self.believed.get(tp),
+            topic_id=lambda topic: None,
             connected=lambda node: True,
         )
         self.sender.identify(7, 0)

@@ -17,7 +17,7 @@ broker refuses the former one (INVALID_PRODUCER_EPOCH), and the same batch is tr
 
 That none behind it is holds as long as the broker knows the producer. Of a producer that it doesn't know it takes any first
 sequence (`ProducerAppendInfo.checkSequence`), so also the second batch where the first was refused. So one batch at a time is on
-the wire until the leader has acknowledged one under this id and epoch, and again after each failure, with each new leader,
+the wire until the leader has acknowledged one under this id and epoch, and again after each failure, with each new leader or topic id,
 and where the last acknowledgement is `KNOWN_S` old.
 
 A broker remembers the last five batches of a producer and partition. So no batch is sent that would make it forget an earlier one
@@ -43,6 +43,17 @@ KNOWN_S = 60.0
 older than its `producer.id.expiration.ms`, a day by default."""
 _SEQUENCES = 2**31
 """Number of sequences: they go from 0 to 2^31 - 1 and then start again."""
+
+
+class Leader(NamedTuple):
+    """The node that leads a partition, and its topic's id, None where brokers give none. A topic with another id, which was recreated, has another
+    log, of which nobody knows the producer."""
+
+    node: int
+    topic_id: bytes | None = None
+
+
+NOBODY = Leader(-1)
 
 
 class _Issued(NamedTuple):
@@ -75,7 +86,7 @@ class PartitionQueue:
         self.issued: list[ProducerBatch] = []
         self.in_flight = 0
         """Requests on the wire with a batch of this partition, also one that failed meanwhile."""
-        self.node = -1
+        self.leader = NOBODY
         self.not_before = 0.0
         self.failures = 0
         self.broken = False
@@ -93,8 +104,8 @@ class PartitionQueue:
         """The id and epoch that came last, also where the queue went back to a former one."""
         self._tried: ProducerBatch | None = None
         """The batch that was sent under them with sequence 0, where that was on trial and may have been written."""
-        self._known_by = -1
-        """The leader that has acknowledged a batch under this id and epoch, -1 where none has since the last failure."""
+        self._known_by = NOBODY
+        """The leader that has acknowledged a batch under this id and epoch, `NOBODY` where none has since the last failure."""
         self._known_until = 0.0
         self._number = 0  # of the next batch to be issued
 
@@ -118,16 +129,16 @@ class PartitionQueue:
         """Counts sequences under this producer id from now on, starting at 0."""
         self.producer_id, self._epoch, self._sequence = producer_id, epoch, 0
         self._newest = producer_id, epoch
-        self._known_by = -1
+        self._known_by = NOBODY
 
-    def sendable(self, now: float, node: int) -> ProducerBatch | None:
-        """Returns the batch that may be sent to the leader `node` now, None if none may."""
-        if now < self.not_before or self.in_flight >= self._allowed(now, node):
+    def sendable(self, now: float, leader: Leader) -> ProducerBatch | None:
+        """Returns the batch that may be sent to the leader now, None if none may."""
+        if now < self.not_before or self.in_flight >= self._allowed(now, leader):
             return None
-        if self.in_flight and (self._stalled or node != self.node):
+        if self.in_flight and (self._stalled or leader != self.leader):
             return None  # batches on the wire elsewhere are answered first
         self._stalled = False
-        if node != self.node:
+        if leader != self.leader:
             self._ask_anew()
         if self.broken and not (self._transactional or self.in_flight) and not self._first_is_open():
             self._start_epoch()
@@ -141,11 +152,11 @@ class PartitionQueue:
     def _first_is_open(self) -> bool:
         return bool(self.issued) and (self.issued[0].doubtful or self.issued[0].maybe_whole)
 
-    def _allowed(self, now: float, node: int) -> int:
+    def _allowed(self, now: float, leader: Leader) -> int:
         """Returns how many batches may be on the wire."""
         if not self._idempotent or self._transactional:
             return self._window
-        if node == self._known_by and now < self._known_until:
+        if leader == self._known_by and now < self._known_until:
             return self._window
         return 1
 
@@ -197,10 +208,10 @@ class PartitionQueue:
         self.issued[:0] = [one.batch for one in former]
         self.producer_id, self._epoch, self._sequence = trial.producer_id, trial.epoch, trial.next_sequence
         self._number = trial.issued[-1].number + 1
-        self._known_by = -1
+        self._known_by = NOBODY
         self.broken = True
 
-    def sent(self, batch: ProducerBatch, node: int) -> None:
+    def sent(self, batch: ProducerBatch, leader: Leader) -> None:
         """Notes that the batch that was `sendable` is being sent."""
         if self.waiting and batch is self.waiting[0]:
             self.issued.append(self.waiting.popleft())
@@ -213,7 +224,7 @@ class PartitionQueue:
         batch.on_wire = True
         batch.attempts += 1
         self.in_flight += 1
-        self.node = node
+        self.leader = leader
 
     # ------------------------------------------------------------ answers; each ends one request
 
@@ -223,11 +234,11 @@ class PartitionQueue:
         batch.on_wire = False
         return batch in self.issued
 
-    def written(self, batch: ProducerBatch, now: float, node: int) -> None:
-        """Settles a batch that is in the log, as the leader `node` says."""
+    def written(self, batch: ProducerBatch, now: float, leader: Leader) -> None:
+        """Settles a batch that is in the log, as the leader says."""
         self.issued.remove(batch)
         self._confirm()
-        self._known_by, self._known_until = node, now + KNOWN_S
+        self._known_by, self._known_until = leader, now + KNOWN_S
         self.failures = 0
         self.not_before = 0.0
 
@@ -265,7 +276,7 @@ class PartitionQueue:
 
     def _stall(self, not_before: float) -> None:
         self._stalled = True
-        self._known_by = -1
+        self._known_by = NOBODY
         self.failures += 1
         self.not_before = max(self.not_before, not_before)
 

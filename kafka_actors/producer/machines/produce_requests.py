@@ -13,27 +13,42 @@ without waiting for metadata.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.protocol import ProduceRequest, ProduceResponse
-from kafka_actors.protocol.messages.produce import LeaderIdAndEpoch, PartitionProduceData, TopicProduceData
+from kafka_actors.protocol import ZERO_UUID, ProduceRequest, ProduceResponse
+from kafka_actors.protocol.messages.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    TopicProduceData,
+)
 from kafka_actors.records.batch import TRANSACTIONAL
 from kafka_actors.types import TopicPartition
 
 from .batch import ProducerBatch
 
+_BY_NAME = 12
+"""The last version of Produce that names topics."""
 RECORDS_OVERHEAD = 64
 """Bytes of a partition in a request besides its records, about."""
 
 
 @dataclass(slots=True)
 class ProduceOrder:
-    """One request: at most one batch of each partition."""
+    """One request: at most one batch of each partition. `topic_ids` are those of its topics when it was made, None for unknown."""
 
     node: int
     batches: list[ProducerBatch] = field(default_factory=list)
     size: int = 0
+    topic_ids: dict[str, bytes | None] = field(default_factory=dict)
+
+    @property
+    def max_version(self) -> int | None:
+        """The highest version of Produce that can carry it: from 13 on topics are named by their ids (KIP-516), so that a recreated topic
+        takes nothing that was sent to the one before."""
+        return None if all(self.topic_ids.values()) else _BY_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,37 +73,52 @@ def produce_request(
             batch.producer_id, batch.producer_epoch, batch.sequence, attributes=attributes
         )
         topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
-    data = [TopicProduceData(name=name, partition_data=data) for name, data in topics.items()]
+    data = [
+        TopicProduceData(name=name, topic_id=_uuid(order.topic_ids.get(name)), partition_data=data)
+        for name, data in topics.items()
+    ]
     return ProduceRequest(
         transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=data
     )
 
 
-def read_answers(response: ProduceResponse) -> dict[TopicPartition, ProduceAnswer]:
-    """Returns the answers of a response, by partition."""
+def _uuid(topic_id: bytes | None) -> uuid.UUID:
+    return ZERO_UUID if topic_id is None else uuid.UUID(bytes=topic_id)
+
+
+def _named(
+    response: ProduceResponse, order: ProduceOrder
+) -> list[tuple[str, list[PartitionProduceResponse]]]:
+    """Returns what the response says of each topic, by name, also where the broker names it by its id."""
+    names = {topic_id: name for name, topic_id in order.topic_ids.items() if topic_id}
+    return [(t.name or names.get(t.topic_id.bytes, ""), t.partition_responses) for t in response.responses]
+
+
+def read_answers(response: ProduceResponse, order: ProduceOrder) -> dict[TopicPartition, ProduceAnswer]:
+    """Returns the answers to an order, by partition."""
     answers = {}
-    for topic in response.responses:
-        for p in topic.partition_responses:
+    for topic, partitions in _named(response, order):
+        for p in partitions:
             message = p.error_message
             if p.record_errors:
                 messages = [
                     e.batch_index_error_message for e in p.record_errors if e.batch_index_error_message
                 ]
                 message = "; ".join([message or "", *messages]).strip("; ")
-            answers[TopicPartition(topic.name, p.index)] = ProduceAnswer(
+            answers[TopicPartition(topic, p.index)] = ProduceAnswer(
                 p.error_code, p.base_offset, p.log_append_time_ms, message
             )
     return answers
 
 
 def new_leaders(
-    response: ProduceResponse,
+    response: ProduceResponse, order: ProduceOrder
 ) -> list[tuple[TopicPartition, LeaderIdAndEpoch, BrokerMetadata | None]]:
     """Returns the leaders that a broker names which doesn't lead any more (KIP-951), with their addresses if it knows them."""
     nodes = {n.node_id: BrokerMetadata(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints}
     return [
-        (TopicPartition(topic.name, p.index), p.current_leader, nodes.get(p.current_leader.leader_id))
-        for topic in response.responses
-        for p in topic.partition_responses
+        (TopicPartition(topic, p.index), p.current_leader, nodes.get(p.current_leader.leader_id))
+        for topic, partitions in _named(response, order)
+        for p in partitions
         if p.current_leader.leader_id >= 0
     ]

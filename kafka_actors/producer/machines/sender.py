@@ -45,7 +45,7 @@ from kafka_actors.errors import (
 from kafka_actors.types import TopicPartition
 
 from .batch import ProduceErrorAction, ProducerBatch, action_for, too_late, with_advice
-from .partition_queue import PartitionQueue
+from .partition_queue import Leader, PartitionQueue
 from .produce_requests import RECORDS_OVERHEAD, ProduceAnswer, ProduceOrder
 from .transaction_requests import CONCURRENT_S
 
@@ -125,7 +125,8 @@ class Sender:
     """The queues of all partitions of a producer.
 
     `split` makes smaller batches of one that a broker found too large; `rand` returns 0..1; `leader` a partition's leader, None or
-    -1 while there is none; `connected` whether there is a connection to a node; `admits` whether a partition is in the transaction (None: there are none).
+    -1 while there is none; `topic_id` a topic's id, None where brokers give none; `connected` whether there is a connection to a node;
+    `admits` whether a partition is in the transaction (None: there are none).
 
     Answers return the batches that they settle, because their futures are settled in the same turn; requests, other actions and
     batches whose time is over come out of `poll`.
@@ -138,6 +139,7 @@ class Sender:
         rand: Callable[[], float],
         *,
         leader: Callable[[TopicPartition], int | None],
+        topic_id: Callable[[str], bytes | None],
         connected: Callable[[int], bool],
         admits: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
@@ -145,6 +147,7 @@ class Sender:
         self._split = split
         self._rand = rand
         self._leader = leader
+        self._topic_id = topic_id
         self._connected = connected
         self._admits = admits
         self._queues: dict[TopicPartition, PartitionQueue] = {}
@@ -202,11 +205,13 @@ class Sender:
             node = self._leader(partition)
             if node is None or node < 0:
                 step.wants_metadata = True
-            elif self._full(node, building) or not (self._admits is None or self._admits(partition)):
+                continue
+            leader = Leader(node, self._topic_id(partition.topic))
+            if self._full(node, building) or not (self._admits is None or self._admits(partition)):
                 continue
             elif not self._connected(node):
                 step.connect.add(node)
-            elif (batch := self._next(queue, now, node, step)) is not None:
+            elif (batch := self._next(queue, now, leader, step)) is not None:
                 order = building.get(node)
                 if order is None:
                     order = building[node] = ProduceOrder(node)
@@ -215,7 +220,8 @@ class Sender:
                     continue
                 order.batches.append(batch)
                 order.size += batch.size + RECORDS_OVERHEAD
-                queue.sent(batch, node)
+                order.topic_ids[partition.topic] = leader.topic_id
+                queue.sent(batch, leader)
                 served.append(partition)
         for partition in served:  # behind the others the next time
             self._busy[partition] = self._busy.pop(partition)
@@ -226,17 +232,17 @@ class Sender:
         """Returns whether no request to this node may be begun; one that is being made still takes batches."""
         return node not in building and self._in_flight[node] >= self._options.window
 
-    def _next(self, queue: PartitionQueue, now: float, node: int, step: _Pass) -> ProducerBatch | None:
+    def _next(self, queue: PartitionQueue, now: float, leader: Leader, step: _Pass) -> ProducerBatch | None:
         """Returns the batch of a queue that may go out now. A queue without a producer id gets the present one, unless it has
         used up all epochs of that: then another id is asked for, once for all queues."""
-        batch = queue.sendable(now, node)
+        batch = queue.sendable(now, leader)
         if batch is None and queue.needs_id:
             if self._identity is None:
                 step.wants_id = True
                 return None
             if self._identity[0] != queue.exhausted_id:
                 queue.identify(*self._identity)
-                return queue.sendable(now, node)
+                return queue.sendable(now, leader)
             self._identity = None
             step.wants_id = True
         return batch
@@ -252,7 +258,7 @@ class Sender:
         for batch in order.batches:
             queue = self._queues[batch.partition]
             if queue.answered(batch):
-                self._apply(queue, batch, answers.get(batch.partition, _MISSING), order.node, now, outcome)
+                self._apply(queue, batch, answers.get(batch.partition, _MISSING), order, now, outcome)
         self._forget_empty(batch.partition for batch in order.batches)
         return outcome
 
@@ -285,7 +291,7 @@ class Sender:
         queue: PartitionQueue,
         batch: ProducerBatch,
         answer: ProduceAnswer,
-        node: int,
+        order: ProduceOrder,
         now: float,
         outcome: AnswerOutcome,
     ) -> None:
@@ -297,13 +303,13 @@ class Sender:
             request="Produce",
             topic=topic,
             partition=partition,
-            broker=node,
+            broker=order.node,
         )
         action = action_for(error, records=batch.records, idempotent=self._options.idempotent)
         batch.last_error = error or batch.last_error
         outcome.wants_metadata = outcome.wants_metadata or (error is not None and error.invalid_metadata)
         if action is ProduceErrorAction.WRITTEN:
-            queue.written(batch, now, node)
+            queue.written(batch, now, Leader(order.node, order.topic_ids[topic]))
             outcome.settled.append(SettledBatch(batch, answer.base_offset, answer.timestamp_ms))
         elif action is ProduceErrorAction.RETRY:
             # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.

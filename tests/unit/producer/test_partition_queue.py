@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_actors.producer.machines.batch import NO_SEQUENCE, ProducerBatch
-from kafka_actors.producer.machines.partition_queue import KNOWN_S, MAX_EPOCH, PartitionQueue
+from kafka_actors.producer.machines.partition_queue import KNOWN_S, MAX_EPOCH, Leader, PartitionQueue
 from kafka_actors.types import TopicPartition
 
 TP = TopicPartition("orders", 3)
@@ -35,18 +35,18 @@ def queue_of(*batches, window=5, epoch=0, known=True):
     return made
 
 
-def send(made, now=0.0, node=1):
+def send(made, now=0.0, node=1, topic_id=None):
     """Sends all that may be sent."""
     sent = []
-    while (one := made.sendable(now, node)) is not None:
-        made.sent(one, node)
+    while (one := made.sendable(now, Leader(node, topic_id))) is not None:
+        made.sent(one, Leader(node, topic_id))
         sent.append(one)
     return sent
 
 
-def acknowledge(made, one, now=0.0, node=1):
+def acknowledge(made, one, now=0.0, node=1, topic_id=None):
     assert made.answered(one)
-    made.written(one, now, node)
+    made.written(one, now, Leader(node, topic_id))
 
 
 def test_sequences_count_records():
@@ -82,9 +82,21 @@ def test_nothing_is_sent_to_a_new_leader_before_the_old_one_answered():
     made = queue_of(a, b, window=1)
     assert send(made, node=1) == [a]
     made._window = 5
-    assert made.sendable(0.0, 2) is None
+    assert made.sendable(0.0, Leader(2)) is None
     acknowledge(made, a)
     assert send(made, node=2) == [b]
+
+
+def test_nothing_is_sent_to_a_topic_made_anew_before_what_was_sent_to_the_old_one_is_answered():
+    a, b = batch(), batch()
+    made = queue_of(a)
+    assert send(made) == [a]
+    made.waiting.append(b)
+    assert send(made, topic_id=b"new") == []
+    made.answered(a)
+    made.again(a, 0.0, doubtful=True)
+    assert send(made, topic_id=b"new") == [a]
+    assert identity(a) == (0, 0)
 
 
 def test_without_idempotence_too_what_is_on_the_wire_is_answered_before_a_new_leader_or_another_attempt():
@@ -94,10 +106,10 @@ def test_without_idempotence_too_what_is_on_the_wire_is_answered_before_a_new_le
     made.waiting.extend([a, b])
     assert send(made, node=1) == [a, b]
     made.waiting.append(c)
-    assert made.sendable(0.0, 2) is None
+    assert made.sendable(0.0, Leader(2)) is None
     made.answered(a)
     made.again(a, 0.0, doubtful=True)
-    assert made.sendable(0.0, 1) is None
+    assert made.sendable(0.0, Leader(1)) is None
     acknowledge(made, b)
     assert send(made, node=2) == [a, c]
 
@@ -108,7 +120,7 @@ def test_after_a_failure_all_is_sent_again_in_order_once_the_wire_is_empty():
     send(made)
     made.answered(a)
     made.again(a, 5.0, doubtful=True)
-    assert made.sendable(9.0, 1) is None, "two are still on the wire"
+    assert made.sendable(9.0, Leader(1)) is None, "two are still on the wire"
     for x in (b, c):
         made.answered(x)
         made.gap(x, 6.0, lost_state=False)
@@ -151,7 +163,7 @@ def test_what_was_sent_behind_a_refused_batch_gets_new_sequences():
     send(made)
     made.answered(a)
     made.refused(a)
-    assert made.sendable(0.0, 1) is None, "the other is still on the wire"
+    assert made.sendable(0.0, Leader(1)) is None, "the other is still on the wire"
     made.answered(b)
     made.gap(b, 9.0, lost_state=False)
     assert send(made) == [b], "at once: everybody expected that"
@@ -361,7 +373,10 @@ def test_one_batch_at_a_time_is_sent_to_a_broker_that_does_not_know_the_producer
     assert send(made) == [b, c]
 
 
-@pytest.mark.parametrize("after", ["a failure", "a new epoch", "a move of the leader", "a long pause"])
+@pytest.mark.parametrize(
+    "after",
+    ["a failure", "a new epoch", "a move of the leader", "a long pause", "another topic of this name"],
+)
 def test_whether_a_broker_knows_the_producer_has_to_be_seen_again(after):
     a, b, c = batch(), batch(), batch()
     made = queue_of(a)
@@ -372,12 +387,13 @@ def test_whether_a_broker_knows_the_producer_has_to_be_seen_again(after):
     elif after == "a new epoch":
         made.refused(a)
     else:
-        made.written(a, 0.0, 1)
+        made.written(a, 0.0, Leader(1))
     now, node = KNOWN_S if after == "a long pause" else 0.0, 2 if after == "a move of the leader" else 1
     made.waiting.extend([b, c])
-    (first,) = send(made, now, node)
-    acknowledge(made, first, now, node)
-    assert len(send(made, now, node)) == (2 if after == "a failure" else 1)
+    topic_id = b"new" if after == "another topic of this name" else None
+    (first,) = send(made, now, node, topic_id)
+    acknowledge(made, first, now, node, topic_id)
+    assert len(send(made, now, node, topic_id)) == (2 if after == "a failure" else 1)
 
 
 def test_without_idempotence_there_are_no_sequences_and_no_epochs():

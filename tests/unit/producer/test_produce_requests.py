@@ -1,5 +1,7 @@
 """Produce requests and the answers in their responses."""
 
+import uuid
+
 from kafka_actors.producer.machines.batch import ProducerBatch
 from kafka_actors.producer.machines.produce_requests import (
     ProduceOrder,
@@ -19,6 +21,9 @@ from kafka_actors.records.batch import TRANSACTIONAL
 from kafka_actors.types import TopicPartition
 
 A, C = TopicPartition("orders", 0), TopicPartition("orders", 2)
+
+
+ID = bytes(range(16))
 
 
 class Sealing:
@@ -66,8 +71,31 @@ def test_a_response_has_an_answer_for_each_partition_and_new_leaders():
         responses=[TopicProduceResponse(name="orders", partition_responses=[good, moved])],
         node_endpoints=[NodeEndpoint(node_id=2, host="h", port=9092)],
     )
-    answers = read_answers(response)
+    order = ProduceOrder(1)
+    answers = read_answers(response, order)
     assert (answers[A].error_code, answers[A].base_offset) == (0, 5)
     assert (answers[C].error_code, answers[C].message) == (6, "moved; bad")
-    [(tp, leader, broker)] = new_leaders(response)
+    [(tp, leader, broker)] = new_leaders(response, order)
     assert (tp, leader.leader_epoch, broker.host) == (C, 9, "h")
+
+
+def test_topics_are_named_by_their_ids_where_all_are_known():
+    """KIP-516."""
+    order = ProduceOrder(1, [batch(A, 0)], topic_ids={"orders": ID})
+    request = produce_request(order, acks=-1, timeout_ms=5000)
+    assert [(t.name, t.topic_id.bytes) for t in request.topic_data] == [("orders", ID)]
+    assert order.max_version is None
+    order.topic_ids["other"] = None
+    assert order.max_version == 12
+
+
+def test_an_answer_by_a_topics_id_is_its_topics():
+    moved = PartitionProduceResponse(
+        index=0, error_code=6, current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=9)
+    )
+    response = ProduceResponse(
+        responses=[TopicProduceResponse(topic_id=uuid.UUID(bytes=ID), partition_responses=[moved])]
+    )
+    order = ProduceOrder(1, [batch(A, 0)], topic_ids={"orders": ID, "other": None})
+    assert read_answers(response, order)[A].error_code == 6
+    assert [tp for tp, _, _ in new_leaders(response, order)] == [A]

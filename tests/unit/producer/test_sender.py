@@ -1,6 +1,6 @@
 """Which batches go into which request, and what becomes of them."""
 
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -49,6 +49,7 @@ def sender(
     split=None,
     known=False,
     leader=LEADERS.get,
+    topic_ids=MappingProxyType({}),
     connected=frozenset({1, 2}),
     admits=None,
     **options,
@@ -67,6 +68,7 @@ def sender(
         split or (lambda batch: []),
         lambda: 0.5,
         leader=leader,
+        topic_id=lambda topic: topic_ids.get(topic),
         connected=connected.__contains__,
         admits=admits,
     )
@@ -105,6 +107,21 @@ def test_a_request_has_one_batch_of_each_partition_of_its_node():
     a1, a2, b1, c1 = batch(A), batch(A), batch(B), batch(C)
     orders = drain(sender(a1, a2, b1, c1, known=True)).orders
     assert [(o.node, o.batches) for o in orders] == [(1, [a1, c1]), (2, [b1]), (1, [a2])]
+
+
+def test_a_topic_made_anew_gets_one_batch_until_it_knows_the_producer():
+    topic_ids = {"orders": b"old"}
+    made = sender(*(batch() for _ in range(3)), known=True, topic_ids=topic_ids)
+    orders = drain(made).orders
+    assert [order.topic_ids for order in orders] == 3 * [{"orders": b"old"}]
+    topic_ids["orders"] = b"new"
+    made.add(batch())
+    for order in orders:
+        assert drain(made).orders == []
+        answer(made, order, error_code=100)
+    (order,) = drain(made, now=5.0).orders
+    assert order.batches == orders[0].batches
+    assert order.topic_ids == {"orders": b"new"}
 
 
 def test_a_request_stays_below_its_limit_but_takes_one_batch_of_any_size():

@@ -96,6 +96,11 @@ ZERO_UUID = uuid.UUID(int=0)
 """Kafka's "no id"."""
 
 
+def uuid_of(topic_id: bytes | None) -> uuid.UUID:
+    """Returns a topic's id as messages have it, of its 16 bytes; None is "no id"."""
+    return ZERO_UUID if topic_id is None else uuid.UUID(bytes=topic_id)
+
+
 @dataclass_transform(frozen_default=True)
 class _Declared(msgspec.StructMeta):
     """Makes type checkers treat every subclass of Element as frozen."""

@@ -29,7 +29,6 @@ backlog they take turns: see `_next_turn`.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
@@ -45,6 +44,7 @@ from kafka_actors.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from kafka_actors.protocol.schema import uuid_of
 
 Key = tuple[str, int]
 Records = bytes | memoryview
@@ -361,7 +361,7 @@ class FetchSession:
             want = wanted.want
             if not topics or topics[-1].topic != want.topic:
                 # Consecutive partitions of a topic share an entry; the order of partitions is kept.
-                topics.append(FetchTopic(topic=want.topic, topic_id=_uuid(want.topic_id), partitions=[]))
+                topics.append(FetchTopic(topic=want.topic, topic_id=uuid_of(want.topic_id), partitions=[]))
             topics[-1].partitions.append(
                 FetchPartition(
                     partition=want.partition,
@@ -378,10 +378,6 @@ def _forgotten_topics(forgotten: dict[Key, bytes | None]) -> list[ForgottenTopic
     for (topic, partition), topic_id in forgotten.items():
         by_topic.setdefault((topic, topic_id), []).append(partition)
     return [
-        ForgottenTopic(topic=topic, topic_id=_uuid(topic_id), partitions=partitions)
+        ForgottenTopic(topic=topic, topic_id=uuid_of(topic_id), partitions=partitions)
         for (topic, topic_id), partitions in by_topic.items()
     ]
-
-
-def _uuid(topic_id: bytes | None) -> uuid.UUID:
-    return uuid.UUID(int=0) if topic_id is None else uuid.UUID(bytes=topic_id)

@@ -13,17 +13,17 @@ without waiting for metadata.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, field
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
-from kafka_actors.protocol import ZERO_UUID, ProduceRequest, ProduceResponse
+from kafka_actors.protocol import ProduceRequest, ProduceResponse
 from kafka_actors.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
     TopicProduceData,
 )
+from kafka_actors.protocol.schema import uuid_of
 from kafka_actors.records.batch import TRANSACTIONAL
 from kafka_actors.types import TopicPartition
 
@@ -74,16 +74,12 @@ def produce_request(
         )
         topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=records))
     data = [
-        TopicProduceData(name=name, topic_id=_uuid(order.topic_ids.get(name)), partition_data=data)
+        TopicProduceData(name=name, topic_id=uuid_of(order.topic_ids.get(name)), partition_data=data)
         for name, data in topics.items()
     ]
     return ProduceRequest(
         transactional_id=transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=data
     )
-
-
-def _uuid(topic_id: bytes | None) -> uuid.UUID:
-    return ZERO_UUID if topic_id is None else uuid.UUID(bytes=topic_id)
 
 
 def _named(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from kafka_actors.spark.source.options import parse_batch, parse_stream
 from kafka_actors.spark.source.planning import plan
 from kafka_actors.spark.source.stream_driver import StreamDriver
 from kafka_actors.spark.source.task_reader import ReadSession, read_ranges
-from kafka_actors.testing import KafkaCluster
+from kafka_actors.testing import FakeKafka, KafkaCluster
 from kafka_actors.testing.produce import Produce
 from kafka_actors.types import TopicPartition
 
@@ -59,6 +61,9 @@ class Query:
             for row in batch.to_pylist()
         ]
         return sorted((row["partition"], row["offset"], row["value"]) for row in found)
+
+    def close(self) -> None:
+        self.driver.close()
 
     def _kept(self, offsets: Json) -> Json:
         kept: Json = json.loads(json.dumps(offsets))
@@ -202,6 +207,64 @@ def test_a_topic_that_is_deleted_between_triggers_is_a_loss_or_left_out(
     assert lenient.rows(ends[1], following) == [(0, 1, b"2")]
     with pytest.raises(DataLossError, match=rf"^{goes}-0 at offset 1: the topic is gone"):
         strict.latest(ends[0])
+
+
+def cut(fake_kafka: FakeKafka, topic: str, offset: int, *records: bytes) -> None:
+    """Loses the records from an offset on by an unclean election, and writes others."""
+    fake_kafka.truncate(topic, 0, offset)
+    for record in records:
+        fake_kafka.produce(topic, [record])
+
+
+@pytest.mark.parametrize("others", [1, 2, 5], ids=["shorter", "as long", "longer"])
+@pytest.mark.parametrize("offset_format", ["kafka-actors", "spark"])
+def test_a_log_that_was_cut_and_grew_again_between_triggers_is_read_from_where_it_parts(
+    fake_kafka: FakeKafka, tmp_path: Path, offset_format: str, others: int
+) -> None:
+    topic = fake_kafka.create_topic("orders")
+    cut(fake_kafka, topic, 0, b"0", b"1", b"2", b"3")
+    options = {"subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    if offset_format == "spark":
+        options |= {"offsetFormat": "spark", "stateLocation": str(tmp_path / "state")}
+    with closing(Query(fake_kafka.bootstrap_servers, **options)) as query:
+        start = query.initial()
+        end = query.latest(start)
+        assert [row[1] for row in query.rows(start, end)] == [0, 1, 2, 3]
+        new = [b"new %d" % n for n in range(others)]
+        cut(fake_kafka, topic, 2, *new)
+        after = query.latest(end)
+        if offset_format == "spark" and others == 2:  # the same text, by which Spark finds nothing new
+            assert after == end
+            fake_kafka.produce(topic, [b"one more"])
+            new, after = [*new, b"one more"], query.latest(end)
+        assert [row[2] for row in query.rows(end, after)] == new
+    with closing(Query(fake_kafka.bootstrap_servers, **options)) as query:
+        assert [row[2] for row in query.rows(end, after)] == new, "also where Spark plans the batch again"
+        assert query.latest(after) == after
+
+
+def test_a_log_that_was_cut_between_triggers_is_a_loss(fake_kafka: FakeKafka) -> None:
+    topic = fake_kafka.create_topic("orders")
+    cut(fake_kafka, topic, 0, b"0", b"1", b"2", b"3")
+    with closing(Query(fake_kafka.bootstrap_servers, subscribe=topic, startingOffsets="earliest")) as query:
+        end = query.latest(query.initial())
+        cut(fake_kafka, topic, 3, b"a", b"b", b"c")
+        with pytest.raises(DataLossError, match="orders-0 at offset 4: the log was truncated: it parts at 3"):
+            query.latest(end)
+
+
+def test_a_leader_that_changes_without_loss_is_nothing_new(fake_kafka: FakeKafka) -> None:
+    topic = fake_kafka.create_topic("orders")
+    cut(fake_kafka, topic, 0, b"0", b"1")
+    with closing(Query(fake_kafka.bootstrap_servers, subscribe=topic, startingOffsets="earliest")) as query:
+        end = query.latest(query.initial())
+        cut(fake_kafka, topic, 2)
+        assert [query.latest(end), query.latest(end)] == [end, end]
+        assert fake_kafka.count("OffsetForLeaderEpoch") == 1
+        fake_kafka.produce(topic, [b"2"])
+        after = query.latest(end)
+        assert [row[1] for row in query.rows(end, after)] == [2]
+        assert fake_kafka.count("OffsetForLeaderEpoch") == 1
 
 
 def test_a_broker_that_dies_between_triggers_ends_no_query(

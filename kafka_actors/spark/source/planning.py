@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from functools import partial
+from typing import Any, TypeVar
 
 from kafka_actors.admin.requests import CallDeadline, fresh_snapshot, persist, raise_first
 from kafka_actors.cluster.snapshot import ClusterSnapshot
-from kafka_actors.errors import ConfigError, UnknownTopicOrPartitionError, error_for_code
+from kafka_actors.errors import ConfigError, KafkaActorsError, UnknownTopicOrPartitionError, error_for_code
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
@@ -29,6 +30,9 @@ from .machines.offset_ranges import (
 )
 from .options import BatchOptions, ReadOptions
 from .selection import AssignPartitions, SubscribePattern, SubscribeTopics
+
+T = TypeVar("T")
+A = TypeVar("A")
 
 logger = logging.getLogger(__name__)
 
@@ -120,27 +124,31 @@ class PlanningBrokers:
 
         Retries as `fetchOffset.numRetries` says. Raises the error of a partition.
         """
-        found: dict[TopicPartition, int] = {}
-        left = dict(timestamps)
-        for attempt in range(self._options.lookup_retries + 1):
-            if not left:
-                break
-            if attempt:
-                await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
-            last = attempt == self._options.lookup_retries
+        return {tp: listed.offset for tp, listed in (await self._listed(timestamps)).items()}
+
+    async def _listed(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+        found: dict[TopicPartition, ListedOffset] = {}
+        async for left, last in self._attempts(timestamps):
             answers = await self._lookups.list_offsets(left, isolation_level=self._isolation_level)
-            for tp, answer in answers.items():
-                if isinstance(answer, ListedOffset):
-                    found[tp] = answer.offset
-                    del left[tp]
-                elif last or not answer.retriable:
-                    raise answer
+            found |= _taken(answers, left, last)
         return found
 
-    async def offsets_while_there(
+    async def _attempts(
+        self, wanted: Mapping[TopicPartition, T]
+    ) -> AsyncIterator[tuple[dict[TopicPartition, T], bool]]:
+        """Yields what is left to look up, from which its caller removes what it found, and whether that is the last attempt."""
+        left, retries = dict(wanted), self._options.lookup_retries
+        for attempt in range(retries + 1):
+            if not left:
+                return
+            if attempt:
+                await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
+            yield left, attempt == retries
+
+    async def listed_while_there(
         self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int] | None:
-        """Looks up offsets as `offsets` does; None once metadata lacks one of the partitions: its topic was deleted, so no
+    ) -> dict[TopicPartition, ListedOffset] | None:
+        """Looks up offsets as `offsets` does, with leader epochs; None once metadata lacks one of the partitions: its topic was deleted, so no
         broker would answer."""
         deletion = asyncio.Event()
 
@@ -148,7 +156,7 @@ class PlanningBrokers:
             if not timestamps.keys() <= set(self.present()):
                 deletion.set()
 
-        lookup = asyncio.ensure_future(self.offsets(timestamps))
+        lookup = asyncio.ensure_future(self._listed(timestamps))
         deleted = asyncio.ensure_future(deletion.wait())
         self.client.cluster.add_listener(check_present)
         try:
@@ -158,6 +166,15 @@ class PlanningBrokers:
             self.client.cluster.remove_listener(check_present)
             for task in (lookup, deleted):
                 task.cancel()
+
+    async def epoch_ends(self, epochs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        """Looks up where the leaders' logs of epochs end (KIP-320), -1 where they don't know: by partition the present epoch and the one in
+        question. Retries and raises as `offsets`."""
+        found: dict[TopicPartition, int] = {}
+        async for left, last in self._attempts(epochs):
+            answers = await self._lookups.offsets_for_leader_epoch(left)
+            found |= {tp: answer.end_offset for tp, answer in _taken(answers, left, last).items()}
+        return found
 
     async def logs(
         self, partitions: Iterable[TopicPartition], start: FixedBound, end: FixedBound
@@ -180,6 +197,20 @@ class PlanningBrokers:
             )
             for tp in tps
         }
+
+
+def _taken(
+    answers: Mapping[TopicPartition, A | KafkaActorsError], left: dict[TopicPartition, Any], last: bool
+) -> dict[TopicPartition, A]:
+    """Returns the answers, and removes their partitions from `left`. Raises an error that no attempt will mend."""
+    found: dict[TopicPartition, A] = {}
+    for tp, answer in answers.items():
+        if not isinstance(answer, KafkaActorsError):
+            found[tp] = answer
+            del left[tp]
+        elif last or not answer.retriable:
+            raise answer
+    return found
 
 
 def _selected(snapshot: ClusterSnapshot, options: ReadOptions) -> list[TopicPartition]:

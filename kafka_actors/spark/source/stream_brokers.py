@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from kafka_actors.admin.requests import CallDeadline
 from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import ConfigError, NonEmptyGroupError
@@ -23,7 +25,7 @@ from .machines.offset_ranges import (
     check_named,
     resolve,
 )
-from .machines.stream_offsets import ObservedPartitions, StreamOffsets, newcomers, truncated
+from .machines.stream_offsets import ObservedPartitions, StreamOffsets, in_doubt, newcomers, truncated
 from .options import StreamOptions
 from .planning import PlanningBrokers
 from .selection import SubscribePattern
@@ -56,6 +58,8 @@ class StreamBrokers:
         self._clock = clock
         self._brokers = PlanningBrokers(options, clock)
         self._io = IoThread("kafka-stream")
+        self._validated: dict[TopicPartition, tuple[int, int, int]] = {}
+        """Positions that were compared with the log of a newer leader: its epoch, the one that they were of, and the offset."""
 
     @cached_property
     def _groups(self) -> GroupRequests:
@@ -132,17 +136,17 @@ class StreamBrokers:
         wanted = {**base.by_partition, **self._fixed_ends}
         if not wanted.keys() <= set(brokers.present()):
             await self._wait_for(wanted)
-        observed = await self._ends()
+        observed = await self._ends(base)
         for _ in range(self._options.lookup_retries):
             if not truncated(base, observed) and not truncated(StreamOffsets(self._fixed_ends), observed):
                 break
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
             await brokers.refresh()
-            observed = await self._ends()
-        starts = await brokers.offsets_while_there(dict.fromkeys(newcomers(base, observed), EARLIEST))
+            observed = await self._ends(base)
+        starts = await brokers.listed_while_there(dict.fromkeys(newcomers(base, observed), EARLIEST))
         if starts is None:
             return await self._observed(base, self._clock())
-        return ObservedPartitions(observed.ends, observed.topic_ids, starts)
+        return replace(observed, starts={tp: listed.offset for tp, listed in starts.items()})
 
     @property
     def _fixed_ends(self) -> dict[TopicPartition, int]:
@@ -156,13 +160,30 @@ class StreamBrokers:
             if set(wanted) <= set(self._brokers.present()):
                 return
 
-    async def _ends(self) -> ObservedPartitions:
+    async def _ends(self, base: StreamOffsets) -> ObservedPartitions:
         while True:
             partitions = self._brokers.present()
-            ends = await self._brokers.offsets_while_there(dict.fromkeys(partitions, LATEST))
-            if ends is not None:
-                return ObservedPartitions(ends, self._brokers.topic_ids(partitions))
+            found = await self._brokers.listed_while_there(dict.fromkeys(partitions, LATEST))
+            if found is not None:
+                observed = ObservedPartitions(
+                    {tp: listed.offset for tp, listed in found.items()},
+                    self._brokers.topic_ids(partitions),
+                    leader_epochs={
+                        tp: one.leader_epoch for tp, one in found.items() if one.leader_epoch >= 0
+                    },
+                )
+                return replace(observed, parted=await self._parted(base, observed))
             await self._wait_for(partitions)
+
+    async def _parted(self, base: StreamOffsets, observed: ObservedPartitions) -> dict[TopicPartition, int]:
+        """Looks up where truncated logs part from what the stream has read."""
+        doubts = in_doubt(base, observed)
+        asked = {tp: d for tp, d in doubts.items() if self._validated.get(tp) != (*d, base.by_partition[tp])}
+        ends = await self._brokers.epoch_ends(asked) if asked else {}
+        parted = {tp: end for tp, end in ends.items() if 0 <= end < base.by_partition[tp]}
+        for tp in asked.keys() - parted.keys():
+            self._validated[tp] = (*asked[tp], base.by_partition[tp])
+        return parted
 
     # ------------------------------------------------------------ the group
 

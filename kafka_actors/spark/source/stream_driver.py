@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -25,7 +25,6 @@ from .machines.stream_offsets import (
     losses,
     nested,
     newcomers,
-    offsets_behind,
     out_of_reach,
     pending,
     ranges_between,
@@ -257,3 +256,18 @@ class StreamDriver:
             logger.warning("group %s: offsets are not committed: %s", self._options.group_id, error)
         else:
             self._committed.update(new)
+
+
+def offsets_behind(
+    newest: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
+) -> dict[str, str]:
+    """The smallest, largest and average lag of partitions, in offsets, under the names of Spark's own metrics; empty without
+    partitions."""
+    behind = [max(end - reached.get(tp, 0), 0) for tp, end in newest.items()]
+    if not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": str(min(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+    }

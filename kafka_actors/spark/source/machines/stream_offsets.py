@@ -9,11 +9,13 @@ passes it back as the start of the next. `StreamOffsets` is that value; `Observe
   has it. `capped` limits it to a target (Trigger.AvailableNow, a backfill); `MinOffsetsDelay` holds a batch back.
 - `ranges_between` decides what a batch reads. New partitions and topics that were deleted and created again
   (`newcomers`, by topic id, KIP-516) are read from 0.
+- A log that was cut by an unclean election may have grown again by the next trigger. So an end has the leaders' epochs, too: all before it is
+  of these or earlier ones. Where a new leader's log of them ends before the offset (KIP-320), the batch begins there, and its end says so (`parted`).
 - `losses`, `started_late`, `truncated`, `out_of_reach` find records that should be read and can't be. They return
   `DataLossError`s; the caller raises or logs them (`failOnDataLoss`).
 - For the first batch Spark asks for a start, and asks again after a crash, when an answer like "latest" would be
   another one. So the end of the first batch carries its start (`start`), and the start is marked (`initial`).
-- Spark's own format of offsets has no room for topic ids and that start; `restored` adds the ids from the state files.
+- Spark's own format of offsets has no room for topic ids, epochs and that start; `restored` adds them from the state files.
 
 With `commitOffsets` a consumer group's offsets follow the checkpoint and must never be ahead of it. Spark does not say
 what is in the checkpoint: it asks for the next batch, and it calls `commit`. `CheckpointProgress` derives it from the
@@ -31,6 +33,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_actors.base import decoders
 from kafka_actors.errors import ConfigError, DataLossError, StartLostError, TopicRecreatedError
@@ -42,7 +45,8 @@ from .offset_ranges import TaskRange
 _TOPIC_IDS = "@topic_ids"
 _START = "@start"
 _INITIAL = "@initial"
-
+_LEADER_EPOCHS = "@leader_epochs"
+_PARTED = "@parted"
 _SCHEMA = "@schema"
 
 Offsets = Mapping[TopicPartition, int]
@@ -63,7 +67,8 @@ class StreamOffsets(Struct, frozen=True):
     """Position of a stream: by partition the offset behind the last one that was read.
 
     `topic_ids` are the ids of topics, where brokers have them (from Kafka 2.8 on). `initial` marks the start of the first
-    batch; `start` is that start, in the end of the first batch. `schema`: where values are decoded by a registry's.
+    batch; `start` is that start, in the end of the first batch. `schema`: where values are decoded by a registry's. `leader_epochs` are
+    of when the offsets were looked up. `parted`: in the end of a batch, where truncated logs part from what was read.
     """
 
     by_partition: dict[TopicPartition, int]
@@ -71,6 +76,8 @@ class StreamOffsets(Struct, frozen=True):
     start: dict[TopicPartition, int] | None = None
     initial: bool = False
     schema: KeptSchema | None = None
+    leader_epochs: dict[TopicPartition, int] = {}
+    parted: dict[TopicPartition, int] = {}
 
     def to_json(self) -> dict[str, Any]:
         """Writes Spark's checkpoint format: `{"topic": {"0": 23}}` as Spark's own source does, and more keys beside it. Equal
@@ -84,6 +91,10 @@ class StreamOffsets(Struct, frozen=True):
             found[_INITIAL] = True
         if self.schema is not None:
             found[_SCHEMA] = msgspec.to_builtins(self.schema)
+        if self.leader_epochs:
+            found[_LEADER_EPOCHS] = nested(self.leader_epochs)
+        if self.parted:
+            found[_PARTED] = nested(self.parted)
         return found
 
     @classmethod
@@ -98,6 +109,8 @@ class StreamOffsets(Struct, frozen=True):
                 _flat(document[_START]) if _START in document else None,
                 bool(document.get(_INITIAL, False)),
                 decoders.convert(document[_SCHEMA], KeptSchema) if _SCHEMA in document else None,
+                _flat(document.get(_LEADER_EPOCHS, {})),
+                _flat(document.get(_PARTED, {})),
             )
         except (msgspec.ValidationError, ValueError) as error:
             raise ConfigError(
@@ -107,7 +120,7 @@ class StreamOffsets(Struct, frozen=True):
     @property
     def has_more_than_spark(self) -> bool:
         """Whether there is more than offsets, for which Spark's own format has no place."""
-        return bool(self.topic_ids) or self.initial or self.start is not None or self.schema is not None
+        return self != StreamOffsets(self.by_partition)
 
     def same_topic(self, topic: str, other: StreamOffsets) -> bool:
         """Whether a name is the same topic in both: false only for two different ids."""
@@ -129,12 +142,14 @@ def _flat(topics: Any) -> dict[TopicPartition, int]:
 
 
 class ObservedPartitions(Struct, frozen=True):
-    """Partitions as brokers describe them: the end of each one's log, its topic's id, and the start of its log if the
-    partition is new to the stream (`newcomers`)."""
+    """Partitions as brokers describe them: the end of each one's log, its topic's id, the start of its log if the partition is new to the
+    stream (`newcomers`), its leader's epoch if that is known, and, if it was truncated, where its log parts from what was read."""
 
     ends: dict[TopicPartition, int]
     topic_ids: dict[str, bytes] = {}
     starts: dict[TopicPartition, int] = {}
+    leader_epochs: dict[TopicPartition, int] = {}
+    parted: dict[TopicPartition, int] = {}
 
 
 def newcomers(base: StreamOffsets, observed: ObservedPartitions) -> set[TopicPartition]:
@@ -146,10 +161,8 @@ def newcomers(base: StreamOffsets, observed: ObservedPartitions) -> set[TopicPar
 def backlog(base: StreamOffsets, observed: ObservedPartitions) -> dict[TopicPartition, tuple[int, int]]:
     """The start and end of the offsets to read, by partition."""
     new = newcomers(base, observed)
-    return {
-        tp: (observed.starts.get(tp, 0) if tp in new else base.by_partition[tp], end)
-        for tp, end in observed.ends.items()
-    }
+    begins = {**base.by_partition, **observed.parted, **{tp: observed.starts.get(tp, 0) for tp in new}}
+    return {tp: (begins[tp], end) for tp, end in observed.ends.items()}
 
 
 def pending(base: StreamOffsets, observed: ObservedPartitions) -> int:
@@ -180,8 +193,11 @@ def advance(
     if base.initial:  # the first batch reads all of a topic that was created again since
         new = newcomers(base, observed)
         start = {tp: offset for tp, offset in base.by_partition.items() if tp not in new}
-    end = StreamOffsets({**kept, **ends}, ids, start)
-    if not base.initial and (end.by_partition, end.topic_ids) == (base.by_partition, base.topic_ids):
+    epochs = {tp: base.leader_epochs[tp] for tp in kept if tp in base.leader_epochs} | observed.leader_epochs
+    parted = {tp: offset for tp, offset in observed.parted.items() if tp in ends}
+    end = StreamOffsets({**kept, **ends}, ids, start, leader_epochs=epochs, parted=parted)
+    unchanged = (end.by_partition, end.topic_ids) == (base.by_partition, base.topic_ids)
+    if unchanged and not base.initial and not parted:
         return base
     return end
 
@@ -207,8 +223,11 @@ def capped(observed: ObservedPartitions, target: Offsets) -> ObservedPartitions:
     """The partitions and ends up to `target` (Trigger.AvailableNow)."""
     ends = {tp: min(end, target[tp]) for tp, end in observed.ends.items() if tp in target}
     topics = {tp.topic for tp in ends}
-    return ObservedPartitions(
-        ends, {t: i for t, i in observed.topic_ids.items() if t in topics}, observed.starts
+    return replace(
+        observed,
+        ends=ends,
+        topic_ids={t: i for t, i in observed.topic_ids.items() if t in topics},
+        leader_epochs={tp: epoch for tp, epoch in observed.leader_epochs.items() if tp in ends},
     )
 
 
@@ -266,6 +285,8 @@ def losses(
             found.append(TopicRecreatedError(*tp, offset, old, new))
         elif until is None:
             found.append(DataLossError(*tp, offset, "the partition is gone, or is no longer read"))
+        elif tp in end.parted:
+            found.append(DataLossError(*tp, offset, f"the log was truncated: it parts at {end.parted[tp]}"))
         elif until < offset:
             found.append(DataLossError(*tp, offset, f"the log ends at {until}: it was truncated"))
     return found
@@ -274,6 +295,16 @@ def losses(
 def truncated(base: StreamOffsets, observed: ObservedPartitions) -> set[TopicPartition]:
     """Partitions whose log ends before the stream's position, as a new leader may say for a moment."""
     return {tp for tp, (start, end) in backlog(base, observed).items() if end < start}
+
+
+def in_doubt(base: StreamOffsets, observed: ObservedPartitions) -> dict[TopicPartition, tuple[int, int]]:
+    """Partitions whose leader epoch rose since the stream's position was looked up: the present epoch and the one of then."""
+    new, then = newcomers(base, observed), base.leader_epochs
+    return {
+        tp: (epoch, then[tp])
+        for tp, epoch in observed.leader_epochs.items()
+        if tp not in new and 0 <= then.get(tp, -1) < epoch
+    }
 
 
 def started_late(base: StreamOffsets, observed: ObservedPartitions) -> list[DataLossError]:
@@ -291,9 +322,10 @@ def ranges_between(start: StreamOffsets, end: StreamOffsets) -> list[TaskRange]:
     """The non-empty ranges of a micro-batch, by partition. A partition that is new in `end`, or whose topic was created again,
     begins at 0."""
     start = _resumed(start, end)
+    begins = {**start.by_partition, **end.parted}
     ranges = []
     for tp, until in sorted(end.by_partition.items()):
-        begin = start.by_partition.get(tp, 0) if start.same_topic(tp.topic, end) else 0
+        begin = begins.get(tp, 0) if start.same_topic(tp.topic, end) else 0
         if until > begin:
             ranges.append(TaskRange(*tp, begin, until, end.topic_ids.get(tp.topic)))
     return ranges
@@ -341,21 +373,6 @@ def restored(offsets: StreamOffsets, newest_first: Iterable[StreamOffsets]) -> S
     topics = {tp.topic for tp in offsets.by_partition}
     ids = {topic: topic_id for topic, topic_id in newest.topic_ids.items() if topic in topics}
     return StreamOffsets(offsets.by_partition, ids, schema=newest.schema)
-
-
-def offsets_behind(
-    newest: Mapping[TopicPartition, int], reached: Mapping[TopicPartition, int]
-) -> dict[str, str]:
-    """The smallest, largest and average lag of partitions, in offsets, under the names of Spark's own metrics; empty without
-    partitions."""
-    behind = [max(end - reached.get(tp, 0), 0) for tp, end in newest.items()]
-    if not behind:
-        return {}
-    return {
-        "minOffsetsBehindLatest": str(min(behind)),
-        "maxOffsetsBehindLatest": str(max(behind)),
-        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
-    }
 
 
 class CheckpointProgress:

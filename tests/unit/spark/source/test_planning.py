@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_actors.errors import KafkaError, NotLeaderOrFollowerError, TopicAuthorizationFailedError
-from kafka_actors.net import LATEST, ListedOffset
+from kafka_actors.net import LATEST, EpochEnd, ListedOffset
 from kafka_actors.spark.source.options import parse_batch, parse_stream
 from kafka_actors.spark.source.planning import PlanningBrokers
 from kafka_actors.types import TopicPartition
@@ -36,6 +36,15 @@ class Lookups:
             self._left -= 1
             answers[T0] = self._error
         return answers
+
+    async def offsets_for_leader_epoch(
+        self, epochs: Mapping[TopicPartition, tuple[int, int]]
+    ) -> dict[TopicPartition, EpochEnd | KafkaError]:
+        listed = await self.list_offsets({tp: epoch for tp, (_, epoch) in epochs.items()})
+        return {
+            tp: one if isinstance(one, KafkaError) else EpochEnd(epochs[tp][1], 9)
+            for tp, one in listed.items()
+        }
 
 
 class Scene:
@@ -79,6 +88,15 @@ def test_what_asking_again_will_not_mend_is_an_error_at_once(monkeypatch: pytest
     assert scene.lookups.asked == [[T0, T1]]
 
 
+def test_the_end_of_an_epoch_is_asked_for_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 2)
+    assert asyncio.run(scene.brokers.epoch_ends({T0: (5, 3), T1: (5, 4)})) == {T0: 9, T1: 9}
+    assert scene.lookups.asked == [[T0, T1], [T0], [T0]]
+    scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 4)
+    with pytest.raises(NotLeaderOrFollowerError):
+        asyncio.run(scene.brokers.epoch_ends({T0: (5, 3)}))
+
+
 class Silent:
     """Nobody answers."""
 
@@ -96,13 +114,14 @@ async def offsets_while(
     brokers: PlanningBrokers, change: Callable[[], object]
 ) -> dict[TopicPartition, int] | None:
     """What is answered about both partitions, with a change and then news of the cluster amid it."""
-    asking = asyncio.ensure_future(brokers.offsets_while_there({T0: LATEST, T1: LATEST}))
+    asking = asyncio.ensure_future(brokers.listed_while_there({T0: LATEST, T1: LATEST}))
     for _ in range(3):
         await asyncio.sleep(0)
     change()
     cluster = brokers.client.cluster
     cluster.restore(cluster.snapshot())
-    return await asking
+    found = await asking
+    return None if found is None else {tp: listed.offset for tp, listed in found.items()}
 
 
 def test_nobody_is_waited_for_who_is_not_there_any_more(monkeypatch: pytest.MonkeyPatch) -> None:

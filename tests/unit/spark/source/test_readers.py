@@ -17,12 +17,12 @@ from kafka_actors.spark.source.machines.stream_offsets import (
     limited_to,
     losses,
     newcomers,
-    offsets_behind,
     out_of_reach,
     pending,
     ranges_between,
     started_late,
 )
+from kafka_actors.spark.source.stream_driver import offsets_behind
 from kafka_actors.types import TopicPartition
 
 OLD, NEW = b"o" * 16, b"n" * 16

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_actors.errors import ConfigError, NonEmptyGroupError
+from kafka_actors.net import ListedOffset
 from kafka_actors.spark.source import stream_brokers
 from kafka_actors.spark.source.machines.offset_ranges import LogRange
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
@@ -30,6 +31,9 @@ class Brokers:
         self.present_now = [[T0, T1]]
         self.ends: list[dict[TopicPartition, int] | None] = [{T0: 10, T1: 20}]
         self.starts = {T0: 2, T1: 3}
+        self.epoch = 5
+        self.epoch_end = 100
+        self.asked: list[dict[TopicPartition, tuple[int, int]]] = []
         self.refreshes: list[float | None] = []
         self.error: ConfigError | None = None
 
@@ -60,14 +64,18 @@ class Brokers:
     ) -> dict[TopicPartition, LogRange]:
         return {tp: LogRange(self.starts[tp], 100) for tp in partitions}
 
-    async def offsets_while_there(
+    async def listed_while_there(
         self, timestamps: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int] | None:
+    ) -> dict[TopicPartition, ListedOffset] | None:
         if set(timestamps.values()) == {EARLIEST}:
-            return {tp: self.starts[tp] for tp in timestamps}
+            return {tp: ListedOffset(self.starts[tp], -1, -1) for tp in timestamps}
         assert set(timestamps.values()) <= {LATEST}
         ends = self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
-        return None if ends is None else {tp: ends[tp] for tp in timestamps}
+        return None if ends is None else {tp: ListedOffset(ends[tp], -1, self.epoch) for tp in timestamps}
+
+    async def epoch_ends(self, epochs: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        self.asked.append(dict(epochs))
+        return dict.fromkeys(epochs, self.epoch_end)
 
 
 class Groups:
@@ -217,3 +225,27 @@ def test_a_group_with_members_is_refused(committing: Scene) -> None:
 def test_the_thread_ends_with_the_connections(committing: Scene) -> None:
     committing.stream.close()
     assert committing.stream._io.stopped
+
+
+def test_a_position_of_an_older_leader_is_compared_with_the_log_of_the_new_one_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """KIP-320: the log may have been cut, and be longer than before by now."""
+    scene = Scene(monkeypatch)
+    base = StreamOffsets({T0: 8, T1: 8}, leader_epochs={T0: 4, T1: 5})
+    assert scene.stream.observed(base).parted == {}
+    assert scene.stream.observed(base).leader_epochs == {T0: 5, T1: 5}
+    assert scene.brokers.asked == [{T0: (5, 4)}]
+    scene.brokers.epoch, scene.brokers.epoch_end = 6, 7
+    assert scene.stream.observed(base).parted == {T0: 7, T1: 7}
+    assert scene.stream.observed(base).parted == {T0: 7, T1: 7}
+    assert scene.brokers.asked[1:] == 2 * [{T0: (6, 4), T1: (6, 5)}]
+    scene.brokers.epoch_end = -1
+    assert scene.stream.observed(base).parted == {}, "nobody knows"
+
+
+def test_nobody_asks_about_a_position_whose_leader_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.stream.observed(StreamOffsets({T0: 8, T1: 8}, leader_epochs={T1: 5}))
+    scene.stream.observed(StreamOffsets({T0: 8, T1: 8}, {"t": b"another" * 2}, leader_epochs={T1: 1}))
+    assert scene.brokers.asked == []

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from waiting import slow_s, until
 
 import kafka_actors as ka
@@ -15,11 +16,12 @@ from kafka_actors.errors import (
     KafkaTimeoutError,
     MessageTooLargeError,
     NoBrokersAvailable,
+    RequestTimedOutError,
     UndeliveredError,
     UsageError,
 )
 from kafka_actors.records import SCHEMA
-from kafka_actors.testing.fake_kafka import Hold
+from kafka_actors.testing.fake_kafka import ChangeResponse, Hold
 from kafka_actors.types import TopicPartition
 
 """For records with old timestamps."""
@@ -296,3 +298,25 @@ def test_a_topic_that_is_made_anew_under_requests_on_their_way_gets_their_record
         for future in sent:
             future.result(timeout=slow_s(30))
     assert [int(record.value) for record in fake_kafka.records(topic)] == [0, 1, 2, 3, 4]
+
+
+def in_vain(_, response):
+    """A response by which the broker has waited for its replicas in vain, after it wrote the batch."""
+    data = response.responses[0].partition_responses[0]
+    failed = replace(data, error_code=RequestTimedOutError.code, base_offset=-1)
+    return replace(response, responses=[replace(response.responses[0], partition_responses=[failed])])
+
+
+@pytest.mark.parametrize("lost", [1, 3, 5])
+def test_batches_whose_answers_are_lost_are_there_once_when_their_broker_starts_again(fake_kafka, lost):
+    """It remembers the last one alone, and says of each before that it misses what came before."""
+    topic = fake_kafka.create_topic("orders")
+    with ka.Producer(bootstrap_servers=fake_kafka.bootstrap_servers, batch_size=100) as producer:
+        producer.send(topic, b"%0100d" % 0).result(timeout=slow_s(20))
+        fake_kafka.on("Produce", ChangeResponse(in_vain), times=lost)
+        futures = [producer.send(topic, b"%0100d" % n) for n in range(1, 8)]
+        until(lambda: len(fake_kafka.records(topic)) > lost, 20, "what is written")
+        fake_kafka.restart(1)
+        offsets = [future.result(timeout=slow_s(30)).offset for future in futures]
+    assert [int(record.value) for record in fake_kafka.records(topic)] == list(range(8))
+    assert all(offset in (-1, n) for n, offset in enumerate(offsets, 1))

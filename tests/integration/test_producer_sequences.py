@@ -82,6 +82,33 @@ def test_a_broker_takes_any_first_sequence_and_a_new_epoch_only_from_0(kafka_clu
     with_broker(kafka_cluster, kafka_topic(2), play)
 
 
+@pytest.mark.parametrize("end", ["kill", "shutdown"])
+def test_a_broker_that_starts_again_remembers_the_last_batch_of_a_producer_alone(end):
+    """It reads its producers from a snapshot, which has no more. Of those before, it says that it misses what came before them."""
+    written = range(0, 14, 2)
+
+    async def before(broker):
+        for sequence in written:
+            assert (await broker.put(0, sequence))[0] == 0
+        again = [(await broker.put(0, sequence))[0] for sequence in written]
+        assert again == [UNORDERED, UNORDERED, 0, 0, 0, 0, 0], "five are remembered"
+        return broker.id
+
+    async def after(broker):
+        broker.id = producer
+        again = [await broker.put(0, sequence) for sequence in written]
+        assert again == 6 * [(UNORDERED, -1)] + [(0, 12)]
+        assert await broker.put(0, 14) == (0, 14)
+
+    with KafkaCluster(brokers=1) as cluster:
+        topic = cluster.create_topic("remembered")
+        producer = with_broker(cluster, topic, before)
+        (node,) = cluster.broker_ids
+        getattr(cluster, end)(node)
+        cluster.restart(node)
+        with_broker(cluster, topic, after)
+
+
 @pytest.mark.slow
 def test_a_broker_forgets_a_producer_by_the_timestamps_of_its_records():
     config = {"producer.id.expiration.ms": 20_000, "producer.id.expiration.check.interval.ms": 500}

@@ -37,7 +37,7 @@ TIMEOUT = 30.0
 EXPIRATION = 300.0
 """Seconds after which a broker forgets a producer that has written nothing."""
 # codes: (appended before the error is answered, code)
-ERRORS = [(False, 19), (True, 20), (False, 6), (True, 7), (True, 6), (False, 56), (True, -1)]
+ERRORS = [(False, 19), (True, 20), (False, 6), (True, 7), (True, 6), (False, 56)]
 INVALID = 17
 """A batch with a record whose number is a multiple of it is refused for good (INVALID_RECORD)."""
 TOO_LARGE = 5
@@ -92,6 +92,10 @@ class Log:
             return 0, self._log.append(parse(data), 0, LogLimits(), now_ms).base_offset
         except Refused as refused:
             return refused.code, -1
+
+    def reload(self):
+        """The broker starts again: it remembers the last batch of each producer."""
+        self._log.producers.reload()
 
     def forget(self, now):
         """Forgets the producers that have written nothing for long."""
@@ -158,6 +162,9 @@ class Replicas:
         self.lags = False
         if stale and self.leader != old:
             self.stale.add(old)
+
+    def restart(self, node):
+        self._logs[node].reload()
 
     def forget(self, now):
         for log in self._logs:
@@ -297,6 +304,10 @@ class World:
                 self.haunt(node)
         self.logs[tp].move(stale=stale)
 
+    def restart(self, node):
+        for log in self.logs.values():
+            log.restart(node)
+
     def lag(self, tp):
         self.logs[tp].lags = True
 
@@ -348,6 +359,13 @@ class World:
                     assert number not in records
 
 
+OFTEN = {"send": 6, "turn": 10, "deliver": 10, "answer": 8, "tick": 6, "cut": 1, "haunt": 1, "error": 1} | {
+    "move": 0.7, "lag": 0.2, "follow": 1, "lull": 0.2, "resize": 0.5, "restart": 1
+}  # fmt: skip
+CONTESTED = {"send": 0.3, "turn": 10, "deliver": 10, "answer": 10, "tick": 6, "cut": 3, "metadata": 3} | {
+    "move": 3, "lag": 3, "follow": 0.5, "restart": 1
+}  # fmt: skip
+"""How often what happens in random runs, compared with the rest."""
 NODE = st.integers(0, NODES - 1)
 OPS = st.one_of(
     st.tuples(st.just("send"), st.sampled_from(PARTITIONS), st.integers(1, 6)),
@@ -358,6 +376,7 @@ OPS = st.one_of(
     st.tuples(st.just("refuse"), NODE),
     st.tuples(st.just("haunt"), NODE),
     st.tuples(st.just("move"), st.sampled_from(PARTITIONS), st.booleans()),
+    st.tuples(st.just("restart"), NODE),
     st.tuples(st.just("lag"), st.sampled_from(PARTITIONS)),
     st.tuples(st.just("follow"), st.sampled_from(PARTITIONS), NODE),
     st.tuples(st.just("error"), st.sampled_from(ERRORS)),
@@ -393,24 +412,7 @@ def test_the_same_under_long_random_trouble(seed, window):
     """Long runs that hypothesis would not draw: mostly progress, some of it lost."""
     rand, ops = random.Random(seed), []
     for _ in range(400):
-        name = rand.choices(
-            [
-                "send",
-                "turn",
-                "deliver",
-                "answer",
-                "cut",
-                "haunt",
-                "move",
-                "lag",
-                "follow",
-                "error",
-                "tick",
-                "lull",
-                "resize",
-            ],
-            [6, 10, 10, 8, 1, 1, 0.7, 0.2, 1, 1, 6, 0.2, 0.5],
-        )[0]
+        (name,) = rand.choices([*OFTEN], [*OFTEN.values()])
         node, tp = rand.randrange(NODES), rand.choice(PARTITIONS)
         ops.append(
             {
@@ -457,10 +459,7 @@ def test_the_same_where_leaders_change_before_others_have_what_they_took(seed):
     while world.answers[0]:
         world.answer(0)
     for _ in range(rand.randint(20, 80)):
-        name = rand.choices(
-            ["turn", "deliver", "answer", "cut", "tick", "move", "lag", "follow", "send", "metadata"],
-            [10, 10, 10, 3, 6, 3, 3, 0.5, 0.3, 3],
-        )[0]
+        (name,) = rand.choices([*CONTESTED], [*CONTESTED.values()])
         node = rand.randrange(NODES)
         if name == "tick":
             world.now += rand.choice([0.1, 0.3, 1.0])

@@ -49,12 +49,14 @@ class ProducerBatch:
 
     __slots__ = (
         "attempts",
+        "chained",
         "charge",
         "content",
         "created",
         "denied",
         "doubtful",
         "first",
+        "followed",
         "last_error",
         "maybe_whole",
         "number",
@@ -97,10 +99,14 @@ class ProducerBatch:
         """Whether an earlier attempt without a clear outcome may have been written."""
         self.denied = False
         """Whether it was doubtful until a leader said that it lacks it: a replica that leads next may have it nevertheless."""
+        self.chained = False
+        """Whether it was sent to a leader that knows the producer, which takes it only behind what comes before it."""
+        self.followed = False
+        """Whether one behind it was acknowledged, so that it is in the log, too; its offset is not known."""
         self.unanswered = False
         """Whether an earlier attempt was never answered: a copy of it may still be on its way."""
         self.maybe_whole = False
-        """Whether the batch that it was split off may have been written as a whole."""
+        """Whether it may be in the log without being recognised: within the batch that it was split off, or before one that was split."""
         self.attempts = 0
         self.last_error: Exception | None = None
 

@@ -6,8 +6,13 @@ order and with the same sequences, so that the broker drops those that it has al
 
 Sequences are counted per partition, under the producer's id and an epoch of the queue's own: without transactions brokers compare
 epochs partition by partition. The chain of sequences is `broken` when a batch failed for good or the broker lost its
-state. Then a new epoch begins with sequence 0, but only when the first issued batch is known not to be in the log: then none
-behind it is. Otherwise records could be there twice, under both epochs.
+state. Then a new epoch begins with sequence 0, but only when no issued batch may be in the log. Otherwise records could be there twice,
+under both epochs. None behind a batch that was never written can be there.
+
+A broker that says that it misses what came before a batch may have it nevertheless: when it starts again, it remembers only the last
+batch of a producer, of any earlier one it says the same. So all doubtful batches are sent again in turn. One that is acknowledged
+follows, or is, the last one that the log has, so that all before it are in the log, too (`written`). Those before one that is acknowledged by
+a leader that knows the producer are sent again for their offsets alone (`followed`).
 
 A leader that misses what came before a batch speaks for its own log. Where the batch was doubtful, another replica may have it, and
 lead next, before what this leader writes is on all replicas in sync. So the new epoch is on trial until its first batch is acknowledged: that
@@ -140,17 +145,21 @@ class PartitionQueue:
         self._stalled = False
         if leader != self.leader:
             self._ask_anew()
-        if self.broken and not (self._transactional or self.in_flight) and not self._first_is_open():
+        if self.broken and not (self._transactional or self.in_flight) and not self._in_doubt():
             self._start_epoch()
         for batch in self.issued:
-            if not batch.on_wire:
+            if not batch.on_wire and (batch.doubtful or not self.issued[0].denied):
                 return batch if self._remembered(batch.number) else None
         if self.broken or not self.waiting or self.needs_id or not self._remembered(self._number):
             return None
         return self.waiting[0] if self.waiting[0].ready else None
 
-    def _first_is_open(self) -> bool:
-        return bool(self.issued) and (self.issued[0].doubtful or self.issued[0].maybe_whole)
+    def _in_doubt(self) -> bool:
+        """Whether a batch may be in the log under its present sequence: the first, or one behind it where the leader has denied that."""
+        if not self.issued:
+            return False
+        first, *others = self.issued
+        return first.doubtful or first.maybe_whole or (first.denied and any(b.doubtful for b in others))
 
     def _allowed(self, now: float, leader: Leader) -> int:
         """Returns how many batches may be on the wire."""
@@ -163,7 +172,9 @@ class PartitionQueue:
     def _remembered(self, number: int) -> bool:
         """Whether the broker will still know the first issued batch when it has written that one, the settled ones
         between them included; else it could not tell that it has the first already."""
-        return not self._idempotent or not self.issued or number - self.issued[0].number < REMEMBERED
+        if not (self._idempotent and self.issued) or self.issued[0].denied:
+            return True
+        return number - self.issued[0].number < REMEMBERED
 
     def _start_epoch(self) -> None:
         """Gives issued batches, which the leader says are not written, new sequences under a new epoch."""
@@ -222,6 +233,7 @@ class PartitionQueue:
                 batch.sequence = self._sequence
                 self._sequence = (self._sequence + batch.records) % _SEQUENCES
         batch.on_wire = True
+        batch.chained = leader == self._known_by
         batch.attempts += 1
         self.in_flight += 1
         self.leader = leader
@@ -234,13 +246,21 @@ class PartitionQueue:
         batch.on_wire = False
         return batch in self.issued
 
-    def written(self, batch: ProducerBatch, now: float, leader: Leader) -> None:
-        """Settles a batch that is in the log, as the leader says."""
+    def written(self, batch: ProducerBatch, now: float, leader: Leader) -> list[ProducerBatch]:
+        """Settles a batch that is in the log, as the leader says. Returns those before it that the leader has denied: they are in the
+        log, too, and are settled with it."""
+        before = self.issued[: self.issued.index(batch)]
+        denied = before if before and before[0].denied else []
+        if batch.chained:
+            for earlier in before:
+                earlier.followed = True
+        self.issued = self.issued[len(denied) :]
         self.issued.remove(batch)
         self._confirm()
         self._known_by, self._known_until = leader, now + KNOWN_S
         self.failures = 0
         self.not_before = 0.0
+        return denied
 
     def _confirm(self) -> None:
         """Notes that all replicas in sync have the log of the leader that has denied batches."""
@@ -263,7 +283,7 @@ class PartitionQueue:
         Where no batch before it is unsettled, or the broker has `lost_state`, the chain is broken. Else the batch only came too
         early, and is sent again behind the others, without a backoff.
         """
-        batch.denied = batch.denied or batch.doubtful
+        batch.denied = (batch.denied or batch.doubtful) and not (self._transactional or batch.maybe_whole)
         batch.doubtful = False
         self._stalled = True
         if self._trial is not None:
@@ -288,6 +308,9 @@ class PartitionQueue:
         if self._trial is not None:
             self._ask_anew()
         at = self.issued.index(batch)
+        if batch.doubtful and self.issued[0].denied:
+            for earlier in self.issued[:at]:  # nobody can find out any more
+                earlier.denied, earlier.maybe_whole = False, True
         sequence = batch.sequence
         for later in self.issued[at + 1 :]:
             later.number += len(parts) - 1

@@ -308,8 +308,9 @@ class Sender:
         action = action_for(error, records=batch.records, idempotent=self._options.idempotent)
         batch.last_error = error or batch.last_error
         outcome.wants_metadata = outcome.wants_metadata or (error is not None and error.invalid_metadata)
-        if action is ProduceErrorAction.WRITTEN:
-            queue.written(batch, now, Leader(order.node, order.topic_ids[topic]))
+        if action is ProduceErrorAction.WRITTEN or (action is ProduceErrorAction.GAP and batch.followed):
+            before = queue.written(batch, now, Leader(order.node, order.topic_ids[topic]))
+            outcome.settled += map(SettledBatch, before)
             outcome.settled.append(SettledBatch(batch, answer.base_offset, answer.timestamp_ms))
         elif action is ProduceErrorAction.RETRY:
             # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.
@@ -357,7 +358,8 @@ class Sender:
         settled = []
         for partition, queue in list(self._busy.items()):
             while (batch := queue.oldest()) is not None and batch.created <= limit:
-                settled.append(SettledBatch(batch, error=too_late(batch, self._options.delivery_timeout)))
+                error = None if batch.followed else too_late(batch, self._options.delivery_timeout)
+                settled.append(SettledBatch(batch, error=error))
                 queue.fail(batch)
             if queue.empty:
                 self._forget_empty([partition])

@@ -379,3 +379,38 @@ def test_markers_of_the_transaction_before_are_waited_for_a_moment():
     assert answer(made, order, error_code=51).settled == []
     assert drain(made).next_wake == CONCURRENT_S
     assert len(drain(made, CONCURRENT_S).orders) == 1
+
+
+def test_a_batch_before_one_that_was_acknowledged_is_written_also_where_the_broker_forgot_it():
+    a, b = batch(), batch()
+    made = sender(a, b, known=True)
+    first, second = drain(made).orders
+    answer(made, first, error_code=7)
+    assert [s.batch for s in answer(made, second, base_offset=20).settled] == [b]
+    (again,) = drain(made, now=5.0).orders
+    (settled,) = answer(made, again, now=5.0, error_code=45).settled
+    assert (settled.batch, settled.error, settled.base_offset) == (a, None, -1)
+
+
+def test_a_batch_before_one_that_was_acknowledged_is_written_also_where_its_time_is_over():
+    a, b = batch(), batch()
+    made = sender(a, b, known=True)
+    first, second = drain(made).orders
+    answer(made, first, error_code=7)
+    answer(made, second, base_offset=20)
+    assert [(s.batch, s.error) for s in drain(made, now=10.0).expired] == [(a, None)]
+
+
+def test_batches_that_the_broker_denies_are_written_with_the_one_that_it_remembers():
+    a, b, c = batch(), batch(), batch()
+    made = sender(a, b, c, known=True)
+    for order in drain(made).orders:
+        answer(made, order, error_code=7)
+    now = 5.0
+    for code in (45, 45):
+        (order,) = drain(made, now=now).orders
+        assert answer(made, order, now=now, error_code=code).settled == []
+        now += 1.0
+    (order,) = drain(made, now=now).orders
+    settled = answer(made, order, now=now, base_offset=30).settled
+    assert [(s.batch, s.base_offset) for s in settled] == [(a, -1), (b, -1), (c, 30)]

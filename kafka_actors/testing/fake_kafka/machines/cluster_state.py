@@ -199,12 +199,15 @@ class ClusterState:
         self._spread_coordinators(all_of_them=True)
 
     def set_alive(self, node_id: int, alive: bool) -> None:
-        """Takes a broker down or brings it back; leaders move as its partitions need it."""
+        """Takes a broker down or brings it back; leaders move as its partitions need it. One that leads what nobody led meanwhile has read
+        its producers from a snapshot."""
         self.nodes[node_id].alive = alive
         for topic in self.topics.values():
             for partition in topic.partitions:
                 if partition.leader == NO_LEADER or not self.nodes[partition.leader].alive:
                     self._elect(topic, partition)
+                    if alive and partition.leader == node_id:
+                        partition.log.producers.reload()
         self._spread_coordinators(all_of_them=False)
 
     def remove_node(self, node_id: int) -> None:

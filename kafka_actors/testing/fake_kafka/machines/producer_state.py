@@ -6,6 +6,8 @@ lower than the known one, a higher one begins with sequence 0, and in the same e
 that is not known may begin with any sequence: it may have been known until its records were deleted or its time was over.
 Times are those of the producer's records, which is why old records are forgotten early.
 
+A broker that starts again knows a producer's last batch alone, so that any earlier one is out of order.
+
 A producer's transaction is open from its first transactional batch to the marker that its coordinator writes. The first batch has to
 be verified with the coordinator (KIP-890); what was seen of a producer while it was verified bounds the sequence that is written first.
 
@@ -222,6 +224,12 @@ class ProducerStates:
         self._producers.clear()
         for batch in batches:
             self.written(batch)
+
+    def reload(self) -> None:
+        """Remembers of each producer its last batch alone: a broker that starts again has read this from a snapshot."""
+        for producer in self._producers.values():
+            while len(producer.batches) > 1:
+                producer.batches.popleft()
 
     def expire(self, now_ms: int) -> None:
         """Forgets the producers whose time was over at the last check before `now_ms`, in ms since the epoch."""

@@ -62,6 +62,13 @@ def test_five_batches_are_remembered() -> None:
     assert states.put(0, 0) == UNORDERED, "the sixth from the end is forgotten"
 
 
+def test_a_broker_that_starts_again_remembers_the_last_batch_alone() -> None:
+    states = States()
+    assert [states.put(0, sequence) for sequence in (0, 2, 4)] == [0, 2, 4]
+    states.states.reload()
+    assert [states.put(0, sequence) for sequence in (0, 2, 4, 6)] == [UNORDERED, UNORDERED, 4, 6]
+
+
 def test_sequences_go_on_at_0_behind_the_largest() -> None:
     states = States()
     assert states.put(0, 2**31 - 2) == 0

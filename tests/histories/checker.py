@@ -236,6 +236,11 @@ class _Partition:
             if n >= assignment.life
         )
 
+    def _fits(self, assignment: _Assignment, life: int, offset: int, at: float) -> bool:
+        """Whether an offset of this log is one with which the assignment goes on."""
+        following = self._next(assignment, life)
+        return offset >= following and not self._lives.all[life].between(following, offset, at)
+
     def _next(self, assignment: _Assignment, life: int) -> int:
         """The offset that comes next if the assignment goes on in this log."""
         assert assignment.next is not None
@@ -254,7 +259,9 @@ class _Partition:
                 yield self._anomaly(
                     INCONSISTENT_READ, [offset], assignment.who, event.at, why, values=[value]
                 )
-            life = later[0] if later else assignment.life
+            # A value that is at the same place of several logs, such as one that its producer has sent again, is of the one that fits.
+            fitting = [n for n in later if self._fits(assignment, n, offset, event.at)]
+            life = (fitting or later or [assignment.life])[0]
             following, assignment.life = self._next(assignment, life), life
             if offset < following:
                 why = f"{following} was next"

@@ -317,3 +317,23 @@ def test_several_losses_follow_each_other():
     ]
     assert [str(a) for a in check(history)] == []
     assert names([*history, *worked(80, [11], 7)]) == [checker.POLL_BACK]
+
+
+def sent_again(first_of_new):
+    """The records at 6 to 9 are lost; their producer sends number 6 again, to the same place, and others behind it."""
+    return [
+        *old(),
+        gone(TRUNCATED, 6, range(6, 10), 6),
+        *written(30, range(10, 16), 7),
+        *worked(40, [6, *range(10, 16)][first_of_new - 6 :], first_of_new),
+        committed(42, 13),
+        log([*range(7), *range(10, 16)]),
+    ]
+
+
+def test_a_record_that_is_at_its_place_in_both_logs_is_read_again_without_going_back():
+    assert names(sent_again(6)) == []
+
+
+def test_a_reader_that_passes_a_record_at_its_place_in_both_logs_skips_it():
+    assert names(sent_again(7)) == [checker.SKIPPED_POLL]

@@ -228,49 +228,61 @@ class _Partition:
                     yield from self._polled(held, event, commits)
 
     def _goes_on(self, assignment: _Assignment, event: Polled) -> bool:
-        assert assignment.next is not None
         lives = self._lives.holding(event.offsets[0], event.values[0], event.at)
         return event.member == assignment.member and any(
-            not self._lives.all[n].between(self._next(assignment, n), event.offsets[0], event.at)
-            for n in lives
-            if n >= assignment.life
+            not self._lives.all[after].between(
+                self._next(assignment, before, after), event.offsets[0], event.at
+            )
+            for before in assignment.lives
+            for after in lives
+            if after >= before
         )
 
-    def _fits(self, assignment: _Assignment, life: int, offset: int, at: float) -> bool:
-        """Whether an offset of this log is one with which the assignment goes on."""
-        following = self._next(assignment, life)
-        return offset >= following and not self._lives.all[life].between(following, offset, at)
-
-    def _next(self, assignment: _Assignment, life: int) -> int:
-        """The offset that comes next if the assignment goes on in this log."""
+    def _next(self, assignment: _Assignment, before: int, after: int) -> int:
+        """The offset that comes next if the assignment is in one log and goes on in another."""
         assert assignment.next is not None
-        return self._lives.land(assignment.next, assignment.life, life)
+        return self._lives.land(assignment.next, before, after)
 
     def _polled(self, assignment: _Assignment, event: Polled, commits: list[Committed]) -> Iterator[Anomaly]:
         for offset, value in zip(event.offsets, event.values, strict=True):
             lives = self._lives.holding(offset, value, event.at)
             if assignment.next is None:
-                assignment.next, assignment.life = offset, lives[0] if lives else 0
+                assignment.next, assignment.lives = offset, lives or [0]
                 yield from self._started(assignment, offset, lives, event.at, commits)
-            later = [n for n in lives if n >= assignment.life]
-            if not later:
-                has = self._lives.all[assignment.life].values.get(offset)
-                why = f"the log has {has!r} there"
-                yield self._anomaly(
-                    INCONSISTENT_READ, [offset], assignment.who, event.at, why, values=[value]
-                )
-            # A value that is at the same place of several logs, such as one that its producer has sent again, is of the one that fits.
-            fitting = [n for n in later if self._fits(assignment, n, offset, event.at)]
-            life = (fitting or later or [assignment.life])[0]
-            following, assignment.life = self._next(assignment, life), life
-            if offset < following:
-                why = f"{following} was next"
-                yield self._anomaly(POLL_BACK, [offset], assignment.who, event.at, why, [value])
-            elif jumped := self._lives.all[life].between(following, offset, event.at):
-                values = [self._lives.all[life].values[o] for o in jumped]
-                why = f"{following} was next, {offset} came"
-                yield self._anomaly(SKIPPED_POLL, jumped, assignment.who, event.at, why, values)
+            fitting = {
+                after
+                for before in assignment.lives
+                for after in lives
+                if after >= before and self._fits(assignment, before, after, offset, event.at)
+            }
+            if fitting:
+                assignment.lives = sorted(fitting)
+            else:
+                yield from self._misread(assignment, offset, value, lives, event.at)
             assignment.next = offset + 1
+
+    def _fits(self, assignment: _Assignment, before: int, after: int, offset: int, at: float) -> bool:
+        """Whether the assignment goes on with this offset from one log to another."""
+        following = self._next(assignment, before, after)
+        return offset >= following and not self._lives.all[after].between(following, offset, at)
+
+    def _misread(
+        self, assignment: _Assignment, offset: int, value: str, lives: Sequence[int], at: float
+    ) -> Iterator[Anomaly]:
+        """A record with which the assignment does not go on, whichever log it is in."""
+        life = assignment.lives[0]
+        later = [n for n in lives if n >= life]
+        if not later:
+            why = f"the log has {self._lives.all[life].values.get(offset)!r} there"
+            yield self._anomaly(INCONSISTENT_READ, [offset], assignment.who, at, why, values=[value])
+        following = self._next(assignment, life, life := (later or [life])[0])
+        if offset < following:
+            yield self._anomaly(POLL_BACK, [offset], assignment.who, at, f"{following} was next", [value])
+        elif jumped := self._lives.all[life].between(following, offset, at):
+            values = [self._lives.all[life].values[o] for o in jumped]
+            why = f"{following} was next, {offset} came"
+            yield self._anomaly(SKIPPED_POLL, jumped, assignment.who, at, why, values)
+        assignment.lives = [life]
 
     def _started(
         self,
@@ -383,5 +395,5 @@ class _Assignment:
         self.at = at
         self.since = since
         self.next = start
-        self.life = 0
-        """The number of the log in which that is."""
+        self.lives = [0]
+        """The numbers of the logs in which that may be: a value that its producer has sent again may be at its place in several."""

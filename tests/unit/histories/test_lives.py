@@ -337,3 +337,20 @@ def test_a_record_that_is_at_its_place_in_both_logs_is_read_again_without_going_
 
 def test_a_reader_that_passes_a_record_at_its_place_in_both_logs_skips_it():
     assert names(sent_again(7)) == [checker.SKIPPED_POLL]
+
+
+@pytest.mark.parametrize("branch", [[7, 8, 9], [10, 11, 12]], ids=["old", "new"])
+def test_behind_a_record_that_is_in_both_logs_a_reader_goes_on_in_either(branch):
+    lost = [6, 7, 8, 9]
+    history = [
+        *written(1, range(10), 0),
+        assigned(10),
+        *worked(11, range(6), 0),
+        gone(TRUNCATED, 6, lost, 6),
+        *written(30, range(10, 16), 7),
+        *worked(40, [6, *branch], 6),
+        *(worked(41, [6, *range(10, 16)], 6) if branch[0] == 7 else worked(41, [13, 14, 15], 10)),
+        committed(42, 13),
+        log([*range(7), *range(10, 16)]),
+    ]
+    assert names(history) == []

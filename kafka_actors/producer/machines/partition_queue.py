@@ -233,7 +233,7 @@ class PartitionQueue:
                 batch.sequence = self._sequence
                 self._sequence = (self._sequence + batch.records) % _SEQUENCES
         batch.on_wire = True
-        batch.chained = leader == self._known_by
+        batch.chained = self._idempotent and leader == self._known_by
         batch.attempts += 1
         self.in_flight += 1
         self.leader = leader

@@ -401,6 +401,22 @@ def test_a_batch_before_one_that_was_acknowledged_is_written_also_where_its_time
     assert [(s.batch, s.error) for s in drain(made, now=10.0).expired] == [(a, None)]
 
 
+def test_without_idempotence_a_batch_before_one_that_was_acknowledged_may_be_missing():
+    a, b = batch(), batch()
+    made = sender(batch(), batch(), idempotent=False)
+    one, other = drain(made).orders
+    answer(made, one)
+    made.add(a)
+    made.add(b)
+    first, second = drain(made).orders
+    answer(made, other)
+    answer(made, first, error_code=6)
+    answer(made, second, base_offset=20)
+    (expired,) = drain(made, now=10.0).expired
+    assert expired.batch is a
+    assert "not acknowledged within delivery_timeout_ms" in str(expired.error)
+
+
 def test_batches_that_the_broker_denies_are_written_with_the_one_that_it_remembers():
     a, b, c = batch(), batch(), batch()
     made = sender(a, b, c, known=True)

@@ -104,6 +104,8 @@ class PartitionQueue:
         """A producer id whose last epoch is used up here."""
         self._epoch = NO_PRODUCER
         self._sequence = 0
+        self._any_denied = False
+        """Whether a batch is denied, or an epoch is on trial because of one."""
         self._trial: _Trial | None = None
         self._newest = (NO_PRODUCER, NO_PRODUCER)
         """The id and epoch that came last, also where the queue went back to a former one."""
@@ -159,7 +161,9 @@ class PartitionQueue:
         if not self.issued:
             return False
         first, *others = self.issued
-        return first.doubtful or first.maybe_whole or (first.denied and any(b.doubtful for b in others))
+        if first.doubtful or first.followed or first.maybe_whole:
+            return True
+        return first.denied and any(b.doubtful for b in others)
 
     def _allowed(self, now: float, leader: Leader) -> int:
         """Returns how many batches may be on the wire."""
@@ -249,14 +253,20 @@ class PartitionQueue:
     def written(self, batch: ProducerBatch, now: float, leader: Leader) -> list[ProducerBatch]:
         """Settles a batch that is in the log, as the leader says. Returns those before it that the leader has denied: they are in the
         log, too, and are settled with it."""
-        before = self.issued[: self.issued.index(batch)]
-        denied = before if before and before[0].denied else []
-        if batch.chained:
-            for earlier in before:
-                earlier.followed = True
-        self.issued = self.issued[len(denied) :]
-        self.issued.remove(batch)
-        self._confirm()
+        denied: list[ProducerBatch] = []
+        if batch is self.issued[0]:
+            del self.issued[0]
+        else:
+            before = self.issued[: self.issued.index(batch)]
+            if before[0].denied:
+                denied = before
+            elif batch.chained:
+                for earlier in before:
+                    earlier.followed = True
+            del self.issued[len(before)]
+            del self.issued[: len(denied)]
+        if self._any_denied:
+            self._confirm()
         self._known_by, self._known_until = leader, now + KNOWN_S
         self.failures = 0
         self.not_before = 0.0
@@ -270,6 +280,7 @@ class PartitionQueue:
         for batch in self.issued:
             batch.denied = False
         self._trial = self._tried = None
+        self._any_denied = False
 
     def again(self, batch: ProducerBatch, not_before: float, *, doubtful: bool) -> None:
         """Has a batch sent again, not before that time; `doubtful` says that it may have been written."""
@@ -285,6 +296,7 @@ class PartitionQueue:
         """
         batch.denied = (batch.denied or batch.doubtful) and not (self._transactional or batch.maybe_whole)
         batch.doubtful = False
+        self._any_denied = self._any_denied or batch.denied
         self._stalled = True
         if self._trial is not None:
             self._ask_anew()

@@ -323,6 +323,20 @@ def test_what_is_before_an_acknowledged_batch_is_in_the_log_of_a_leader_that_kno
     assert send(made) == [a], "for its offset"
 
 
+def test_what_is_before_an_acknowledged_batch_gets_no_new_epoch():
+    """The leader has denied it before, and the batch in front of it failed for good."""
+    lost, a, b = batch(), batch(), batch()
+    made = queue_of(lost, a, b)
+    send(made)
+    made.answered(lost)
+    made.refused(lost)
+    made.answered(a)
+    made.gap(a, 0.0, lost_state=False)
+    acknowledge(made, b)
+    assert send(made) == [a]
+    assert identity(a) == (0, 10)
+
+
 def test_in_a_transaction_a_batch_that_came_too_early_is_sent_again():
     a, b = batch(), batch()
     made = PartitionQueue(TP, idempotent=True, window=5, transactional=True)

@@ -270,12 +270,13 @@ class _Partition:
         self, assignment: _Assignment, offset: int, value: str, lives: Sequence[int], at: float
     ) -> Iterator[Anomaly]:
         """A record with which the assignment does not go on, whichever log it is in."""
-        life = assignment.lives[0]
-        later = [n for n in lives if n >= life]
+        before = assignment.lives[0]
+        later = [n for n in lives if n >= before]
         if not later:
-            why = f"the log has {self._lives.all[life].values.get(offset)!r} there"
+            why = f"the log has {self._lives.all[before].values.get(offset)!r} there"
             yield self._anomaly(INCONSISTENT_READ, [offset], assignment.who, at, why, values=[value])
-        following = self._next(assignment, life, life := (later or [life])[0])
+        life = later[0] if later else before
+        following = self._next(assignment, before, life)
         if offset < following:
             yield self._anomaly(POLL_BACK, [offset], assignment.who, at, f"{following} was next", [value])
         elif jumped := self._lives.all[life].between(following, offset, at):

@@ -20,7 +20,7 @@ needs all replicas in sync, which then have this leader's log. Until then the qu
 attempt fails or another node leads, and asks that leader anew. Where the first batch was written under the new epoch after all, the
 broker refuses the former one (INVALID_PRODUCER_EPOCH), and the same batch is tried again with the same sequence of the new one.
 
-That none behind it is holds as long as the broker knows the producer. Of a producer that it doesn't know it takes any first
+That none is behind a batch that was never written holds as long as the broker knows the producer. Of a producer that it doesn't know it takes any first
 sequence (`ProducerAppendInfo.checkSequence`), so also the second batch where the first was refused. So one batch at a time is on
 the wire until the leader has acknowledged one under this id and epoch, and again after each failure, with each new leader or topic id,
 and where the last acknowledgement is `KNOWN_S` old.

@@ -206,12 +206,13 @@ class Sender:
             if node is None or node < 0:
                 step.wants_metadata = True
                 continue
-            leader = Leader(node, self._topic_id(partition.topic))
             if self._full(node, building) or not (self._admits is None or self._admits(partition)):
                 continue
-            elif not self._connected(node):
+            if not self._connected(node):
                 step.connect.add(node)
-            elif (batch := self._next(queue, now, leader, step)) is not None:
+                continue
+            leader = Leader(node, self._topic_id(partition.topic))
+            if (batch := self._next(queue, now, leader, step)) is not None:
                 order = building.get(node)
                 if order is None:
                     order = building[node] = ProduceOrder(node)

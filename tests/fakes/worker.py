@@ -102,8 +102,12 @@ class Scene:
         self._loop.call_soon_threadsafe(self._news.set)
 
     async def until(self, what):
+        await self.until_any(lambda seen: seen == what)
+
+    async def until_any(self, wanted):
+        """Waits until something happens of which `wanted` returns true."""
         async with asyncio.timeout(slow_s(10)):
-            while what not in self.seen:
+            while not any(map(wanted, self.seen)):
                 self._news.clear()
                 await self._news.wait()
 

@@ -258,8 +258,8 @@ class Worker:
         if changes.begin:
             self._processing.suspect(died for g in changes.begin for died in g.died)
             self._fetcher.assign({grant.partition: self._start_of(grant) for grant in changes.begin})
-        if changes.drain:
-            self._draining = True
+        self._draining |= bool(changes.drain)
+        if changes.begin or changes.drain:  # the interval until the next commit may be another one now
             self._commit_now.set()
 
     def _start_of(self, grant: Grant) -> PartitionStart:

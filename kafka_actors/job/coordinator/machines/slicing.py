@@ -5,8 +5,9 @@ in `parts` slices, for all partitions the same number, and the workers in as man
 slice k of every partition. So a worker never has two slices of one partition, and reads it once.
 
 The number is one by which no worker has much more to do than others, and as few workers as possible read each partition. It changes when the number of workers has changed: at
-once where all expected workers are up, otherwise, because a worker that died is replaced in a moment, after `SETTLE_S`. Until then a new
-worker takes the place of its predecessor of the same role, or goes where a team is smallest.
+once where all expected workers are up, or where those that are up want `GROWTH` times as many slices: workers of a job that starts, or grows,
+come up one after the other, and the others would have nothing to do until the last one. Otherwise, because a worker that died is replaced in
+a moment, it changes after `SETTLE_S`. Until then a new worker takes the place of its predecessor of the same role, or goes where a team is smallest.
 
 A partition without a committed offset isn't dealt: two slices that each began by the reset policy could begin at different offsets, and
 leave out what lies between.
@@ -25,6 +26,8 @@ __all__ = ["Slicing", "parts_for"]
 
 SETTLE_S = 10.0
 """Time without a change of the workers after which partitions are dealt anew, though some workers are missing."""
+GROWTH = 2
+"""How many times as many slices the workers that are up have to want, for partitions to be dealt anew before the others are there."""
 UNEVEN = 1.2
 """The most that the busiest worker may have, by the number of its slices, compared with an even share."""
 
@@ -76,10 +79,13 @@ class Slicing:
         if frozenset(live) != self._live:
             self._live, self._changed_at = frozenset(live), now
         before = self.parts, dict(self._teams)
-        settled = len(live) >= expected or now >= self._changed_at + SETTLE_S
         roles = sorted(map(role_of, live))
-        if settled and roles:
-            self.parts = parts_for(len(roles), partitions, self.lanes)
+        wanted = parts_for(len(roles), partitions, self.lanes) if roles else self.parts
+        settled = (
+            len(live) >= expected or now >= self._changed_at + SETTLE_S or wanted >= GROWTH * self.parts
+        )
+        if settled:
+            self.parts = wanted
             self._teams = {role: team for role, team in self._teams.items() if role in roles}
         self._teams = _even(self._teams, roles, self.parts, move=settled)
         return before != (self.parts, self._teams)

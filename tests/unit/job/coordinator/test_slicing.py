@@ -64,6 +64,16 @@ def test_without_lanes_nothing_is_dealt():
     assert slicing.wakes(0.0) == []
 
 
+def test_workers_that_are_up_do_not_wait_for_the_last_one_where_they_want_twice_as_many_slices():
+    slicing = Slicing(64)
+    dealt = []
+    for up in range(1, 17):
+        slicing.decide(names(*range(up)), 16, 2, up * 0.5)
+        dealt.append(slicing.parts)
+    assert dealt == [1, 1, *[3] * 9, *[6] * 4, 8]
+    assert [len(team) for team in teams(slicing, names(*range(16)))] == [2] * 8
+
+
 def test_a_worker_that_died_is_waited_for_and_its_successor_takes_its_place():
     slicing, workers = Slicing(64), names(0, 1, 2)
     slicing.decide(workers, 3, 1, 0.0)

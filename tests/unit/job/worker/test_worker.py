@@ -162,5 +162,20 @@ async def test_a_partition_that_workers_could_share_is_committed_soon_after_its_
         lambda batch: None, began, config={"ordering": "key", "auto_commit_interval_ms": 3_600_000}
     )
     await scene.worker.start()
-    await scene.until("committed [103]")
+    await scene.until_any(lambda seen: seen.startswith("committed"))
+    await scene.worker.close()
+
+
+@in_loop
+async def test_a_partition_that_workers_could_share_is_committed_soon_also_where_the_worker_had_none_before():
+    scene = Script(
+        lambda batch: None,
+        Orders((1, 1), [], [], 60.0),
+        config={"ordering": "key", "auto_commit_interval_ms": 3_600_000},
+    )
+    await scene.worker.start()
+    await turns(MANY)
+    scene.orders.append(Orders((1, 2), [Grant(P3, EPOCH)], [], 60.0))
+    await scene.worker._report_now()
+    await scene.until_any(lambda seen: seen.startswith("committed"))
     await scene.worker.close()

@@ -81,9 +81,7 @@ class Slicing:
         before = self.parts, dict(self._teams)
         roles = sorted(map(role_of, live))
         wanted = parts_for(len(roles), partitions, self.lanes) if roles else self.parts
-        settled = (
-            len(live) >= expected or now >= self._changed_at + SETTLE_S or wanted >= GROWTH * self.parts
-        )
+        settled = len(live) >= expected or now >= self._changed_at + SETTLE_S or wanted >= GROWTH * self.parts
         if settled:
             self.parts = wanted
             self._teams = {role: team for role, team in self._teams.items() if role in roles}

@@ -16,6 +16,9 @@ import kafka_actors as ka
 from kafka_actors.errors import IllegalGenerationError, JobFailed, TopicRecreatedError
 from kafka_actors.events import OffsetReset
 from kafka_actors.group.commit_metadata import pack, unpack
+from kafka_actors.job import messages
+from kafka_actors.job.coordinator.coordinator import JobCoordinator
+from kafka_actors.ray.actors import coordinator_actor
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 COUNT = 400
@@ -311,3 +314,59 @@ def job_under(ray_local, cluster, kafka_topic, produce, group_id, tmp_path):
         assert ours == ({} if loss == "fail" else dict.fromkeys(range(4), COUNT // 4))
 
     return run
+
+
+def test_a_jobs_coordinator_learns_that_a_topic_was_made_anew_and_keeps_its_partitions(
+    fake_kafka, group_id, monkeypatch
+):
+    """Its workers find that by themselves; a member of its own would lose the partitions and take them anew."""
+    assigned, recreated, lost = [], [], []
+
+    class Noting(JobCoordinator):
+        async def on_partitions_assigned(self, partitions):
+            await super().on_partitions_assigned(partitions)
+            assigned.append(partitions)
+
+        def recreated(self, partitions):
+            super().recreated(partitions)
+            recreated.append(partitions)
+
+        async def on_partitions_lost(self, partitions):
+            lost.append(partitions)
+
+    monkeypatch.setattr(coordinator_actor, "JobCoordinator", Noting)
+    monkeypatch.setattr(coordinator_actor, "set_up_process", lambda setup: None)
+    fake_kafka.create_topic("t", 1)
+    plan = ka.Job(
+        topics=["t"],
+        group_id=group_id,
+        bootstrap_servers=fake_kafka.bootstrap_servers,
+        process=print,
+        config={"metadata_max_age_ms": 100},
+    ).plan()
+    actor = coordinator_actor.CoordinatorActor(
+        plan.config,
+        1,
+        ["t"],
+        None,
+        messages.pack(messages.JobStart([])),
+        messages.pack(messages.Identity(None)),
+        plan.setup("coordinator", 1),
+    )
+
+    async def watch():
+        workers = messages.WorkerPlan(1, {"worker-0.1": 1.0}, [], False, True)
+        await actor.begin(messages.pack(workers), False)
+        try:
+            async with asyncio.timeout(slow_s(20)):
+                while not assigned:
+                    await asyncio.sleep(0.01)
+                fake_kafka.recreate_topic("t")
+                enough = fake_kafka.count("Metadata") + 10
+                while not (recreated or lost) and fake_kafka.count("Metadata") < enough:
+                    await asyncio.sleep(0.01)
+        finally:
+            await actor.stop(True)
+
+    asyncio.run(watch())
+    assert (recreated, lost) == ([{TopicPartition("t", 0)}], [])

@@ -78,6 +78,7 @@ class Simulation:
             self.loop.lockstep.end()
             for task in asyncio.all_tasks(self.loop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task.get_coro())
             self.loop.close()
         finally:
             self._exit.close()
@@ -203,6 +204,17 @@ class _AtOnce:
 
     def shutdown(self, **_: Any) -> None:
         pass
+
+
+def _close(work: Any) -> None:
+    """Closes a coroutine that nobody runs any more: else it would be closed in the middle of whatever runs when it is collected. One that
+    waits for something while it is closed is closed again."""
+    for _ in range(20):
+        try:
+            work.close()
+        except BaseException:  # of the work, or Python's, because it waits
+            continue
+        return
 
 
 @contextlib.contextmanager

@@ -259,7 +259,7 @@ class Worker:
             self._processing.suspect(died for g in changes.begin for died in g.died)
             self._fetcher.assign({grant.partition: self._start_of(grant) for grant in changes.begin})
         self._draining |= bool(changes.drain)
-        if changes.begin or changes.drain:  # the interval until the next commit may be another one now
+        if changes.drain or (changes.begin and self._config.lanes > 1):  # the interval may be `UNBEGUN_S` now
             self._commit_now.set()
 
     def _start_of(self, grant: Grant) -> PartitionStart:

@@ -76,9 +76,12 @@ class Simulation:
         try:
             self.loop.set_exception_handler(lambda *_: None)
             self.loop.lockstep.end()
-            for task in asyncio.all_tasks(self.loop):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _close(task.get_coro())
+            closed: set[asyncio.Task[Any]] = set()
+            while left := asyncio.all_tasks(self.loop) - closed:  # what is closed may start more
+                for task in left:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    _close(task.get_coro())
+                closed |= left
             self.loop.close()
         finally:
             self._exit.close()

@@ -20,9 +20,6 @@ __all__ = ["connect_to_ray", "known_cluster", "start_local_ray", "use_ray"]
 logger = logging.getLogger(__name__)
 
 
-NICENESS = "RAY_worker_niceness"
-"""Environment variable that Ray adds to the niceness of actors. Its default, 15, lets all other work of a machine come first: beside a busy broker or
-producer actors would get 3 % of a core."""
 _lock = threading.Lock()
 _users: int | None = None
 """The number of this process's jobs that use the local Ray which was started for them; None without such a Ray."""
@@ -86,9 +83,7 @@ def connect_to_ray(only_existing: bool = False) -> bool:
 
 
 def start_local_ray(**options: Any) -> None:
-    """Starts a Ray for this program alone, without the dashboard, whose actors have the program's own priority. `options` are those of `ray.init`."""
-    if NICENESS not in os.environ:
-        options["_system_config"] = {"worker_niceness": 0, **options.get("_system_config", {})}
+    """Starts a Ray for this program alone, without the dashboard. `options` are those of `ray.init`."""
     with quiet_start():
         ray.init(address="local", include_dashboard=False, **{"logging_level": _level(), **options})
 

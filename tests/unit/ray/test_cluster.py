@@ -59,19 +59,6 @@ def test_without_a_cluster_one_is_started_for_this_program_alone(ray: FakeRay) -
     assert (init["address"], init["include_dashboard"], init["logging_level"]) == ("local", False, "warning")
 
 
-def test_its_actors_have_the_programs_priority_unless_a_variable_says_another(
-    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(cluster.NICENESS, raising=False)
-    cluster.start_local_ray(_system_config={"automatic_object_spilling_enabled": False})
-    monkeypatch.setenv(cluster.NICENESS, "10")
-    cluster.start_local_ray()
-    assert [init.get("_system_config") for init in ray.inits] == [
-        {"worker_niceness": 0, "automatic_object_spilling_enabled": False},
-        None,
-    ]
-
-
 def test_a_program_that_is_in_a_cluster_stays_there(ray: FakeRay) -> None:
     ray.at = "of the user's own"
     assert cluster.connect_to_ray() is False

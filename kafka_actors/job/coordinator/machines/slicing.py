@@ -27,7 +27,7 @@ __all__ = ["Slicing", "parts_for"]
 SETTLE_S = 10.0
 """Time without a change of the workers after which partitions are dealt anew, though some workers are missing."""
 GROWTH = 2
-"""How many times as many slices the workers that are up have to want, for partitions to be dealt anew before the others are there."""
+"""Factor by which the workers that are up have to want more slices, for partitions to be dealt anew before the others are there."""
 UNEVEN = 1.2
 """The most that the busiest worker may have, by the number of its slices, compared with an even share."""
 

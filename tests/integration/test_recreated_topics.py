@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from fakes.commits import commit, committed_by
 from fakes.reading import consumers, values
-from waiting import slow_s
+from waiting import slow_s, until_async
 from waiting import until as wait_until
 
 import kafka_actors as ka
@@ -358,13 +358,10 @@ def test_a_jobs_coordinator_learns_that_a_topic_was_made_anew_and_keeps_its_part
         workers = messages.WorkerPlan(1, {"worker-0.1": 1.0}, [], False, True)
         await actor.begin(messages.pack(workers), False)
         try:
-            async with asyncio.timeout(slow_s(20)):
-                while not assigned:
-                    await asyncio.sleep(0.01)
-                fake_kafka.recreate_topic("t")
-                enough = fake_kafka.count("Metadata") + 10
-                while not (recreated or lost) and fake_kafka.count("Metadata") < enough:
-                    await asyncio.sleep(0.01)
+            await until_async(lambda: assigned, 20)
+            fake_kafka.recreate_topic("t")
+            enough = fake_kafka.count("Metadata") + 10
+            await until_async(lambda: recreated or lost or fake_kafka.count("Metadata") >= enough, 20)
         finally:
             await actor.stop(True)
 

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextvars import ContextVar, copy_context
@@ -79,10 +80,14 @@ class Simulation:
             closed: set[asyncio.Task[Any]] = set()
             while left := asyncio.all_tasks(self.loop) - closed:  # what is closed may start more
                 for task in left:
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]  # else asyncio logs that it never ended
                     _close(task.get_coro())
                 closed |= left
-            self.loop.close()
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", RuntimeWarning
+                )  # of what a client left to the loop, which never began it
+                self.loop.close()
         finally:
             self._exit.close()
 
@@ -213,11 +218,9 @@ def _close(work: Any) -> None:
     """Closes a coroutine that nobody runs any more: else it would be closed in the middle of whatever runs when it is collected. One that
     waits for something while it is closed is closed again."""
     for _ in range(20):
-        try:
+        with contextlib.suppress(BaseException):  # of the work, or Python's, because it waits
             work.close()
-        except BaseException:  # of the work, or Python's, because it waits
-            continue
-        return
+            return
 
 
 @contextlib.contextmanager

@@ -258,8 +258,10 @@ class Worker:
         if changes.begin:
             self._processing.suspect(died for g in changes.begin for died in g.died)
             self._fetcher.assign({grant.partition: self._start_of(grant) for grant in changes.begin})
-        self._draining |= bool(changes.drain)
-        if changes.drain or (changes.begin and self._config.lanes > 1):  # the interval may be `UNBEGUN_S` now
+            if self._config.lanes > 1:  # the commit loop may sleep for longer than `UNBEGUN_S`
+                self._commit_now.set()
+        if changes.drain:
+            self._draining = True
             self._commit_now.set()
 
     def _start_of(self, grant: Grant) -> PartitionStart:

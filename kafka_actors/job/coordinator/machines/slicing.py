@@ -80,9 +80,9 @@ class Slicing:
             self._live, self._changed_at = frozenset(live), now
         before = self.parts, dict(self._teams)
         roles = sorted(map(role_of, live))
-        wanted = parts_for(len(roles), partitions, self.lanes) if roles else self.parts
+        wanted = parts_for(len(roles), partitions, self.lanes)
         settled = len(live) >= expected or now >= self._changed_at + SETTLE_S or wanted >= GROWTH * self.parts
-        if settled:
+        if settled and roles:
             self.parts = wanted
             self._teams = {role: team for role, team in self._teams.items() if role in roles}
         self._teams = _even(self._teams, roles, self.parts, move=settled)

@@ -89,6 +89,18 @@ def test_a_worker_that_died_is_waited_for_and_its_successor_takes_its_place():
     ]
 
 
+def test_workers_that_are_all_silent_for_long_find_their_places_again():
+    slicing, workers = Slicing(64), names(*range(5))
+    slicing.decide(names(*range(4)), 4, 2, 0.0)
+    slicing.decide(names(0, 3), 2, 1, 1.0)
+    slicing.decide(workers, 5, 2, 2.0)
+    before = teams(slicing, workers)
+    for now in (20.0, 20.0 + SETTLE_S):
+        assert not slicing.decide([], 5, 2, now)
+    slicing.decide(workers, 5, 2, 40.0)
+    assert teams(slicing, workers) == before
+
+
 def test_a_worker_that_does_not_come_back_is_not_waited_for_forever():
     slicing = Slicing(64)
     slicing.decide(names(0, 1, 2), 3, 1, 0.0)

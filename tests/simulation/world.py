@@ -84,9 +84,8 @@ class Simulation:
                     _close(task.get_coro())
                 closed |= left
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", RuntimeWarning
-                )  # of what a client left to the loop, which never began it
+                # Of what a client left to the loop, which never began it.
+                warnings.simplefilter("ignore", RuntimeWarning)
                 self.loop.close()
         finally:
             self._exit.close()

@@ -58,6 +58,9 @@ NAMES = (
 
 MILLISECOND = 0.001
 """Commits carry whole milliseconds, rounded down."""
+REPLICATED_S = 30.0
+"""A commit may be in the coordinator's log for so long, by Kafka's `replica.lag.time.max.ms`, before it is replicated: until then nobody
+is told of it, nor is its sender."""
 
 
 class Anomaly(NamedTuple):
@@ -161,7 +164,8 @@ class _Partition:
         refused = {e.value: e for e in self._events if isinstance(e, Refused)}
         for event in self._events:
             if isinstance(event, Acknowledged):
-                yield from self._acknowledged(event, sorted(places.get(event.value, ())))
+                once = event.value in sent and sent[event.value].once
+                yield from self._acknowledged(event, sorted(places.get(event.value, ())), once)
         for value, offsets in places.items():
             if value not in sent:
                 yield self._anomaly(NOBODY_SENT, sorted(offsets), "nobody", self._log.at, values=[value])
@@ -190,8 +194,10 @@ class _Partition:
                 yield self._anomaly(WRITE_ORDER, [before, first], record.producer, record.at, why, values)
             last[record.producer] = (record.number, first)
 
-    def _acknowledged(self, event: Acknowledged, offsets: list[int]) -> Iterator[Anomaly]:
-        if not offsets:
+    def _acknowledged(self, event: Acknowledged, offsets: list[int], once: bool) -> Iterator[Anomaly]:
+        """The checks of an acknowledgement. Without an offset it says that the broker had the record before: librdkafka believes that also of
+        a topic that was made anew, and of its promises this one is not checked."""
+        if not offsets and (once or event.offset >= 0):
             yield self._anomaly(LOST_WRITE, [event.offset], event.producer, event.at, values=[event.value])
         elif event.offset >= 0 and event.offset not in offsets:
             why = f"acknowledged at {event.offset}"
@@ -293,9 +299,11 @@ class _Partition:
         at: float,
         commits: list[Committed],
     ) -> Iterator[Anomaly]:
-        """An assignment begins at an offset that was the committed one at some time since it may have been asked for; where there was
-        none, at the beginning of the log; and in a later log where the one of the commit parts from it. The start is in one of `lives`."""
+        """An assignment begins at an offset that was the committed one at some time since it may have been asked for, as far as brokers told
+        of commits by then; where there was none, at the beginning of the log; and in a later log where the one of the commit parts from
+        it. The start is in one of `lives`."""
         since = assignment.at if assignment.since is None else min(assignment.since, assignment.at)
+        since -= REPLICATED_S
         allowed = [e for e in commits if e.at <= since][-1:]
         found_none = not allowed
         allowed += [e for e in commits if since < e.at <= assignment.at + MILLISECOND]

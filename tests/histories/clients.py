@@ -27,6 +27,8 @@ from .history import Acknowledged, Assigned, Committed, Polled, Processed, Refus
 POLL_MS = 200.0
 MOST_ERRORS = 50
 """So many calls in a row may raise an error before a reader gives up."""
+GAVE_UP = 3
+"""Exit code of a producer that is not ours, and that nothing can be sent with any more."""
 
 
 class Told:
@@ -115,7 +117,8 @@ def async_producer(told: Told) -> None:
 
 def confluent(told: Told) -> None:
     """confluent-kafka's producer with `enable.idempotence`. It may write a record twice nevertheless, when a leader moves: with an error of
-    one partition it begins a new epoch for all of them (librdkafka, issue 4953)."""
+    one partition it begins a new epoch for all of them (librdkafka, issue 4953). After a fatal error, as where sequences do not fit, it sends
+    nothing any more: the process ends with `GAVE_UP`."""
     from confluent_kafka import KafkaException, Producer
 
     sending = Producer(
@@ -145,7 +148,12 @@ def confluent(told: Told) -> None:
             sending.produce(topic, value, partition=partition, on_delivery=partial(settled, event))
         except (BufferError, KafkaException) as error:
             told.writer.write(Refused(now(), topic, partition, told.name, value, repr(error)))
-        sending.poll(0)
+        try:
+            sending.poll(0)
+        except KafkaException as error:
+            print(error, file=sys.stderr)
+            if error.args[0].fatal():
+                sys.exit(GAVE_UP)
     sending.flush(150)
 
 
@@ -334,9 +342,15 @@ def spark(told: Told) -> None:
         }
         while not told.end.is_set():
             member.assigned(partitions, planned())
-            frame = session.readStream.format("kafka_actors").options(**given).load()
-            writer = frame.writeStream.option("checkpointLocation", str(checkpoint))
-            query = writer.trigger(processingTime="1 second").foreachBatch(take).start()
+            try:
+                frame = session.readStream.format("kafka_actors").options(**given).load()
+                writer = frame.writeStream.option("checkpointLocation", str(checkpoint))
+                query = writer.trigger(processingTime="1 second").foreachBatch(take).start()
+            except Exception as error:  # of Spark, which starts a Python process for it
+                print(error, file=sys.stderr, flush=True)
+                member.revoked(partitions)
+                told.end.wait(1)
+                continue
             while query.isActive and not told.end.wait(0.2):
                 pass
             if query.exception() is not None:

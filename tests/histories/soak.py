@@ -30,7 +30,7 @@ from kafka_actors.testing.watchdog import Watchdog
 from kafka_actors.types import TopicPartition
 
 from .checker import NAMES, check, doubled, repeats
-from .clients import Client, recording
+from .clients import GAVE_UP, Client, recording
 from .faults import Faults, ProxiedCluster
 from .history import (
     DELETED,
@@ -172,12 +172,14 @@ class Soak:
         self._watchdog.forget(client.pid)
 
     def look_after_clients(self) -> None:
-        """A client that ended by itself is broken, and another takes its place; one that was to end is forgotten once it has."""
+        """A client that ended by itself is broken, and another takes its place, which alone happens to a producer of others that gave up; one
+        that was to end is forgotten once it has."""
         for name, client in list(self.clients.items()):
             if not client.alive:
                 self.forget(client)
-                if client.process.returncode != 0 or name not in self.gone:
-                    self.broken.append(f"{name} ended with {client.process.returncode}: see {client.log}")
+                code = client.process.returncode
+                if code != GAVE_UP and (code != 0 or name not in self.gone):
+                    self.broken.append(f"{name} ended with {code}: see {client.log}")
                 if name not in self.gone:
                     self.add(client.kind)
 
@@ -240,7 +242,7 @@ class Soak:
                 self.broken.append(f"{client.name} did not end: {error}")
                 client.kill()
             else:
-                if code != 0:
+                if code not in (0, GAVE_UP):
                     self.broken.append(f"{client.name} ended with {code}: see {client.log}")
             self.forget(client)
 

@@ -243,6 +243,38 @@ def test_a_log_that_was_cut_and_grew_again_between_triggers_is_read_from_where_i
         assert query.latest(after) == after
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "by the next query"])
+@pytest.mark.parametrize("at", [0, 3, 4], ids=["before the batch", "within it", "at its start"])
+def test_a_batch_that_was_planned_before_its_log_was_cut_reads_it_up_to_where_it_parts(
+    fake_kafka: FakeKafka, at: int, again: bool
+) -> None:
+    """Between there and the planned end are other records by now, with which the next batch begins."""
+    topic = fake_kafka.create_topic("orders")
+    cut(fake_kafka, topic, 0, b"0", b"1", b"2")
+    options = {"subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": "false"}
+    with closing(Query(fake_kafka.bootstrap_servers, **options)) as query:
+        first = query.latest(query.initial())
+        fake_kafka.produce(topic, [b"3"])
+        fake_kafka.produce(topic, [b"4"])
+        second = query.latest(first)
+        assert [row[1] for row in query.rows(query.initial(), first)] == [0, 1, 2]
+        new = [b"new %d" % n for n in range(6)]
+        cut(fake_kafka, topic, at, *new)
+        if not again:
+            assert [row[2] for row in query.rows(first, second)] == [b"3"][: max(at - 3, 0)]
+    with closing(Query(fake_kafka.bootstrap_servers, **options)) as query:
+        assert [row[2] for row in query.rows(first, second)] == [b"3"][: max(at - 3, 0)]
+        third = query.latest(second)
+        assert [row[2] for row in query.rows(second, third)] == new
+    strict = options | {"failOnDataLoss": "true"}
+    said = rf"orders-0 at offset 5: the log was truncated: .* at {at}"
+    with (
+        closing(Query(fake_kafka.bootstrap_servers, **strict)) as query,
+        pytest.raises(DataLossError, match=said),
+    ):
+        query.rows(first, second)
+
+
 def test_a_log_that_was_cut_between_triggers_is_a_loss(fake_kafka: FakeKafka) -> None:
     topic = fake_kafka.create_topic("orders")
     cut(fake_kafka, topic, 0, b"0", b"1", b"2", b"3")

@@ -120,7 +120,8 @@ class PartitionStart(Struct, frozen=True):
     """Start of an assigned partition.
 
     `offset` None: `auto_offset_reset` decides, or the beginning where `from_start`. `end_offset`: a bounded
-    run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: 16 bytes, the
+    run stops there. `end_epoch`: the leader's when the end was looked up, -1 if unknown; the partition fails if the log of a newer leader
+    parts from that one's before the end. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: 16 bytes, the
     id of the topic that these offsets are of, or that was read before; None for whichever topic has the name. If the topic
     has another id now, it counts as recreated. `shared`: other workers read the partition, too.
     """
@@ -132,6 +133,7 @@ class PartitionStart(Struct, frozen=True):
     from_start: bool = False
     topic_id: bytes | None = None
     shared: bool = False
+    end_epoch: int = UNKNOWN
 
 
 class FetchPartition:
@@ -139,7 +141,9 @@ class FetchPartition:
 
     __slots__ = (
         "delivered",
+        "doubted_since",
         "draining",
+        "end_epoch",
         "end_offset",
         "epoch",
         "error",
@@ -178,10 +182,14 @@ class FetchPartition:
             LookupPurpose.BEGINNING if start.from_start else LookupPurpose.NO_COMMIT
         )
         self.proven = False  # the broker's own bounds show that the position is out of range
+        self.doubted_since: float | None = None  # a leader older than the position said so first at this time
         self.paused = False
         self.draining = False
         self.shared = start.shared
         self.end_offset = start.end_offset
+        self.end_epoch = (
+            start.end_epoch
+        )  # all up to the end is in the log of this epoch; -1 where nobody knows
         self.position = UNKNOWN
         self.position_epoch = start.leader_epoch
         self.position_id = start.topic_id  # id of the topic that `position` is of
@@ -257,6 +265,11 @@ class FetchPartition:
     def waits_for_a_transaction(self, read_committed: bool) -> bool:
         """Whether all records left to read were written by transactions that are still open."""
         return read_committed and 0 <= self.last_stable_offset <= self.position < self.high_watermark
+
+    @property
+    def known_epoch(self) -> int:
+        """The leader epoch whose log the partition is read from: that of its end, or else of the last record; -1 if unknown."""
+        return self.end_epoch if self.end_epoch >= 0 else self.position_epoch
 
     @property
     def known_position(self) -> int | None:

@@ -264,10 +264,10 @@ class PartitionTable:
             self._validate(partition)
 
     def _validate(self, partition: FetchPartition) -> None:
-        """Has the position checked if the leader epoch is newer than that of the last record read (KIP-320)."""
-        if partition.leader_epoch <= partition.position_epoch:
+        """Has the position checked, or the end, if the leader epoch is newer than the one that they are of (KIP-320)."""
+        if partition.leader_epoch <= partition.known_epoch:
             return  # a log can't diverge within its own epoch
-        if partition.position_epoch < 0 and partition.fetched <= partition.position:
+        if partition.known_epoch < 0 and partition.fetched <= partition.position:
             return  # an unknown epoch is no reason to doubt where nothing was read, either
         if partition.state in (FetchState.FETCHING, FetchState.VALIDATING):
             partition.move(Trigger.EPOCH_CHANGED)
@@ -369,6 +369,7 @@ class PartitionTable:
         partition.move(Trigger.OFFSET_LOST)
         partition.purpose = purpose
         partition.proven = False
+        partition.doubted_since = None
         partition.error = None
         partition.retry_at = 0.0
         self.watch(partition)

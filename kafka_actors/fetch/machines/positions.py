@@ -9,11 +9,15 @@ Two states of `partition_state` wait here for an answer of the partition's leade
 - AWAITING_OFFSET: `lookups` says which ListOffsets to send; `ResetPolicy` chooses the timestamp by the reason for the look-up.
   An offset out of range is looked up twice: first both ends of the log, because a lagging replica says the same. If
   the position lies between them, nothing was lost and reading goes on. Otherwise `on_data_loss` decides: an error, or a second
-  look-up for the place to go on, with an event.
+  look-up for the place to go on, with an event. A leader of an older epoch than the record before the position is no proof, either: a broker
+  that was suspended takes itself for the leader until the controller has told it, and metadata of before send a new owner there. It is
+  asked again, with newer metadata, for `STALE_LEADER_S`.
 - VALIDATING: the leader epoch rose, so `validations` says which OffsetForLeaderEpoch to send (KIP-320). If the leader's log of
   the position's epoch ends before the position, records that were read are not in the log any more: an error, or reading goes on
   where the logs parted. Up to there they are the same, so no record is skipped or repeated. A position without an epoch (of a seek, or
   a commit that has none) has nothing to ask about, but what is fetched behind it may be of a log that has ended: it is fetched again.
+  Where the end of a bounded run has an epoch, that one is asked about, and has to reach up to the end: otherwise the run would read other
+  records than those that its plan was made of. That is always an error.
 
 An answer counts only for the version of the partition that it was asked for: each transition makes a new one. A failed look-up
 is tried again after a backoff if the error is retriable, and fails the partition if not.
@@ -33,6 +37,10 @@ from .resets import LookupKind, OffsetLookup, ResetPolicy, error_of_loss, event_
 
 Found = tuple[int, int] | KafkaActorsError
 
+STALE_LEADER_S = 30.0
+"""Seconds for which a leader of an older epoch than the position's is not believed. It has an end: a topic that was deleted and made anew
+begins at epoch 0 again, and commits of other clients do not name the topic's id."""
+
 
 class EpochValidation(NamedTuple):
     """A question where the log of an epoch ends (KIP-320). `version` tells a later answer from one that is still wanted."""
@@ -41,8 +49,8 @@ class EpochValidation(NamedTuple):
     version: int
     leader_epoch: int
     """The partition's present one."""
-    position_epoch: int
-    """The one in which the position was read."""
+    known_epoch: int
+    """The one in which the position was read, or the end looked up."""
 
 
 class PositionLookups:
@@ -91,6 +99,13 @@ class PositionLookups:
             partition.move(Trigger.OFFSET_KNOWN)  # the log has it after all: nothing is reset
             partition.purpose = None
             self._table.back_off(partition, "OFFSET_OUT_OF_RANGE", now)
+        elif _leader_is_stale(partition, now):
+            leader, known = partition.leader_epoch, partition.known_epoch
+            self._ask_again(
+                partition,
+                f"broker {partition.leader} leads in epoch {leader}, and a later one, {known}, is known",
+                now,
+            )
         elif self._policy.loss_is_fatal:
             self._table.fail(partition, error_of_loss(partition, start, end))
         else:
@@ -106,20 +121,20 @@ class PositionLookups:
             # Position and epoch belong together only when nothing is still in the user's hands.
             if partition.position != partition.delivered:
                 continue
-            if partition.position_epoch < 0:
+            if partition.known_epoch < 0:
                 # There is no epoch to ask about: what was fetched is discarded, and none of it was consumed.
                 self._validated(partition)
             else:
                 partition.looking_up = True
                 due.append(
                     EpochValidation(
-                        partition.tp, partition.version, partition.leader_epoch, partition.position_epoch
+                        partition.tp, partition.version, partition.leader_epoch, partition.known_epoch
                     )
                 )
         return due
 
     def on_epoch_end(self, tp: TopicPartition, version: int, found: Found, now: float) -> None:
-        """Takes (epoch, end offset) that the leader has for the position's epoch, -1 for unknown ones, or why it failed."""
+        """Takes (epoch, end offset) that the leader has for the known epoch, -1 for unknown ones, or why it failed."""
         partition = self._awaited(tp, version)
         if partition is None:
             return
@@ -127,7 +142,12 @@ class PositionLookups:
             self._lookup_failed(partition, found, now)
             return
         epoch, end = found
-        if epoch >= 0 and end >= 0 and (epoch < partition.position_epoch or end < partition.position):
+        if partition.end_epoch >= 0 and partition.end_offset is not None:
+            if 0 <= end < partition.end_offset:
+                self._table.fail(partition, LogTruncationError(*tp, partition.end_offset, end, epoch))
+                return
+            partition.end_epoch = partition.leader_epoch
+        elif epoch >= 0 and end >= 0 and (epoch < partition.position_epoch or end < partition.position):
             self._diverged(partition, epoch, end)
             return
         self._validated(partition)
@@ -163,9 +183,22 @@ class PositionLookups:
         """Has a failed look-up tried again after a backoff, with newer metadata; or fails the partition, if no
         retry mends the error.
         """
-        partition.looking_up = False
         if error.retriable:
-            self._table.refresh_metadata = True
-            self._table.back_off(partition, str(error), now)
+            self._ask_again(partition, str(error), now)
         else:
+            partition.looking_up = False
             self._table.fail(partition, error)
+
+    def _ask_again(self, partition: FetchPartition, trouble: str, now: float) -> None:
+        partition.looking_up = False
+        self._table.refresh_metadata = True
+        self._table.back_off(partition, trouble, now)
+
+
+def _leader_is_stale(partition: FetchPartition, now: float) -> bool:
+    """Whether the leader that answered was followed by the one of the position, for as long as that may be so."""
+    if partition.leader_epoch >= partition.known_epoch:
+        return False
+    if partition.doubted_since is None:
+        partition.doubted_since = now
+    return now < partition.doubted_since + STALE_LEADER_S

@@ -126,10 +126,14 @@ class PlanningBrokers:
         """
         return {tp: listed.offset for tp, listed in (await self._listed(timestamps)).items()}
 
-    async def _listed(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+    async def _listed(
+        self, timestamps: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
         found: dict[TopicPartition, ListedOffset] = {}
         async for left, last in self._attempts(timestamps):
-            answers = await self._lookups.list_offsets(left, isolation_level=self._isolation_level)
+            answers = await self._lookups.list_offsets(
+                left, isolation_level=self._isolation_level, leader_epochs=epochs
+            )
             found |= _taken(answers, left, last)
         return found
 
@@ -146,17 +150,17 @@ class PlanningBrokers:
             yield left, attempt == retries
 
     async def listed_while_there(
-        self, timestamps: Mapping[TopicPartition, int]
+        self, timestamps: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, ListedOffset] | None:
         """Looks up offsets as `offsets` does, with leader epochs; None once metadata lacks one of the partitions: its topic was deleted, so no
-        broker would answer."""
+        broker would answer. `epochs`: those that are known, a leader of an older one isn't believed."""
         deletion = asyncio.Event()
 
         def check_present(_: object) -> None:
             if not timestamps.keys() <= set(self.present()):
                 deletion.set()
 
-        lookup = asyncio.ensure_future(self._listed(timestamps))
+        lookup = asyncio.ensure_future(self._listed(timestamps, epochs))
         deleted = asyncio.ensure_future(deletion.wait())
         self.client.cluster.add_listener(check_present)
         try:

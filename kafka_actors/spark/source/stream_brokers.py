@@ -163,11 +163,16 @@ class StreamBrokers:
     async def _ends(self, base: StreamOffsets) -> ObservedPartitions:
         while True:
             partitions = self._brokers.present()
-            found = await self._brokers.listed_while_there(dict.fromkeys(partitions, LATEST))
+            topic_ids = self._brokers.topic_ids(partitions)
+            # A leader of before takes the log for shorter than what the stream has read of it. Without ids the topic may be another.
+            known = {
+                tp: epoch for tp, epoch in base.leader_epochs.items() if _is_here(tp.topic, base, topic_ids)
+            }
+            found = await self._brokers.listed_while_there(dict.fromkeys(partitions, LATEST), known)
             if found is not None:
                 observed = ObservedPartitions(
                     {tp: listed.offset for tp, listed in found.items()},
-                    self._brokers.topic_ids(partitions),
+                    topic_ids,
                     leader_epochs={
                         tp: one.leader_epoch for tp, one in found.items() if one.leader_epoch >= 0
                     },
@@ -211,3 +216,8 @@ class StreamBrokers:
         to_commit = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
         ids = self._brokers.topic_ids(offsets)
         self._run(self._groups.commit(self._group_id, to_commit, CallDeadline(self._brokers.client), ids))
+
+
+def _is_here(topic: str, base: StreamOffsets, topic_ids: Mapping[str, bytes]) -> bool:
+    """Whether the topic that the stream has read is the one of this name, as far as ids say so."""
+    return topic in base.topic_ids and base.topic_ids[topic] == topic_ids.get(topic)

@@ -21,7 +21,7 @@ from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
 from kafka_actors.spark.python_worker import IdlePool, freeze_imports
 from kafka_actors.types import TopicPartition
 
-from .machines.offset_ranges import TaskRange, go_on_at
+from .machines.offset_ranges import TaskRange, rest_after
 from .options import ReadOptions
 
 
@@ -183,7 +183,7 @@ class _TaskRead:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._refresh_topic_ids()
-        self._fetcher.assign({tp: _start(r, r.start) for tp, r in self._left.items()})
+        self._fetcher.assign({tp: _start(r) for tp, r in self._left.items()})
         timeout_s = self._options.poll_timeout_ms / 1000
         deadline = self._clock() + timeout_s
         while self._left:
@@ -228,14 +228,13 @@ class _TaskRead:
             raise loss
         logger.warning("%s; going on, because failOnDataLoss is false", loss)
         tp = TopicPartition(loss.topic, loss.partition)
-        r = self._left[tp]
-        following = go_on_at(loss, self._positions[tp], r)
-        if following is None:
+        rest = rest_after(loss, self._positions[tp], self._left[tp])
+        if rest is None:
             self._done(tp)
         else:
-            self._positions[tp] = following
+            self._left[tp], self._positions[tp] = rest, rest.start
             self._fetcher.revoke([tp])
-            self._fetcher.assign({tp: _start(r, following)})
+            self._fetcher.assign({tp: _start(rest)})
 
     def _stalled(self) -> None:
         """Ends a wait of `kafkaConsumer.pollTimeoutMs` without records: records are lost where the topic is gone or the log ends
@@ -263,6 +262,7 @@ class _TaskRead:
         return None
 
 
-def _start(r: TaskRange, offset: int) -> PartitionStart:
-    # With the id the fetcher notices a topic that is created again, in which these offsets are other records.
-    return PartitionStart(offset=offset, end_offset=r.end, topic_id=r.topic_id)
+def _start(r: TaskRange) -> PartitionStart:
+    # With the id the fetcher notices a topic that is created again, in which these offsets are other records, and with the epoch a log that
+    # was truncated, and may have grown again.
+    return PartitionStart(offset=r.start, end_offset=r.end, end_epoch=r.leader_epoch, topic_id=r.topic_id)

@@ -165,6 +165,45 @@ def test_an_offset_that_the_log_has_after_all_is_not_reset():
     assert harness.events == []
 
 
+def out_of_range_by_a_stale_leader(harness):
+    """A new owner's position is of epoch 7, as the commit says; the metadata that it has are of epoch 5."""
+    harness.assign(offset=71, leader_epoch=7)
+    harness.reply(harness.pull(), nothing(71, error_code=1, high_watermark=-1))
+    (lookup,) = harness.plan().lookups
+    assert lookup.kind is LookupKind.BOUNDS
+    harness.machine.on_offset(lookup, (0, 60), harness.now)
+
+
+@pytest.mark.parametrize("on_data_loss", ["reset", "fail"])
+def test_a_leader_older_than_the_position_is_no_proof_that_the_offset_is_out_of_range(on_data_loss):
+    """A broker that was suspended takes itself for the leader, and its log ends before what the next one has got."""
+    harness = Harness(on_data_loss=on_data_loss)
+    out_of_range_by_a_stale_leader(harness)
+    plan = harness.plan()
+    assert (plan.lookups, plan.refresh_metadata) == ([], True)
+    (again,) = harness.plan(after=0.11).lookups
+    assert again.kind is LookupKind.BOUNDS
+    harness.machine.update_metadata(snapshot(2, 1, epochs=[7, 5]))
+    harness.machine.on_offset(again, (0, 90), harness.now)
+    pull = harness.pull(after=1)
+    assert (pull.broker, wants(pull)) == (2, [(0, 71, E1)])
+    assert harness.events == []
+
+
+def test_a_leader_that_stays_older_than_the_position_is_believed_in_the_end():
+    """As where the topic was made anew, and the commit does not say of which topic it is."""
+    harness = Harness(on_data_loss="reset")
+    out_of_range_by_a_stale_leader(harness)
+    kinds, begun = [], harness.now
+    while not harness.events:
+        assert harness.now < begun + 60
+        for lookup in harness.plan(after=1.0).lookups:
+            kinds.append((lookup.kind, harness.now >= begun + 30))
+            harness.machine.on_offset(lookup, (0, 60), harness.now)
+    assert set(kinds) == {(LookupKind.BOUNDS, False), (LookupKind.BOUNDS, True), (LookupKind.EARLIEST, True)}
+    assert harness.events == [OffsetReset("a", 0, 71, 0, "out_of_range", 0)]
+
+
 def test_good_records_come_before_the_question_whether_the_rest_is_out_of_range():
     harness = Harness(on_data_loss="reset")
     harness.assign()
@@ -195,6 +234,44 @@ def test_a_new_leader_epoch_is_checked_before_anything_is_read():
     issue = harness.pull()
     assert (issue.broker, wants(issue)) == (2, [(0, 10, E1)])
     assert harness.events == []
+
+
+def planned_up_to(harness, end, epoch):
+    """A partition whose end was looked up at an epoch, under a newer leader by now."""
+    harness.assign(end_offset=end, end_epoch=epoch)
+    return harness.plan().validations
+
+
+@pytest.mark.parametrize("on_data_loss", ["reset", "fail"])
+def test_the_end_of_a_bounded_run_has_to_be_in_the_log_that_it_was_looked_up_in(on_data_loss):
+    """A truncated log grows again: between where it parts and the planned end there are other records."""
+    harness = Harness(on_data_loss=on_data_loss)
+    ((tp, version, current, epoch),) = planned_up_to(harness, 50, 3)
+    assert (tp, current, epoch) == (A0, 5, 3)
+    assert harness.pulls() == []
+    harness.machine.on_epoch_end(tp, version, (3, 40), harness.now)
+    with pytest.raises(LogTruncationError) as caught:
+        harness.machine.take()
+    error = caught.value
+    assert (error.offset, error.divergent_offset, error.divergent_epoch) == (50, 40, 3)
+
+
+@pytest.mark.parametrize("found", [(3, 50), (2, 50), (3, 70), (-1, -1)])
+def test_a_bounded_run_whose_end_is_in_the_log_is_read_and_checked_again_under_the_next_leader(found):
+    """Also where nothing was written in the epoch of the end, so that the log has only one before."""
+    harness = Harness()
+    ((tp, version, _, _),) = planned_up_to(harness, 50, 3)
+    harness.machine.on_epoch_end(tp, version, found, harness.now)
+    assert wants(harness.pull()) == [(0, 10, E1)]
+    harness.machine.update_metadata(snapshot(2, 1, epochs=[6, 5]))
+    ((_, _, current, epoch),) = harness.plan().validations
+    assert (current, epoch) == (6, 5)
+
+
+def test_a_bounded_run_is_not_doubted_under_the_leader_of_its_end():
+    harness = Harness()
+    assert planned_up_to(harness, 50, 5) == []
+    assert harness.machine.partitions.require(A0).state is FetchState.FETCHING
 
 
 def test_an_unknown_epoch_is_never_a_rewind():

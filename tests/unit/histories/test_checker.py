@@ -24,6 +24,12 @@ VALUES = [f"p0/{n}" for n in range(10)]
 """Of a log with ten records of the producer p0."""
 
 
+@pytest.fixture(autouse=True)
+def _commits_are_replicated_at_once(monkeypatch):
+    """These histories are of seconds; one test says what the time is for."""
+    monkeypatch.setattr(checker, "REPLICATED_S", 0.0)
+
+
 def sent(at, number, producer="p0"):
     return Sent(at, "t", 0, producer, number, f"{producer}/{number}")
 
@@ -145,6 +151,36 @@ def test_an_assignment_of_a_job_begins_at_what_was_committed_since_the_last_poll
         assert {a.name for a in found} == missing | (
             set() if start in (4, 6) else {checker.UNCOMMITTED_START}
         ), start
+
+
+def test_a_commit_that_followers_have_not_got_yet_may_be_unknown_to_the_next_owner(monkeypatch):
+    """The commit of 4 is in the coordinator's log from 13 on, and nobody was told so before 18, if it takes 5 s."""
+    monkeypatch.setattr(checker, "REPLICATED_S", 5.0)
+    first = [*worked(1, range(4)), committed(2, 2), committed(13, 4)]
+    for at, starts in ((17.0, (2, 4)), (18.5, (4,))):
+        for start in range(10):
+            found = check(
+                [
+                    *written(),
+                    log(),
+                    assigned(0, 0),
+                    *first,
+                    assigned(at, start, "b"),
+                    *worked(19, range(start, 10), "b"),
+                ]
+            )
+            assert (checker.UNCOMMITTED_START in {a.name for a in found}) is (start not in starts), (
+                at,
+                start,
+            )
+
+
+def test_an_acknowledgement_without_an_offset_is_a_promise_of_our_own_producers_alone():
+    """librdkafka takes an answer of a topic that was made anew for one to a record that is there twice."""
+    for once in (True, False):
+        lost = [Sent(1, "t", 0, "p1", 0, "p1/0", once), Acknowledged(2, "t", 0, "p1", "p1/0", -1)]
+        found = check([*CLEAN, *lost])
+        assert [a.name for a in found] == ([checker.LOST_WRITE] if once else [])
 
 
 def test_a_member_that_seeks_may_go_back_and_on():

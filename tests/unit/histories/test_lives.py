@@ -20,6 +20,12 @@ from histories.history import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _commits_are_replicated_at_once(monkeypatch):
+    """These histories are of seconds."""
+    monkeypatch.setattr(checker, "REPLICATED_S", 0.0)
+
+
 def sent(at, number):
     return Sent(at, "t", 0, "p", number, f"p/{number}")
 

@@ -17,8 +17,9 @@ timestamps (`LogRange`). Three decisions follow, each a function of what the one
    `minPartitions` then splits the largest ones in proportion to their size, with the rounding of Spark's
    `KafkaOffsetRangeCalculator`. The parts of a partition are read independently, so its order is kept within a part only.
 
-`go_on_at` is for a task that finds records gone where `failOnDataLoss` is false: it goes on behind the gap, never before its
-position, and never in a topic that was created again, in which the same offsets are other records.
+`rest_after` is for a task that finds records gone where `failOnDataLoss` is false: it goes on behind the gap, never before its
+position, and never in a topic that was created again, in which the same offsets are other records. Nor does a stream read what a
+truncated log has got anew within a range that was planned before: the next batch begins where the logs part.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kafka_actors.errors import ConfigError, DataLossError, FetchOffsetOutOfRangeError, LogTruncationError
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
@@ -76,13 +78,15 @@ def at(tp: TopicPartition) -> str:
 
 
 class TaskRange(Struct, frozen=True, array_like=True):
-    """Offsets from `start` to `end` (exclusive) of one partition, and the topic's id at the time of planning."""
+    """Offsets from `start` to `end` (exclusive) of one partition, and at the time of planning the topic's id and, in a stream, the
+    leader's epoch."""
 
     topic: str
     partition: int
     start: int
     end: int
     topic_id: bytes | None = None
+    leader_epoch: int = -1
 
     @property
     def tp(self) -> TopicPartition:
@@ -282,7 +286,7 @@ def narrowed(
             start = max(start, from_offsets[r.tp]) if from_offsets[r.tp] >= 0 else end
         if narrowing.partitions is not None and r.partition not in narrowing.partitions:
             start = end
-        found.append(TaskRange(r.topic, r.partition, min(start, end), end, r.topic_id))
+        found.append(replace(r, start=min(start, end), end=end))
     return found
 
 
@@ -353,18 +357,21 @@ def _split(r: TaskRange, parts: int) -> list[TaskRange]:
     """Splits a range into parts that differ by at most one offset; none is empty."""
     parts = min(parts, r.size)
     cuts = [r.start + r.size * i // parts for i in range(parts + 1)]
-    return [TaskRange(r.topic, r.partition, begin, end, r.topic_id) for begin, end in pairwise(cuts)]
+    return [replace(r, start=begin, end=end) for begin, end in pairwise(cuts)]
 
 
-def go_on_at(loss: DataLossError, position: int, r: TaskRange) -> int | None:
-    """The offset from which the rest of a range is read after a loss; None where nothing of it is left.
+def rest_after(loss: DataLossError, position: int, r: TaskRange) -> TaskRange | None:
+    """The part of a range that is read after a loss; None where nothing is left to read.
 
-    `position` is the offset behind the last record that was returned, or the start of the range. The result is never
+    `position` is the offset behind the last record that was returned, or the start of the range. The result never begins
     before it. It is None for a topic that was created again, in which the same offsets are other records.
     """
+    start, end = position, r.end
     if isinstance(loss, LogTruncationError):
-        return position
-    if isinstance(loss, FetchOffsetOutOfRangeError):
-        start = loss.log_start_offset
-        return start if start is not None and position < start < r.end else None
-    return None
+        if r.leader_epoch >= 0 and loss.divergent_offset is not None:
+            end = min(end, loss.divergent_offset)
+    elif isinstance(loss, FetchOffsetOutOfRangeError) and (loss.log_start_offset or 0) > position:
+        start = loss.log_start_offset or 0
+    else:
+        return None
+    return replace(r, start=start, end=end) if start < end else None

@@ -319,15 +319,15 @@ def started_late(base: StreamOffsets, observed: ObservedPartitions) -> list[Data
 
 
 def ranges_between(start: StreamOffsets, end: StreamOffsets) -> list[TaskRange]:
-    """The non-empty ranges of a micro-batch, by partition. A partition that is new in `end`, or whose topic was created again,
-    begins at 0."""
+    """The non-empty ranges of a micro-batch, by partition. One that is new in `end`, or of a topic that was created again, begins at 0."""
     start = _resumed(start, end)
     begins = {**start.by_partition, **end.parted}
     ranges = []
     for tp, until in sorted(end.by_partition.items()):
         begin = begins.get(tp, 0) if start.same_topic(tp.topic, end) else 0
         if until > begin:
-            ranges.append(TaskRange(*tp, begin, until, end.topic_ids.get(tp.topic)))
+            topic_id, epoch = end.topic_ids.get(tp.topic), end.leader_epochs.get(tp, -1)
+            ranges.append(TaskRange(*tp, begin, until, topic_id, epoch))
     return ranges
 
 

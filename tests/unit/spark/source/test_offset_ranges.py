@@ -29,10 +29,10 @@ from kafka_actors.spark.source.machines.offset_ranges import (
     TaskRange,
     check_named,
     check_order,
-    go_on_at,
     narrowed,
     narrowing_of,
     resolve,
+    rest_after,
     tasks_of,
 )
 from kafka_actors.spark.source.readers import conditions_of
@@ -353,4 +353,21 @@ def out_of_range(start: int | None, end: int | None) -> FetchOffsetOutOfRangeErr
     ],
 )
 def test_where_to_go_on(loss: DataLossError, expected: int | None) -> None:
-    assert go_on_at(loss, 20, RANGE) == expected
+    rest = rest_after(loss, 20, RANGE)
+    assert rest == (None if expected is None else TaskRange("t", 0, expected, 100))
+
+
+@pytest.mark.parametrize(("parts", "end"), [(60, 60), (100, 100), (20, None), (12, None), (None, 100)])
+def test_a_stream_reads_a_truncated_log_only_up_to_where_it_parts_from_the_planned_one(
+    parts: int | None, end: int | None
+) -> None:
+    planned = TaskRange("t", 0, 10, 100, b"i" * 16, leader_epoch=3)
+    rest = rest_after(LogTruncationError("t", 0, 100, parts, 2), 20, planned)
+    assert rest == (None if end is None else TaskRange("t", 0, 20, end, b"i" * 16, leader_epoch=3))
+
+
+def test_the_parts_of_a_range_are_of_the_same_topic_and_epoch() -> None:
+    planned = TaskRange("t", 0, 10, 100, b"i" * 16, leader_epoch=3)
+    parts = [part for (part,) in tasks_of([planned], min_partitions=3)]
+    assert [(part.start, part.end) for part in parts] == [(10, 40), (40, 70), (70, 100)]
+    assert {(part.topic_id, part.leader_epoch) for part in parts} == {(b"i" * 16, 3)}

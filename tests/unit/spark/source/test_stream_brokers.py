@@ -34,6 +34,7 @@ class Brokers:
         self.epoch = 5
         self.epoch_end = 100
         self.asked: list[dict[TopicPartition, tuple[int, int]]] = []
+        self.known: list[Mapping[TopicPartition, int] | None] = []
         self.refreshes: list[float | None] = []
         self.error: ConfigError | None = None
 
@@ -65,8 +66,9 @@ class Brokers:
         return {tp: LogRange(self.starts[tp], 100) for tp in partitions}
 
     async def listed_while_there(
-        self, timestamps: Mapping[TopicPartition, int]
+        self, timestamps: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, ListedOffset] | None:
+        self.known.append(epochs)
         if set(timestamps.values()) == {EARLIEST}:
             return {tp: ListedOffset(self.starts[tp], -1, -1) for tp in timestamps}
         assert set(timestamps.values()) <= {LATEST}
@@ -242,6 +244,17 @@ def test_a_position_of_an_older_leader_is_compared_with_the_log_of_the_new_one_o
     assert scene.brokers.asked[1:] == 2 * [{T0: (6, 4), T1: (6, 5)}]
     scene.brokers.epoch_end = -1
     assert scene.stream.observed(base).parted == {}, "nobody knows"
+
+
+def test_the_ends_are_asked_of_a_leader_that_the_stream_has_read_from_or_a_newer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A suspended broker that goes on takes itself for the leader, and the log for shorter. A topic that was made anew counts from 0."""
+    scene = Scene(monkeypatch)
+    for ids, known in (({"t": ID}, {T0: 6}), ({"t": b"another" * 2}, {}), ({}, {})):
+        scene.stream.observed(StreamOffsets({T0: 8, T1: 8}, ids, leader_epochs={T0: 6}))
+        assert scene.brokers.known.pop(0) == known
+        scene.brokers.known.clear()
 
 
 def test_nobody_asks_about_a_position_whose_leader_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,8 @@ class CommitGate:
         """Entries of which it was found last that the topic of their name is another one now."""
         self.busy = False
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._former: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Offsets committed last of topics that have been made anew since: a worker that has not heard of it stands there."""
 
     def baseline(self, committed: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Takes the offsets that the group had committed when the partitions were assigned, as they are committed."""
@@ -254,7 +256,8 @@ class CommitGate:
         """Takes that the topics of these were made anew: what was committed of them, or of slices in which they were dealt before, says nothing
         any more. What is offered is named by its id."""
         for partition in partitions:
-            self.committed.pop(partition, None)
+            if (committed := self.committed.pop(partition, None)) is not None:
+                self._former[partition] = committed
             self._slices.pop(partition, None)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
@@ -262,6 +265,7 @@ class CommitGate:
         self.give_up(partitions)
         for partition in partitions:
             self.committed.pop(partition, None)
+            self._former.pop(partition, None)
 
     def unconfirmed(self, held: Mapping[TopicPartition, HeldReport]) -> list[TopicPartition]:
         """The partitions of which more is offered, or reported as processed, than the broker has acknowledged."""
@@ -270,11 +274,11 @@ class CommitGate:
         return sorted({source(each[0]) for each in reached if self._is_beyond(*each)})
 
     def _is_beyond(self, partition: TopicPartition, offset: int, topic_id: bytes | None) -> bool:
-        """Whether an offset is further than what is acknowledged, or of another topic of the name."""
-        start = self.start_of(partition)
-        if start is None or not _same(unpack(start.metadata).topic_id, topic_id):
-            return offset >= 0
-        return offset > start.offset
+        """Whether an offset is further than what is acknowledged of its topic. No record is before offset 0."""
+        for known in (self.start_of(partition), self._former.get(source(partition))):
+            if known is not None and _same(unpack(known.metadata).topic_id, topic_id):
+                return offset > known.offset
+        return offset > 0
 
     def start_of(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Returns the offset where a new holder starts: the last one that the broker acknowledged, or None."""

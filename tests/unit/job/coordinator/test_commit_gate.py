@@ -142,6 +142,25 @@ def test_what_is_done_in_a_topic_made_anew_is_unconfirmed_though_more_of_the_old
     assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), 3, topic_id=NEW)}) == []
 
 
+def test_a_start_at_offset_0_that_no_broker_has_confirmed_leaves_no_record_unconfirmed(gate):
+    """A job stops while the group's coordinator is away, and there is nothing in the partition."""
+    for offset, missing in ((0, []), (1, [P0])):
+        gate.offer("a", [CommitEntry(P0, (1, 1), offset)])
+        assert gate.unconfirmed({}) == missing
+
+
+def test_what_was_committed_of_a_topic_that_is_gone_is_confirmed(gate):
+    """A worker behind a broker that does not answer has not heard that the topic was made anew when the job stops."""
+    gate.baseline({P0: OffsetAndMetadata(50, pack("", OLD))})
+    gate.recreated([P0])
+    assert gate.start_of(P0) is None
+    for offset, missing in ((50, []), (51, [P0])):
+        assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), offset, topic_id=OLD)}) == missing
+    assert gate.unconfirmed({P0: HeldReport(P0, (1, 1), 3, topic_id=NEW)}) == [P0]
+    gate.forget([P0])
+    assert gate.unconfirmed({P0: HeldReport(P0, (1, 2), 50, topic_id=OLD)}) == [P0]
+
+
 def test_what_a_worker_has_committed_by_itself_in_a_topic_made_anew_counts_though_it_is_less(gate):
     gate.baseline({P0: OffsetAndMetadata(50, pack("", OLD))})
     gate.committed_elsewhere([CommitEntry(P0, (1, 1), 3, topic_id=NEW)])

@@ -304,12 +304,17 @@ class Peak:
     def watch(self, running: Any) -> None:
         over = False
         while not over:
-            pids = [pid for pid in running.status().actors.values() if pid is not None]
-            self.actors = max(self.actors, len(pids))
-            shared_mb = self._shared.mb(pids) - self._before_mb
-            mb = shared_mb + private_mb(os.getpid())
-            for pid in pids:
-                with contextlib.suppress(OSError, KeyError):
-                    mb += private_mb(pid)
-            self.mb, self.shared_mb = max(self.mb, mb), max(self.shared_mb, shared_mb)
+            self.mb = max(self.mb, self.now(running))
             over = ended(running, SAMPLE_S)
+
+    def now(self, running: Any) -> float:
+        """What a job's processes and the driver have, and what they share, in MB."""
+        pids = [pid for pid in running.status().actors.values() if pid is not None]
+        self.actors = max(self.actors, len(pids))
+        shared_mb = self._shared.mb(pids) - self._before_mb
+        self.shared_mb = max(self.shared_mb, shared_mb)
+        mb = shared_mb + private_mb(os.getpid())
+        for pid in pids:
+            with contextlib.suppress(OSError, KeyError):
+                mb += private_mb(pid)
+        return mb

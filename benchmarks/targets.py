@@ -15,6 +15,7 @@ from benchmarks.common import OURS
 from benchmarks.consumer import FLOOR
 from benchmarks.exactly_once import AT_LEAST_ONCE, EXACTLY_ONCE
 from benchmarks.job import ONE_WORKER, TWO_PROCESSES, TWO_WORKERS
+from benchmarks.memory import FULL_WINDOW
 from benchmarks.peers import CONFLUENT, JAVA
 from benchmarks.producer import PRODUCER
 from benchmarks.ray_data import READ_KAFKA
@@ -178,6 +179,7 @@ TARGETS: tuple[Target, ...] = (
     ),
     _most("memory over the imports: Consumer", "memory", OURS, "over_imports_mb", 300, "MB"),
     _most("memory over the imports / limits: Job", "memory", TWO_WORKERS, "over_limits", 1.2, "x"),
+    _most("memory of a full window of a job by key, against its records", "memory/window", FULL_WINDOW, "over_window", 1.5, "x"),
     _most("start of a Job, 4 workers", "start/0", WORKERS, "first_record_s", 4, "s"),
     Target("the same with Kafka's 3 s of waiting for members", "start/3000", WORKERS, "first_record_s",
            Sense.REPORTED, 0, unit="s"),

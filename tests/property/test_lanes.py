@@ -88,10 +88,7 @@ class SimulatedWorker:
                 }
             )
             batch, lanes = records_of_slice(batch, held.dealt, LANES, by_key=self.by_key)
-            messages = [0] * batch.num_rows
-            chunk = WindowChunk(
-                window, batch, first + rows, 1, keyed=self.by_key, messages=messages, lanes=lanes
-            )
+            chunk = WindowChunk(window, batch, first + rows, 1, keyed=self.by_key, lanes=lanes)
             self.position[partition] = first + rows
             self.in_flight.admit(chunk, 0.0)
             self.advance(window)

@@ -10,7 +10,6 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from kafka_actors.base.batches import numbers
-from kafka_actors.base.message import messages_of
 from kafka_actors.errors import UsageError
 from kafka_actors.events import DoneOffsetsDropped, EventSink
 from kafka_actors.fetch import FetchedBytes
@@ -42,7 +41,6 @@ class Admission:
         events: EventSink,
         *,
         lanes: int,
-        messages: bool,
         may_begin: Callable[[RecordWindow], bool],
         advanced: Callable[[RecordWindow], bool],
         passed: Callable[[list[WindowChunk], bool], None],
@@ -55,7 +53,6 @@ class Admission:
         self._retries = retries
         self._events = events
         self._lanes = lanes
-        self._messages = messages
         self._may_begin = may_begin
         self._advanced = advanced
         self._passed = passed
@@ -123,14 +120,12 @@ class Admission:
         offsets = attempts = None
         if self._retries.tier(window.partition):
             offsets, (batch, attempts, _) = numbers(batch["offset"]), as_they_were(batch)
-        messages = list(messages_of(batch)) if self._messages else None
         return WindowChunk(
             window,
             batch,
             chunk.next_offset,
             chunk.leader_epoch,
             keyed=keyed,
-            messages=messages,
             lanes=lanes,
             offsets=offsets,
             attempts=attempts,

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from opentelemetry.trace import Span
 
+from kafka_actors.base.message import MessageBlocks
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import KafkaActorsError, WorkerDiedError
 from kafka_actors.events import EventSink
@@ -88,11 +89,11 @@ class ConcurrentCalls:
         self._call_record = call_record if config.concurrency <= MOST_CALLS else None
         self._clock = clock
         self._wall = wall
-        self._messages = self._spec.unit == "message"
+        self.messages = MessageBlocks() if self._spec.unit == "message" else None
         self.in_flight = RecordsInFlight(
             config.ordering,
             config.concurrency,
-            messages=self._messages,
+            messages=self.messages is not None,
             by_record=self._spec.by_record,
             batch_rows=config.batch_rows,
             retries=self._spec.retries,
@@ -117,7 +118,6 @@ class ConcurrentCalls:
             self._retries,
             events,
             lanes=config.lanes_per_partition,
-            messages=self._messages,
             may_begin=self._may_begin,
             advanced=self._advanced,
             passed=self._passed,
@@ -204,7 +204,7 @@ class ConcurrentCalls:
         """Takes the end of a call, for any thread. `called`: its records were not passed over without one. Raises `ProcessError` where its
         failure ends the job, or what keeps a dead letter from being written."""
         if failure is not None:
-            if self._messages and len(call.rows) > 1:
+            if self.messages is not None and len(call.rows) > 1:
                 with self._lock:
                     before, counts = self.in_flight.cut(call, failure.first), self._may_end(call.window)
                     self._advanced(call.window)

@@ -89,13 +89,12 @@ class TaskCallers:
         return None
 
     async def _call(self, call: ConcurrentCall) -> None:
-        chunk = call.chunk
-        if chunk.messages is None:
+        rows, batch, messages = call.rows, call.chunk.batch, self._calls.messages
+        if messages is None:
             await self._function.call_async(call.batch, call.attempts + 1)
         else:
-            messages, batch = chunk.messages, chunk.batch
-            for row in call.rows:
-                await self._function.call_message_async(messages[row], batch, row)
+            for row, message in zip(rows, messages.of(batch, rows), strict=True):
+                await self._function.call_message_async(message, batch, row)
 
     # ------------------------------------------------------------ in the worker's loop, and other threads
 

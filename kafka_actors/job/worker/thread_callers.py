@@ -81,10 +81,9 @@ class ThreadCallers:
         return None
 
     def _call(self, call: ConcurrentCall) -> None:
-        chunk, function = call.chunk, self._calls.function
-        if chunk.messages is None:
-            function.call(call.batch, call.attempts + 1)
+        rows, batch, messages = call.rows, call.chunk.batch, self._calls.messages
+        if messages is None:
+            self._calls.function.call(call.batch, call.attempts + 1)
         else:
-            messages, batch = chunk.messages, chunk.batch
-            for row in call.rows:
-                function.call_message(messages[row], batch, row)
+            for row, message in zip(rows, messages.of(batch, rows), strict=True):
+                self._calls.function.call_message(message, batch, row)

@@ -5,8 +5,9 @@ import random
 import pyarrow as pa
 import pytest
 
+from kafka_actors.base import message
 from kafka_actors.base.batches import numbers
-from kafka_actors.base.message import BLOCK, Message, messages_of
+from kafka_actors.base.message import BLOCK, BY_THEMSELVES, KEPT, Message, MessageBlocks, messages_of
 from kafka_actors.records import SCHEMA
 
 
@@ -59,6 +60,60 @@ def test_messages_of_a_slice_are_those_of_its_rows(start):
     assert [(m.offset, m.key, m.value) for m in got] == [
         (r["offset"], r["key"], r["value"]) for r in rows[start:]
     ]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The sizes of the blocks that are made."""
+    sizes = []
+
+    def counted(batch, make=message._block):
+        sizes.append(batch.num_rows)
+        return make(batch)
+
+    monkeypatch.setattr(message, "_block", counted)
+    return sizes
+
+
+def checked(batches, calls):
+    """Asks for rows of batches call by call, and checks what comes."""
+    blocks = MessageBlocks()
+    for number, rows in calls:
+        assert [m.offset for m in blocks.of(batches[number], rows)] == [10_000 * number + row for row in rows]
+
+
+def batches_of(count, rows):
+    return [batch_of([row(10_000 * number + i) for i in range(rows)]) for number in range(count)]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 64, 3000])
+def test_rows_in_their_order_are_made_in_blocks(made, at_once):
+    calls = [(n, list(range(i, min(i + at_once, 2600)))) for n in range(2) for i in range(0, 2600, at_once)]
+    checked(batches_of(2, 2600), calls)
+    assert sum(size > 1 for size in made) == 6
+    assert sum(size == 1 for size in made) < 6 * BY_THEMSELVES
+
+
+def test_rows_of_a_few_batches_in_turn_are_made_in_blocks(made):
+    checked(batches_of(KEPT, BLOCK), [(n, [i]) for i in range(BLOCK) for n in range(KEPT)])
+    assert sum(size > 1 for size in made) == KEPT
+
+
+def test_rows_in_no_order_cost_no_more_than_twice_what_they_do_one_by_one(made):
+    rnd = random.Random(7)
+    calls = [
+        (rnd.randrange(2 * KEPT), sorted(rnd.sample(range(3000), rnd.randrange(1, 4)))) for _ in range(1000)
+    ]
+    checked(batches_of(2 * KEPT, 3000), calls)
+    cost = sum(BY_THEMSELVES if size > 1 else 1 for size in made)
+    assert cost <= 2 * sum(len(rows) for _, rows in calls)
+
+
+def test_no_more_than_the_last_blocks_are_kept(made):
+    blocks = MessageBlocks()
+    for batch in batches_of(3 * KEPT, BLOCK):
+        blocks.of(batch, list(range(BLOCK)))
+    assert len(blocks._kept) == KEPT
 
 
 def test_a_batch_without_rows_has_no_messages():

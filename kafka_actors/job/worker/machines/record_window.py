@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,7 @@ from kafka_actors.job.status import WindowStatus, key_text
 from kafka_actors.job.worker.slice_records import KnownSlice
 from kafka_actors.types import TopicPartition
 
-__all__ = ["CallPace", "ConcurrentCall", "Hand", "RecordWindow", "WindowChunk"]
+__all__ = ["CallPace", "ConcurrentCall", "Hand", "ReadyRecords", "RecordWindow", "WindowChunk"]
 
 AT_ONCE_S = 0.0003
 """Longest time that messages are called one after another by one caller, however many are ready."""
@@ -54,8 +53,7 @@ class Hand:
 
 class WindowChunk:
     """Records that were decoded together. `done` has a mark for each, `left` is the number of those without one, `cursor` the first row
-    without one as far as is known. `messages`: the records as objects, for functions over single messages; `lanes`: their lanes, where slices
-    matter. `offsets`, `attempts`: of a retry partition, the places of its records there, and how many calls on each have failed; `origin`:
+    without one as far as is known. `lanes`: the records' lanes, where slices matter. `offsets`, `attempts`: of a retry partition, the places of its records there, and how many calls on each have failed; `origin`:
     the partition that the records of the batch say they are of."""
 
     __slots__ = (
@@ -68,7 +66,6 @@ class WindowChunk:
         "lanes",
         "leader_epoch",
         "left",
-        "messages",
         "next_offset",
         "offsets",
         "origin",
@@ -85,7 +82,6 @@ class WindowChunk:
         leader_epoch: int,
         *,
         keyed: bool,
-        messages: list[Any] | None = None,
         lanes: npt.NDArray[np.int64] | None = None,
         offsets: npt.NDArray[np.int64] | None = None,
         attempts: list[int] | None = None,
@@ -100,7 +96,6 @@ class WindowChunk:
         if offsets is not None and batch.num_rows:
             self.origin = TopicPartition(batch["topic"][0].as_py(), batch["partition"][0].as_py())
         self.keys: list[Hashable] | None = batch["key"].to_pylist() if keyed else None
-        self.messages = messages
         self.lanes = lanes
         self.done = bytearray(batch.num_rows)
         self.done_before: Sequence[int] = ()
@@ -334,6 +329,43 @@ class ConcurrentCall:
     @property
     def last(self) -> int:
         return int(self.chunk.offsets[self.rows[-1]])
+
+
+class ReadyRecords:
+    """Queue of records that wait for no other one. Of a chunk's rows that follow each other only the numbers are kept: there may be many."""
+
+    def __init__(self) -> None:
+        self._runs: deque[tuple[WindowChunk, deque[int]]] = deque()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, chunk: WindowChunk, row: int) -> None:
+        """Adds a row at the end."""
+        if not self._runs or self._runs[-1][0] is not chunk:
+            self._runs.append((chunk, deque()))
+        self._runs[-1][1].append(row)
+        self._length += 1
+
+    def put_back(self, chunk: WindowChunk, rows: list[int]) -> None:
+        """Adds rows at the front, in their order."""
+        if rows:
+            self._runs.appendleft((chunk, deque(rows)))
+            self._length += len(rows)
+
+    def popleft(self) -> tuple[WindowChunk, int]:
+        """Takes the first row. Raises `IndexError` where there is none."""
+        chunk, rows = self._runs[0]
+        row = rows.popleft()
+        self._length -= 1
+        if not rows:
+            self._runs.popleft()
+        return chunk, row
+
+    def next_of(self, chunk: WindowChunk) -> int | None:
+        """Takes the first row if it is one of this chunk; else returns None."""
+        return self.popleft()[1] if self._runs and self._runs[0][0] is chunk else None
 
 
 class CallPace:

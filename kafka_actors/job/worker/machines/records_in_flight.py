@@ -35,7 +35,7 @@ from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.job.status import WindowStatus
 from kafka_actors.types import TopicPartition
 
-from .record_window import CallPace, ConcurrentCall, Hand, RecordWindow, WindowChunk
+from .record_window import CallPace, ConcurrentCall, Hand, ReadyRecords, RecordWindow, WindowChunk
 
 __all__ = ["Ordering", "RecordsInFlight"]
 
@@ -79,8 +79,8 @@ class RecordsInFlight:
         self._suspects: dict[TopicPartition, list[DeathsInCall]] = {}
         self._watermarks: dict[TopicPartition, int] = {}
         """Offsets below which all slices of a partition are done."""
-        self._ready: deque[tuple[WindowChunk, int]] = deque()
-        self._careful: deque[tuple[WindowChunk, int]] = deque()
+        self._ready = ReadyRecords()
+        self._careful = ReadyRecords()
         """Ready records in whose call workers died."""
         self._again: deque[ConcurrentCall] = deque()
         self._parked: list[tuple[float, int, ConcurrentCall]] = []
@@ -144,7 +144,7 @@ class RecordsInFlight:
         self._push(chunk, row)
 
     def _push(self, chunk: WindowChunk, row: int) -> None:
-        (self._careful if chunk.is_suspect(row) else self._ready).append((chunk, row))
+        (self._careful if chunk.is_suspect(row) else self._ready).append(chunk, row)
 
     def full(self, window: RecordWindow) -> bool:
         """Whether no more records of a partition may be admitted now."""
@@ -250,9 +250,10 @@ class RecordsInFlight:
         while True:
             if not self._messages:
                 rows += self._behind(chunk, row, most - len(rows))
-            if len(rows) >= most or not self._ready or self._ready[0][0] is not chunk:
+            following = self._ready.next_of(chunk) if len(rows) < most else None
+            if following is None:
                 break
-            _, row = self._ready.popleft()
+            row = following
             rows.append(row)
         rows.sort()
         return rows
@@ -320,7 +321,7 @@ class RecordsInFlight:
         self._done(call, before, before + left_out)
         if call.chunk is call.window.chunks[0]:
             call.window.advance()  # which passes no chunk: one record of this one isn't done
-        self._ready.extendleft((call.chunk, row) for row in reversed(behind))
+        self._ready.put_back(call.chunk, behind)
         return before + left_out
 
     def again(self, call: ConcurrentCall, due: float) -> None:

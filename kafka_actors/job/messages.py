@@ -236,7 +236,7 @@ class CommitRequest(Struct, frozen=True, tag=True):
 
 class CommitReply(Struct, frozen=True, tag=True):
     """Answer to a `CommitRequest`. `committed`: entries that the broker acknowledged. `refused`: partitions whose epoch is no
-    longer this worker's. `failed`: other partitions, with the reason. `group`: the membership under which the worker may commit the
+    longer this worker's. `failed`: other partitions, with the reason. `gone`: those of `failed` whose topic is another one now. `group`: the membership under which the worker may commit the
     entries by itself; None where the job has none now, and in a job without transactions."""
 
     sequence: int
@@ -244,6 +244,7 @@ class CommitReply(Struct, frozen=True, tag=True):
     refused: list[TopicPartition]
     failed: list[tuple[TopicPartition, str]]
     group: ConsumerGroupMetadata | None = None
+    gone: list[CommitEntry] = []
 
 
 class WorkerPlan(Struct, frozen=True, tag=True):

@@ -41,7 +41,6 @@ from kafka_actors.types import TopicPartition
 
 from .broker_queries import LogEndLookup
 from .context import CoordinatorContext
-from .machines.placement import PlacementState
 from .machines.settlement import Settlement
 from .orders import WorkerOrders
 from .status import CoordinatorStatusReport
@@ -82,22 +81,17 @@ class JobCommits:
                     await self.answered()
             except (TimeoutError, KafkaActorsError) as error:
                 problem = str(error) or "no answer in time"
-        done = [e for e in entries if self._gate.is_committed(e) or self._ends_uncommitted(e)]
+        done = [e for e in entries if self._gate.is_committed(e)]
         failed = [(source(e.partition), problem or "not committed yet") for e in entries if e not in done]
-        done = [replace(e, partition=source(e.partition)) for e in done]
-        return CommitReply(request.sequence, done, sorted(map(source, refused)), failed)
+        gone = [e for e in entries if e not in done and self._gate.is_gone(e)]
+        done, gone = ([replace(e, partition=source(e.partition)) for e in those] for those in (done, gone))
+        return CommitReply(request.sequence, done, sorted(map(source, refused)), failed, gone=gone)
 
     def _overtaken(self, request: CommitRequest, entries: list[CommitEntry]) -> CommitReply:
         """Answers a request that came behind a later one of its worker: it would take back what is done beyond an offset."""
         held = {source(e.partition): self._gate.holds(request.worker, e) for e in entries}
         late = [(partition, "a later request has come before it") for partition, own in held.items() if own]
         return CommitReply(request.sequence, [], sorted(p for p, own in held.items() if not own), late)
-
-    def _ends_uncommitted(self, entry: CommitEntry) -> bool:
-        """Whether a drain is over though its last commit is refused: it waits for one in a topic that is gone."""
-        placed = self._job.placement.partitions.get(self._job.tiers.home(entry.partition))
-        drains = placed is not None and placed.state in (PlacementState.DRAINING, PlacementState.LEAVING)
-        return drains and self._gate.is_gone(entry)
 
     def _begun_anew(self, entries: list[CommitEntry]) -> None:
         """Takes positions that were reset: of a partition that is drained, no report may say so any more."""

@@ -15,7 +15,7 @@ coordinator incarnation renews the second, so its predecessor's death disturbs n
 Inputs come from two threads, under the worker's lock: orders and the coordinator's answers from the event loop, calls from the processing
 thread. What ties them together are epochs and counts instead of locks held for long:
 
-- bytes under another epoch than `begun_under` are void, and a call that was opened under one closes nothing of the next grant;
+- bytes under another epoch than `begun_under` are void, and a call opened under one closes nothing of the next grant;
 - `resets` tells records from before a reset from those after it, so a call that was under way doesn't move the new position;
 - an answer to a commit counts for the epoch that it was made under.
 
@@ -25,7 +25,7 @@ A released partition's epoch is remembered: late orders that still grant it woul
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -346,10 +346,13 @@ class WorkerAssignment:
         )
 
     def committed(self, reply: CommitReply) -> None:
-        """Takes the coordinator's answer. Entries of an earlier grant or topic, or refused ones, change nothing."""
-        for entry in reply.committed:
+        """Takes the coordinator's answer. Entries of an earlier grant or topic, or refused ones, change nothing. A drain waits for no commit in a
+        topic that is gone: who goes on with the partition reads the new one from its start."""
+        for entry in (*reply.committed, *reply.gone):
             held = self.held.get(entry.partition)
             if held is not None and held.epoch == entry.epoch and held.topic_id == entry.topic_id:
+                if entry in reply.gone and held.state is HeldState.ACTIVE:
+                    continue  # reading finds the new one
                 held.committed, held.committed_done = entry.offset, held.offered_done
                 if entry.rewind and held.offered_resets == held.resets:
                     held.rewind = False
@@ -371,11 +374,8 @@ class WorkerAssignment:
         """Whether no call is in hand and no offset is left to commit."""
         return not any(h.in_hand or self._to_commit(h) for h in self.held.values())
 
-    def in_hand(self) -> Iterable[TopicPartition]:
-        return [h.partition for h in self.held.values() if h.in_hand]
-
     def __repr__(self) -> str:
-        return f"<WorkerAssignment {len(self.held)} partitions, seen {self.seen}, in hand {len(list(self.in_hand()))}>"
+        return f"<WorkerAssignment {len(self.held)} partitions, seen {self.seen}>"
 
 
 def report_of(

@@ -905,27 +905,20 @@ def test_a_reset_that_only_a_commit_has_told_is_where_its_partition_is_at_a_stop
     assert asyncio.run(scenario(topic_id=b"n" * 16, rewind=True)) == []
 
 
-def test_a_drain_does_not_wait_for_a_commit_in_a_topic_that_is_gone():
-    """It would until its deadline; who goes on with the partition reads the new one from its start."""
-
-    async def scenario(error, drains):
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [(TopicRecreatedError("t", 0, 5, "o", "n"), True), (DisconnectedError("no answer"), False)],
+)
+def test_a_worker_is_told_that_a_commit_is_of_a_topic_that_is_gone(error, gone):
+    async def scenario():
         coordinator, member = await made(None)
         epoch = (await granted(coordinator, member, P0)).grants[0].epoch
         member.refuses = error
-        revoked = None
-        if drains:
-            revoked = asyncio.ensure_future(coordinator.on_partitions_revoked(frozenset({P0}), 60.0))
-            await turns(5)
         entry = CommitEntry(P0, epoch, 5, topic_id=b"o" * 16)
         reply = await coordinator.commit(CommitRequest("w", 1, [entry]))
-        if revoked is not None:
-            revoked.cancel()
-        return reply.committed == [entry]
+        assert (reply.committed, reply.gone) == ([], [entry] if gone else [])
 
-    recreated = TopicRecreatedError("t", 0, 5, "o", "n")
-    assert asyncio.run(scenario(recreated, drains=True))
-    assert not asyncio.run(scenario(recreated, drains=False)), "its worker finds that by itself"
-    assert not asyncio.run(scenario(DisconnectedError("no answer"), drains=True))
+    asyncio.run(scenario())
 
 
 def test_what_was_committed_in_the_topic_before_says_nothing_of_the_one_of_now():
@@ -1021,16 +1014,13 @@ def test_what_workers_share_begins_with_one_of_them_where_its_retry_topic_was_ma
     asyncio.run(scenario())
 
 
-def test_a_drain_does_not_wait_for_a_commit_in_a_retry_topic_that_is_gone():
+def test_a_worker_is_told_that_a_commit_is_of_a_retry_topic_that_is_gone():
     async def scenario():
         coordinator, member, grants = await sharing_with_retry_partitions()
         member.refuses = TopicRecreatedError("r-1s", 0, 5, "o", "n")
-        revoked = asyncio.ensure_future(coordinator.on_partitions_revoked(frozenset({P0}), 60.0))
-        await turns(5)
         entry = CommitEntry(R0, grants["worker-0.1", R0].epoch, 10, topic_id=b"o" * 16)
         reply = await coordinator.commit(CommitRequest("worker-0.1", 1, [entry]))
-        revoked.cancel()
-        assert reply.committed == [entry]
+        assert (reply.committed, reply.gone) == ([], [entry])
 
     asyncio.run(scenario())
 

@@ -227,6 +227,23 @@ def test_an_offset_committed_for_the_topic_before_is_committed_again_for_the_one
     assert holdings.commits() == [CommitEntry(P0, (1, 1), 5, rewind=True, topic_id=new)], "asked for before"
 
 
+def test_a_drain_does_not_wait_for_a_commit_in_a_topic_that_is_gone():
+    """An older coordinator may have ordered it, of which the present one does not know. Reading, where it goes on, finds the new topic by itself."""
+    old = b"o" * 16
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5, topic_id=old), Grant(P1, (1, 2), 5, topic_id=old)]))
+    for partition, epoch in ((P0, (1, 1)), (P1, (1, 2))):
+        holdings.begin(partition, epoch)
+        holdings.done(partition, epoch, 8)
+    holdings.apply(orders(2, [Grant(P1, (1, 2), 5)], [Drain(P0, (1, 1))]))
+    entries = holdings.commits()
+    assert [entry.partition for entry in entries] == [P0, P1]
+    assert holdings.release_drained() == []
+    holdings.committed(CommitReply(1, [], [], [], gone=entries))
+    assert holdings.release_drained() == [P0]
+    assert [entry.partition for entry in holdings.commits()] == [P1]
+
+
 def test_a_new_coordinator_that_does_not_know_yet_changes_nothing():
     holdings = WorkerAssignment()
     holdings.apply(orders(3, [Grant(P0, (1, 1), 5), Grant(P1, (1, 2), 7)], []))

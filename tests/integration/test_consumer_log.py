@@ -1,15 +1,25 @@
 """Logs as a consumer reads them: compacted, with transactions, truncated at the start, deleted, grown."""
 
 import time
+from functools import partial
 
 import confluent_kafka
 import pytest
-from fakes.reading import consumers, values
+from fakes.reading import consumers, poll_until, values
+from msgspec.structs import replace
 from waiting import slow_s, until
 
-from kafka_actors.errors import FetchOffsetOutOfRangeError, NoOffsetForPartitionError, TopicRecreatedError
+import kafka_actors as ka
+from kafka_actors.errors import (
+    FetchOffsetOutOfRangeError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+)
 from kafka_actors.events import NoCommittedOffset, OffsetReset
-from kafka_actors.types import TopicPartition
+from kafka_actors.testing import FakeKafka
+from kafka_actors.testing.fake_kafka import ChangeResponse
+from kafka_actors.types import LATEST, TopicPartition
 
 
 def read(consumer, count, timeout=30.0):
@@ -237,3 +247,67 @@ def test_many_partitions_are_all_read(consumer_of, kafka_topic, produce):
     consumer.assign([TopicPartition(topic, p) for p in range(100)])
     assert len(read(consumer, 20_000)) == 20_000
     assert {p: consumer.position(TopicPartition(topic, p)) for p in counts} == counts
+
+
+# ---------------------------------------------------------------- a leader of before
+
+
+def changed(topics, change):
+    """Topics of an answer with all their partitions changed."""
+    return [replace(topic, partitions=[change(p) for p in topic.partitions]) for topic in topics]
+
+
+def suspended(kafka, broker_id, end):
+    """Has a broker that leads nothing any more take itself for the leader, under epoch 0, and the log for as long as it was: as one does that was
+    suspended and goes on, until the controller tells it. Returns the rules."""
+
+    def led(call, found):
+        return replace(
+            found, topics=changed(found.topics, lambda p: replace(p, leader_id=broker_id, leader_epoch=0))
+        )
+
+    def out_of_range(call, found):
+        code = OffsetOutOfRangeError.code
+        return replace(found, responses=changed(found.responses, lambda p: replace(p, error_code=code)))
+
+    def bounds(call, found):
+        (asked,) = call.request.topics[0].partitions
+        if asked.current_leader_epoch > 0:
+            return found
+        offset = end if asked.timestamp == LATEST else 0
+        known = {"error_code": 0, "offset": offset, "leader_epoch": 0}
+        return replace(found, topics=changed(found.topics, lambda p: replace(p, **known)))
+
+    rules = [kafka.on("Metadata", ChangeResponse(led), times=None)]
+    for api, change in (("Fetch", out_of_range), ("ListOffsets", bounds)):
+        rules.append(kafka.on(api, ChangeResponse(change), times=None, broker_id=broker_id))
+    return rules
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_leader_of_before_that_was_suspended_takes_no_new_owner_from_its_offset(reset):
+    with FakeKafka(2) as kafka:
+        topic = kafka.create_topic("orders", 1, 2)
+        kafka.set_leader(topic, 0, 1)
+        kafka.produce(topic, values(10))
+        kafka.set_leader(topic, 0, 2)
+        kafka.produce(topic, values(10, 10))
+        consumer_of = partial(
+            ka.Consumer,
+            bootstrap_servers=kafka.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset=reset,
+            on_data_loss="reset",
+        )
+        with consumer_of(topic, auto_offset_reset="earliest") as before:
+            assert len(read(before, 20)) == 20
+            before.commit()
+        rules = suspended(kafka, 1, 10)
+        events = []
+        with consumer_of(topic, events=events.append) as after:
+            poll_until([after], lambda: kafka.count("ListOffsets") >= 4)
+            for rule in rules:
+                rule.end()
+            kafka.produce(topic, values(1, 20))
+            assert read(after, 1) == [(20, values(1, 20)[0])]
+        assert not [event for event in events if isinstance(event, OffsetReset)]

@@ -287,8 +287,7 @@ def suspended(kafka, broker_id, end):
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 def test_a_leader_of_before_that_was_suspended_takes_no_new_owner_from_its_offset(reset):
     with FakeKafka(2) as kafka:
-        topic = kafka.create_topic("orders", 1, 2)
-        kafka.set_leader(topic, 0, 1)
+        topic = kafka.create_topic("orders", replica_assignment=[[1, 2]])
         kafka.produce(topic, values(10))
         kafka.set_leader(topic, 0, 2)
         kafka.produce(topic, values(10, 10))

@@ -200,6 +200,46 @@ def test_a_function_that_leaks_until_there_is_no_memory_ends_the_job_with_that_a
 
 @pytest.mark.slow
 @pytest.mark.ray
+def test_actors_that_ray_ends_for_want_of_memory_are_named_and_replaced_and_the_job_goes_on(day):
+    """Ray's memory monitor may take 2 GiB more than is used at the start. It ends whoever came last, and the leaking worker among the last."""
+    day.produce()
+    day.start(
+        """
+        def kilobytes(name):
+            return next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith(name))
+
+        total = kilobytes("MemTotal")
+        used = total - kilobytes("MemAvailable")
+        os.environ["RAY_memory_usage_threshold"] = str((used + 2**21) / total)
+        os.environ["RAY_memory_monitor_refresh_ms"] = "100"
+        on_ray()
+
+        class Leaking(Journal):
+            def __call__(self, batch):
+                mark = directory + "/leaked"
+                if batch["partition"][0].as_py() == 0 and not os.path.exists(mark):
+                    open(mark, "w").close()
+                    kept = []
+                    while sum(map(len, kept)) < 2**33:
+                        kept.append(bytearray(os.urandom(2**12)) * 2**11)
+                        time.sleep(0.02)
+                    raise AssertionError("it was not ended")
+                super().__call__(batch)
+
+        job(Leaking, retries=5, until="latest").start().wait(timeout=300)
+        print("DONE", flush=True)
+        """
+    )
+    log = day.ends(300)
+    assert "DONE" in log, log
+    said = "worker-0.1 died (its process is gone: ended by Ray, whose memory monitor saw that its node ran low on memory)"
+    assert said in log, log
+    assert day.all_seen()
+    assert day.kafka.committed("g") == day.kafka.end_offsets("t")
+
+
+@pytest.mark.slow
+@pytest.mark.ray
 def test_a_function_that_ignores_all_signals_does_not_keep_its_worker_from_ending(day):
     """SIGTERM, SIGINT, SIGHUP and SIGCHLD are ignored in C, where Python hears nothing of it."""
     day.produce()

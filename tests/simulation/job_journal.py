@@ -67,6 +67,11 @@ class PartitionJournal:
         self.unawaited: dict[str, float] = {}
         """Workers that may not have heard yet that they lost the partition, and since when."""
 
+    @property
+    def ended_uncommitted(self) -> bool:
+        """Whether a topic ended with records that were processed and not committed: nobody can commit them any more."""
+        return any(life.watermark > life.committed or life.done for life in self.lives[:-1])
+
     def of(self, life: int) -> Progress:
         """Progress in one of its logs, by their number."""
         while len(self.lives) <= life:

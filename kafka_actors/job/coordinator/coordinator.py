@@ -285,18 +285,13 @@ class JobCoordinator:
 
     def recreated(self, partitions: frozenset[TopicPartition]) -> None:
         """Takes that topics were made anew. A worker finds that by its own position, and goes on in the new one; what was committed counts no
-        more. What several workers share begins with one of them, with all that goes with it, as where nothing was committed."""
+        more. What several workers share begins with one of them, with all that goes with it, as where nothing was committed: once the others
+        have let go of it, because they may call on with records of the new one until they hear of this."""
         slices, tiers = self._placement.slices, self._job.tiers
         shared = frozenset(p for p in partitions if len(slices.of(tiers.home(p))) > 1)
-        homes = frozenset(map(tiers.home, shared))
-        stay = homes & slices.assigned
         self._gate.recreated(partitions - shared)
-        self._gate.give_up(tiers.groups(homes))
+        self._gate.give_up(tiers.groups(frozenset(map(tiers.home, shared))))
         self._gate.forget(shared)
-        self._placement.lose(homes)
-        self._orders.forget(tiers.groups(homes))
-        if stay:
-            self._placement.assign(stay)
         self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:

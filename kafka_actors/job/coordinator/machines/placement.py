@@ -15,7 +15,8 @@ late message does no harm.
 - **Exactly once.** With a `Settlement`, a free partition is granted once that has settled it, and to a worker with a session. A worker
   from which one partition is taken by force loses all of them: the fence aborts its whole transaction.
 - **Resets.** Slices of a partition are of one log. Where one was reset and its commit is acknowledged, the others are granted anew, to begin
-  there (`begin_anew`): each on its own would go on in the log of before until it finds that, and its offset would count beside the other's.
+  there (`begin_anew`), as soon as their workers have dropped them or have no lease: each on its own would go on in the log of before until it
+  finds that, and its offset would count beside the other's.
 - **Recovery.** A new incarnation grants nothing until the group has assigned partitions, and every worker of the older one has reported
   under this incarnation, is dead, or can have no lease any more. What a worker reports stays with it, under a new epoch that continues
   the old one (`adopt`), so its calls in hand go on.
@@ -156,7 +157,7 @@ class Placement:
         """Takes that slices were reset: others of their partitions are granted again, to begin there too."""
         for placed in self.slices.beside(reset):
             self._leaves(placed, "reset")
-            self._free(placed, by_force=True)
+            self._drop(placed)
 
     def still_leaving(self, partitions: Iterable[TopicPartition]) -> bool:
         return any(placed.state is PlacementState.LEAVING for placed in self.slices.of_all(partitions))
@@ -240,7 +241,7 @@ class Placement:
         incarnation began, and this one didn't know of when it left the partition with its worker."""
         held = {h.partition: h.epoch for h in holdings}
         for placed in [s for s in self.partitions.values() if s.worker == worker]:
-            if held.get(source(placed.partition)) == placed.epoch:
+            if placed.epoch is not None and held.get(source(placed.partition)) == placed.epoch:
                 if not self.recovery.active:  # until then somebody may claim it under a later one
                     placed.continues = None
             elif seen >= placed.ordered_at:
@@ -337,11 +338,19 @@ class Placement:
 
     def _drain(self, placed: PlacedPartition, state: PlacementState, deadline: float) -> None:
         """Begins a drain, which the worker's next orders list. One under way keeps its deadline if that is earlier."""
-        placed.become(state)
+        if placed.state not in (state, PlacementState.LEAVING):
+            placed.become(state)
         assert placed.worker is not None  # only what is granted is drained
         self._touch(placed.worker)
         placed.ordered_at = self._version(placed.worker)
         placed.deadline = min(placed.deadline, deadline)
+
+    def _drop(self, placed: PlacedPartition) -> None:
+        """Has a worker drop a slice without a commit. Under no epoch it may commit, and its next orders lack it."""
+        known = self.workers.get(worker := placed.worker or "")
+        until = self._leased.get(worker, 0.0) if known is None else known.leased_until
+        self._drain(placed, PlacementState.DRAINING, until)
+        placed.epoch = None
 
     def _free(self, placed: PlacedPartition, *, by_force: bool = False) -> None:
         """Takes a partition from its worker, whose commits are refused from now on. `by_force`: the worker has not released it."""
@@ -379,16 +388,13 @@ class Placement:
 
     def version(self, worker: str) -> Version:
         """Returns the version of the worker's orders, which rises with each change of what it may hold."""
-        if self.recovery.awaits(worker):
-            return self.incarnation, 0
-        return self._version(worker)
+        return (self.incarnation, 0) if self.recovery.awaits(worker) else self._version(worker)
 
     def _version(self, worker: str) -> Version:
         known = self.workers.get(worker)
         return self.incarnation, known.version if known else 0
 
     def held(self, worker: str, states: frozenset[PlacementState]) -> list[PlacedPartition]:
-        return [s for s in self.partitions.values() if s.worker == worker and s.state in states]
-
-    def __repr__(self) -> str:
-        return f"<Placement of {len(self.partitions)} partitions, workers={sorted(self.workers)} moves={self.moves}>"
+        """Returns what the worker has in these states, without what it is to drop."""
+        own = (s for s in self.partitions.values() if s.worker == worker and s.epoch)
+        return [s for s in own if s.state in states]

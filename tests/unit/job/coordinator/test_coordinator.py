@@ -962,6 +962,9 @@ def test_what_workers_share_of_a_topic_that_was_made_anew_begins_with_one_of_the
         shares = [placed.worker for placed in coordinator._placement.partitions.values()]
         assert sorted(shares) == list(plan.capacities)
         coordinator.recreated(frozenset([P0]))
+        assert len(coordinator._placement.partitions) == 2, "workers that have not heard of it may call on"
+        for worker in plan.capacities:
+            await coordinator.poll(Report(worker, (1, 99), True, [], wait_s=0))
         assert list(coordinator._placement.partitions) == [P0]
         await coordinator.on_partitions_revoked(frozenset([P0]), 0.0)
         coordinator.recreated(frozenset([P0]))
@@ -1008,6 +1011,8 @@ def test_what_workers_share_begins_with_one_of_them_where_its_retry_topic_was_ma
     async def scenario():
         coordinator, _, _ = await sharing_with_retry_partitions()
         coordinator.recreated(frozenset([R0]))
+        for worker in ("worker-0.1", "worker-1.1"):
+            await coordinator.poll(Report(worker, (1, 99), True, [], wait_s=0))
         assert coordinator._placement.slices.of(P0) == [P0]
         assert set(coordinator._gate.committed) == {P0}, "its own offset counts on"
 
@@ -1033,6 +1038,7 @@ def test_a_reset_that_is_told_twice_takes_nothing_from_others_again():
         reset = CommitEntry(P0, grants["worker-0.1", P0].epoch, 0, rewind=True, topic_id=b"o" * 16)
         await coordinator.commit(CommitRequest("worker-0.1", 1, [reset]))
         await turns(5)
+        await coordinator.poll(Report("worker-1.1", (1, 99), True, [], wait_s=0))
         orders = await coordinator.poll(Report("worker-1.1", (0, 0), True, [], wait_s=0))
         (grant,) = [grant for grant in orders.grants if grant.partition == P0]
         own = CommitEntry(P0, grant.epoch, 30, topic_id=b"o" * 16)

@@ -512,14 +512,41 @@ def test_who_shares_a_partition_begins_it_anew_under_another_epoch_where_a_slice
     first, second = (slice_of(whole, part, 2) for part in (0, 1))
     before = {each: (s.worker, s.epoch) for each, s in placement.partitions.items()}
     assert set(before) == {first, second}
-    placement.begin_anew([first])
     worker, epoch = before[second]
+    placement.leased(worker, 20.0)
+    had = holdings(placement, worker)
+    placement.begin_anew([first])
     assert placement.holder(worker, whole) is None, "what it offers under the former epoch is refused"
     assert told(placement) == {(worker, "reset"): 1}
+    placement.reported(worker, (1, 0), had)
+    placement.step(1.0)
+    assert placement.partitions[second].state is PlacementState.DRAINING, (
+        "it may not have heard of it, and call on"
+    )
+    assert placement.held(worker, frozenset(PlacementState)) == [], "its orders lack it"
+    placement.reported(worker, placement.version(worker), [])
+    assert told(placement) == {(worker, "released"): 1}
     now = {each: (s.worker, s.epoch) for each, s in placement.partitions.items()}
     assert now[first] == before[first]
     assert now[second][0] == worker
     assert now[second][1] > epoch
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_who_does_not_hear_that_a_slice_was_reset_keeps_others_from_it_for_no_longer_than_its_lease(leaving):
+    placement = made("worker-0.1", "worker-1.1", slicing=Slicing(8))
+    placement.assign(partitions(0))
+    placement.step(0.0)
+    first, second = (slice_of(TopicPartition("t", 0), part, 2) for part in (0, 1))
+    placement.leased(placement.partitions[second].worker, 20.0)
+    if leaving:
+        placement.revoke(partitions(0), 100.0)
+    placement.begin_anew([first])
+    placement.step(19.0)
+    assert placement.partitions[second].epoch is None
+    placement.step(20.0)
+    assert (second in placement.partitions) is not leaving
+    assert leaving or placement.partitions[second].state is PlacementState.GRANTED
 
 
 def kept(placement):

@@ -28,6 +28,12 @@ cdef enum:
     W_JSON = 18
 
 cdef enum:
+    JSON_STRUCT = 0      # `inner` of a field of JSON: see `protobuf_plan`
+    JSON_VALUE = 1
+    JSON_LIST = 2
+    JSON_ENTRY = 3       # of a Struct
+
+cdef enum:
     SINGULAR = 0
     LIST = 1
     MAP = 2
@@ -278,6 +284,36 @@ cdef int check_value(Reading *r, const Field *f, const uint8_t *p, int64_t n) no
         return check_message(r, f.inner, p, p + n)
     if f.wire == W_WRAPPER or f.wire == W_TIMESTAMP or f.wire == W_DURATION:
         return check(p, p + n)
+    return check_json(f.inner, p, p + n, 0) if f.wire == W_JSON else 0
+
+
+cdef int check_json(int kind, const uint8_t *p, const uint8_t *end, int depth) noexcept nogil:
+    # Whether a Struct, Value or ListValue could be read, or an entry of a Struct.
+    cdef Tag tag
+    cdef int err, inner
+    if depth >= GROUPS:
+        return ERR_GROUP
+    while p != end:
+        err = read_tag(p, end, &tag, 0)
+        if err:
+            return err
+        inner = -1
+        if tag.wire == 2:
+            if kind == JSON_STRUCT and tag.number == 1:
+                inner = JSON_ENTRY
+            elif (kind == JSON_ENTRY and tag.number == 2) or (kind == JSON_LIST and tag.number == 1):
+                inner = JSON_VALUE
+            elif kind == JSON_VALUE and tag.number == 5:
+                inner = JSON_STRUCT
+            elif kind == JSON_VALUE and tag.number == 6:
+                inner = JSON_LIST
+            elif (kind == JSON_ENTRY and tag.number == 1) or (kind == JSON_VALUE and tag.number == 3):
+                err = 0 if utf8_valid(tag.p, tag.n) else ERR_UTF8
+        if inner >= 0:
+            err = check_json(inner, tag.p, tag.p + tag.n, depth + 1)
+        if err:
+            return err
+        p = tag.after
     return 0
 
 

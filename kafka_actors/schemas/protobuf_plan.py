@@ -196,7 +196,10 @@ class _Planner:
             default = self._default(field)
         oneof = field.containing_oneof
         alone = oneof is None or len(oneof.fields) == 1  # one of its own is how proto3's `optional` is kept
-        inner = int(inner) if wire is not Wire.WRAPPER else int(self._wire_of_wrapped(field))
+        if wire is Wire.WRAPPER:
+            inner = int(self._wire_of_wrapped(field))
+        elif wire is Wire.JSON:
+            inner = DYNAMIC.index(field.message_type.full_name)
         return [
             field.number,
             int(wire),

@@ -204,7 +204,7 @@ WRAPPERS = {
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
-DYNAMIC = {f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue")}
+DYNAMIC = tuple(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
 
 _ARROW: dict[str, Any] = {
     "int32": pa.int32(),

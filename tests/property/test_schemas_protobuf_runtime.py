@@ -89,6 +89,35 @@ def test_rows_are_those_of_the_runtime(name, data):
     same(ours, theirs)
 
 
+def part(number, content):
+    """A field with a length in front."""
+    return bytes([8 * number + 2, len(content)]) + content
+
+
+TEXT = part(3, b"\xff")
+"""A Value whose text is no UTF-8."""
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        part(11, b"\x12\x02"),  # it ends within a field
+        part(11, part(1, TEXT)),
+        part(11, part(1, part(6, part(1, TEXT)))),
+        part(11, part(1, part(5, part(1, part(2, TEXT))))),
+        part(10, part(1, part(1, b"\xff"))),  # the name of a field
+        part(10, part(1, part(2, TEXT))),
+    ],
+)
+def test_a_struct_or_list_that_another_one_of_its_oneof_replaces_is_read_too(broken):
+    place = PLACES["dynamic"]
+    third = b"\x60\x01"
+    values = [third, broken + third, part(11, part(1, part(3, b"x"))) + third]
+    ours, theirs = (run(machine, values) for machine in place.machines)
+    same(ours, theirs)
+    assert [at for at, *_ in ours[1]] == [1]
+
+
 @pytest.mark.parametrize("name", sorted(PLACES))
 @settings(max_examples=25, deadline=None)
 @given(st.data())

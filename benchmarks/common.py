@@ -90,6 +90,13 @@ class Stage:
         result: Run = json.loads(lines[-1])
         return result
 
+    def run_on_a_new_topic(self, where: str, task: Task, partitions: int) -> Run:
+        """Runs `module:function` on a topic that is made for it, and deleted afterwards."""
+        task.topic = self.cluster.create_topic(f"{where.partition(':')[0]}-{time.monotonic_ns()}", partitions)
+        result = self.run(where, task)
+        self.cluster.delete_topic(task.topic)
+        return result
+
 
 def profiled(label: str, command: list[str]) -> list[str]:
     """The command with its stacks recorded, native ones and those of its children too, one line a stack with its count."""

@@ -67,10 +67,7 @@ def copies(data: Data, delivery: str) -> Client:
 def ids(partitions: int, producers: int) -> Client:
     def run(stage: Stage) -> Run:
         task = stage.task(producers=producers, partitions=partitions)
-        task.topic = stage.cluster.create_topic(f"ids-{time.monotonic_ns()}", partitions)
-        run = stage.run("exactly_once:committed", task)
-        stage.cluster.delete_topic(task.topic)
-        return run
+        return stage.run_on_a_new_topic("exactly_once:committed", task, partitions)
 
     return run
 

@@ -35,13 +35,8 @@ def sections() -> list[Section]:
 
 def measured(where: str) -> Callable[[Stage], Run]:
     def run(stage: Stage) -> Run:
-        topic = stage.cluster.create_topic(f"idle-{time.monotonic_ns()}", PARTITIONS)
         window = QUICK_WINDOW_S if stage.options.quick else WINDOW_S
-        task = stage.task(window=window, workers=2)
-        task.topic = topic
-        result = stage.run(where, task)
-        stage.cluster.delete_topic(topic)
-        return result
+        return stage.run_on_a_new_topic(where, stage.task(window=window, workers=2), PARTITIONS)
 
     return run
 

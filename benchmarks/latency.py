@@ -51,13 +51,9 @@ def sections() -> list[Section]:
 
 def measured(where: str) -> Callable[[Stage], Run]:
     def run(stage: Stage) -> Run:
-        topic = stage.cluster.create_topic(f"latency-{time.monotonic_ns()}", PARTITIONS)
         counts = (QUICK_SAMPLES, QUICK_WARM_UP) if stage.options.quick else (SAMPLES, WARM_UP)
         task = stage.task(samples=counts[0], warm_up=counts[1], workers=2)
-        task.topic = topic
-        result = stage.run(where, task)
-        stage.cluster.delete_topic(topic)
-        return result
+        return stage.run_on_a_new_topic(where, task, PARTITIONS)
 
     return run
 

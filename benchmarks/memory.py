@@ -61,11 +61,7 @@ def status_mb(field: str) -> float:
 
 
 def window(stage: Stage) -> Run:
-    task = stage.task()
-    task.topic = stage.cluster.create_topic(f"window-{time.monotonic_ns()}", 1)
-    run = stage.run("memory:full_window", task)
-    stage.cluster.delete_topic(task.topic)
-    return run
+    return stage.run_on_a_new_topic("memory:full_window", stage.task(), 1)
 
 
 def full_window(told: dict[str, Any]) -> Run:
@@ -105,14 +101,7 @@ def full_window(told: dict[str, Any]) -> Run:
 
 def fill(told: dict[str, Any]) -> Run:
     """Writes more than the window takes, in a process whose memory does not count."""
-    import pyarrow as pa
+    from benchmarks import ordering
 
-    import kafka_actors as ka
-
-    task = Task.of(told)
-    with ka.Producer(bootstrap_servers=task.bootstrap) as producer:
-        for first in range(0, 2 * WINDOW, 10_000):
-            rows = range(first, first + 10_000)
-            columns = {"key": [b"%d" % row for row in rows], "value": [b"x" * VALUE_BYTES for _ in rows]}
-            producer.send_batch(pa.record_batch(columns), topic=task.topic)
+    ordering.fill(Task.of(told), WINDOW + 10_000, WINDOW + 10_000, VALUE_BYTES)
     return {"records": 2 * WINDOW}

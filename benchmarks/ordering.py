@@ -73,10 +73,7 @@ def calls(
             concurrency=concurrency,
             rows=rows,
         )
-        task.topic = stage.cluster.create_topic(f"ordering-{time.monotonic_ns()}", partitions)
-        run = stage.run("ordering:called", task)
-        stage.cluster.delete_topic(task.topic)
-        return run
+        return stage.run_on_a_new_topic("ordering:called", task, partitions)
 
     return run
 
@@ -121,14 +118,19 @@ def called(told: dict[str, Any]) -> Run:
     }
 
 
-def fill(task: Task, records: int, keys: int) -> None:
+def fill(task: Task, records: int, keys: int, value_bytes: int = 100) -> None:
+    """Writes records with these many keys in turn, in batches of 10 MB."""
     import kafka_actors as ka
 
     names = [b"%d" % number for number in range(keys)]
+    at_once = 10_000_000 // value_bytes
     with ka.Producer(bootstrap_servers=task.bootstrap) as producer:
-        for first in range(0, records, 100_000):
-            rows = range(first, min(first + 100_000, records))
-            columns = {"key": [names[row % keys] for row in rows], "value": [b"x" * 100 for _ in rows]}
+        for first in range(0, records, at_once):
+            rows = range(first, min(first + at_once, records))
+            columns = {
+                "key": [names[row % keys] for row in rows],
+                "value": [b"x" * value_bytes for _ in rows],
+            }
             producer.send_batch(pa.record_batch(columns), topic=task.topic)
 
 

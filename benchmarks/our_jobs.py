@@ -308,7 +308,7 @@ class Peak:
             over = ended(running, SAMPLE_S)
 
     def now(self, running: Any) -> float:
-        """What a job's processes and the driver have, and what they share, in MB."""
+        """Memory of a job's processes and the driver, and of what they share, in MB."""
         pids = [pid for pid in running.status().actors.values() if pid is not None]
         self.actors = max(self.actors, len(pids))
         shared_mb = self._shared.mb(pids) - self._before_mb

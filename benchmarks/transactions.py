@@ -107,11 +107,7 @@ def java(stage: Stage) -> Run:
 
 def ones(where: str) -> Client:
     def run(stage: Stage) -> Run:
-        task = stage.task()
-        task.topic = stage.cluster.create_topic(f"ones-{time.monotonic_ns()}", 1)
-        run = stage.run(where, task)
-        stage.cluster.delete_topic(task.topic)
-        return run
+        return stage.run_on_a_new_topic(where, stage.task(), 1)
 
     return run
 

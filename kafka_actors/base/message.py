@@ -70,7 +70,8 @@ class MessageBlocks:
         return [messages[row - first] for row in rows]
 
     def _pays(self, batch: pa.RecordBatch, first: int, rows: int) -> bool:
-        """Whether so many rows of a block have been asked for that it is worth making it."""
+        """Whether so many rows of a block have been asked for that it is worth making it. A batch that gets the `id` of one that is gone has its
+        block made early, no more."""
         if len(self._missed) > 10 * KEPT:
             self._missed.clear()
         missed = self._missed.get((id(batch), first), 0) + rows

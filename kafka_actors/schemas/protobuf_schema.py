@@ -204,6 +204,7 @@ WRAPPERS = {
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 }
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
+# In the order of the kernel's JSON_STRUCT, JSON_VALUE and JSON_LIST.
 DYNAMIC = tuple(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
 
 _ARROW: dict[str, Any] = {

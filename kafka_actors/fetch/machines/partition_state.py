@@ -120,10 +120,10 @@ class PartitionStart(Struct, frozen=True):
     """Start of an assigned partition.
 
     `offset` None: `auto_offset_reset` decides, or the beginning where `from_start`. `end_offset`: a bounded
-    run stops there. `end_epoch`: the leader's when the end was looked up, -1 if unknown; the partition fails if the log of a newer leader
-    parts from that one's before the end. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: 16 bytes, the
+    run stops there. `leader_epoch`: that of the record before `offset`, as committed; -1 if unknown. `topic_id`: 16 bytes, the
     id of the topic that these offsets are of, or that was read before; None for whichever topic has the name. If the topic
-    has another id now, it counts as recreated. `shared`: other workers read the partition, too.
+    has another id now, it counts as recreated. `shared`: other workers read the partition, too. `end_epoch`: the leader's when
+    the end was looked up, -1 if unknown; the partition fails if the log of a newer leader parts from that one's before the end.
     """
 
     epoch: Epoch = (0, 0)
@@ -187,9 +187,7 @@ class FetchPartition:
         self.draining = False
         self.shared = start.shared
         self.end_offset = start.end_offset
-        self.end_epoch = (
-            start.end_epoch
-        )  # all up to the end is in the log of this epoch; -1 where nobody knows
+        self.end_epoch = start.end_epoch  # all up to the end is in the log of this one
         self.position = UNKNOWN
         self.position_epoch = start.leader_epoch
         self.position_id = start.topic_id  # id of the topic that `position` is of

@@ -83,7 +83,7 @@ class JobCommits:
                 problem = str(error) or "no answer in time"
         done = [e for e in entries if self._gate.is_committed(e)]
         failed = [(source(e.partition), problem or "not committed yet") for e in entries if e not in done]
-        gone = [e for e in entries if e not in done and self._gate.is_gone(e)]
+        gone = [e for e in entries if self._gate.is_gone(e) and e not in done]
         done, gone = ([replace(e, partition=source(e.partition)) for e in those] for those in (done, gone))
         return CommitReply(request.sequence, done, sorted(map(source, refused)), failed, gone=gone)
 

@@ -191,7 +191,7 @@ def test_a_leader_older_than_the_position_is_no_proof_that_the_offset_is_out_of_
 
 
 def test_a_leader_that_stays_older_than_the_position_is_believed_in_the_end():
-    """As where the topic was made anew, and the commit does not say of which topic it is."""
+    """A topic that was made anew begins at epoch 0, and the commit may not say of which topic it is."""
     harness = Harness(on_data_loss="reset")
     out_of_range_by_a_stale_leader(harness)
     kinds, begun = [], harness.now

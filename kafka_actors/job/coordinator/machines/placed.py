@@ -77,7 +77,8 @@ class DrainEnd(msgspec.Struct, frozen=True):
 class PlacedPartition(msgspec.Struct):
     """One partition of the job.
 
-    `epoch`: of the grant, None also where its worker is to drop it. `continues`: the epoch under which an older incarnation granted it to this worker, until the worker reports the new epoch.
+    `epoch`: of the grant; None while no worker has it, and where its worker is to drop it. `continues`: the epoch under which an
+    older incarnation granted it to this worker, until the worker reports the new epoch.
     `ordered_at`: the version of the worker's orders since which they have this state; a report that has seen them and lacks the
     partition shows that the worker has released it. `deadline`: when a drain is forced.
     """

@@ -53,8 +53,8 @@ class Hand:
 
 class WindowChunk:
     """Records that were decoded together. `done` has a mark for each, `left` is the number of those without one, `cursor` the first row
-    without one as far as is known. `lanes`: the records' lanes, where slices matter. `offsets`, `attempts`: of a retry partition, the places of its records there, and how many calls on each have failed; `origin`:
-    the partition that the records of the batch say they are of."""
+    without one as far as is known. `lanes`: the records' lanes, where slices matter. `offsets`, `attempts`: of a retry partition, the places of
+    its records there, and how many calls on each have failed; `origin`: the partition that the records of the batch say they are of."""
 
     __slots__ = (
         "attempts",

@@ -370,8 +370,10 @@ def rest_after(loss: DataLossError, position: int, r: TaskRange) -> TaskRange | 
     if isinstance(loss, LogTruncationError):
         if r.leader_epoch >= 0 and loss.divergent_offset is not None:
             end = min(end, loss.divergent_offset)
-    elif isinstance(loss, FetchOffsetOutOfRangeError) and (loss.log_start_offset or 0) > position:
-        start = loss.log_start_offset or 0
+    elif isinstance(loss, FetchOffsetOutOfRangeError):
+        start = end if loss.log_start_offset is None else loss.log_start_offset
+        if start <= position:
+            return None  # the log ends before the position
     else:
         return None
     return replace(r, start=start, end=end) if start < end else None

@@ -43,12 +43,17 @@ SPACE_BYTES = 256 * 1024 * 1024
 """Addresses of a ring. Only those that were received into have memory behind them."""
 IDLE_S = 10.0
 STEPS = 4
-"""The number of sizes between a power of two and its half that parts are rounded up to: responses that are nearly alike, as full ones
-are, fit into each other's places."""
+"""The number of sizes between a power of two and its half that parts are rounded up to, so that they fit into each other's places."""
+MARGIN = 33 / 32
+"""The factor by which a part of the largest size gets more room than it needs, so that one that is slightly larger fits there, too."""
+ALIKE = 0.8
+"""The part of that room from which on a part gets it as a whole."""
+SHRINKS = 0.6
+"""The part of that room below which the largest size has to fall until a new one is chosen."""
 RESERVE = 1.4
 """The factor by which more is used than is lent at the same time, because parts of many sizes leave gaps."""
 FADES = 0.99
-"""The factor by which the largest use falls with each response: a large one is forgotten after some hundred others."""
+"""The factor by which the largest use and the largest size fall with each response: a large one is forgotten after some hundred others."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -78,6 +83,8 @@ class ReceiveRing:
         self._touched = 0  # up to here the space has memory behind its addresses
         self._used = 0.0
         self._most = 0.0  # bytes that were lent at the same time lately
+        self._largest = 0.0  # size that was lent lately
+        self._full = 0  # room for a part of about that size
 
     def lend(self, size: int, now: float) -> memoryview:
         """Lends memory for `size` bytes, not cleared. `now` is seconds. Raises `MemoryError`."""
@@ -86,7 +93,7 @@ class ReceiveRing:
                 self._space, self._lent, self._touched, self._most = None, [], 0, 0.0
             return np.empty(size, np.uint8).data
         self._used = now
-        room = _rounded(size)
+        room = self._room(size)
         self._count(room)
         limit = int(self._most * RESERVE)
         space = self._space_for(room, limit)
@@ -99,6 +106,14 @@ class ReceiveRing:
         self._lent = sorted([*self._lent, _Lent(start, start + room, weakref.ref(lent))])
         self._touched = max(self._touched, start + size)
         return lent.data
+
+    def _room(self, size: int) -> int:
+        """Returns the bytes to set aside for a part. The responses of a backlog are nearly alike, whatever their size is: each gets as much
+        room as the largest, so that it fits into any other's place."""
+        self._largest = max(size, self._largest * FADES)
+        if size > self._full or self._largest < SHRINKS * self._full:
+            self._full = int(MARGIN * self._largest)
+        return self._full if size > ALIKE * self._full else _rounded(size)
 
     def _count(self, size: int) -> None:
         """Counts the bytes that are lent now, with `size` more."""

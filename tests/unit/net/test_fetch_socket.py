@@ -134,17 +134,28 @@ def test_memory_is_used_again_for_other_sizes_and_bounded_by_what_is_lent_at_the
     assert max(there) <= 1.8 * credit
 
 
+@pytest.mark.parametrize("most", [16.0, 10.7, 10.1, 5.3])
 @pytest.mark.parametrize("at_once", [2, 3, 4, 6])
 @pytest.mark.parametrize("smallest", [0.99, 0.9, 0.5])
-def test_full_responses_are_received_into_memory_that_was_used_before(at_once, smallest):
-    """The responses of a backlog: each is nearly as large as it may be, and some are in use at the same time."""
+def test_full_responses_are_received_into_memory_that_was_used_before(most, at_once, smallest):
+    """The responses of a backlog: each is nearly as large as it may be, `most` MiB, and some are in use at the same time."""
     rand, mib = random.Random(1), 1024 * 1024
     ring, lent = ReceiveRing(made := Spaces()), []
     for number in range(1_000):
         if len(lent) == at_once:
             lent.pop(rand.randrange(2))
-        lent.append(ring.lend(int(16 * mib * rand.uniform(smallest, 1)), number / 100))
-    assert made.count <= (1 if smallest >= 0.9 else 0.03 * 1_000)
+        lent.append(ring.lend(int(most * mib * rand.uniform(smallest, 1)), number / 100))
+    assert made.count <= (5 if smallest >= 0.9 else 0.03 * 1_000)
+
+
+@pytest.mark.parametrize("most", [16.0, 10.7, 10.1, 5.3])
+def test_of_full_responses_no_more_memory_is_used_than_is_lent_at_the_same_time(most):
+    rand, mib = random.Random(1), 1024 * 1024
+    ring, lent = ReceiveRing(made := Spaces()), []
+    for number in range(200):
+        del lent[:-1]
+        lent.append(received(ring.lend(int(most * mib * rand.uniform(0.9, 1)), number / 100)))
+    assert made.there <= 2.2 * most * mib
 
 
 def test_after_large_ones_memory_shrinks_to_what_is_lent_then():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import struct
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal, TypeVar, overload
 
 from kafka_actors.errors import DecodeError, EncodeError, UnsupportedVersionError
@@ -40,12 +41,11 @@ def encode(message: Message, version: int) -> bytes:
 
 def encode_into(out: bytearray, message: Message, version: int) -> None:
     """Appends the body of a message to `out`; as `encode`. After an error `out` holds a part of it."""
-    cls = type(message)
-    _check_version(cls, version)
+    encode_body = encoder(type(message), version)
     try:
-        encoder(cls, version)(message, out)
+        encode_body(message, out)
     except _REFUSED as error:
-        raise EncodeError(explain(message, version) or f"{cls.__name__}: {error}") from error
+        raise EncodeError(explain(message, version) or f"{type(message).__name__}: {error}") from error
 
 
 def decode_message(cls: type[M], version: int, data: Buffer) -> M:
@@ -61,12 +61,12 @@ def decode_message(cls: type[M], version: int, data: Buffer) -> M:
 
 def decode_prefix(cls: type[M], version: int, data: Buffer) -> tuple[M, memoryview]:
     """Decodes a message from the start of `data`; returns it with the bytes behind it."""
-    _check_version(cls, version)
+    decode_body = decoder(cls, version)
     view = memoryview(data)
     if view.format != "B":  # an Arrow buffer's bytes are signed
         view = view.cast("B")
     try:
-        message, end = decoder(cls, version)(view, 0, len(view))
+        message, end = decode_body(view, 0, len(view))
     except DecodeError as error:
         raise DecodeError(f"version {version}: {error}") from error
     except (struct.error, IndexError) as error:
@@ -91,6 +91,7 @@ def decode(api: int | type[Request[Any]], version: int, kind: Kind, data: Buffer
     return decode_message(message_class(api, kind), version, data)
 
 
+@cache
 def message_class(api: int | type[Request[Any]], kind: Kind) -> type[Message]:
     """The class of an API's requests or responses."""
     if isinstance(api, type):
@@ -103,15 +104,10 @@ def message_class(api: int | type[Request[Any]], kind: Kind) -> type[Message]:
     return declared[api]
 
 
-def _check_version(cls: type[Message], version: int) -> None:
-    if not cls.min_version <= version <= cls.max_version:
-        known = f"{cls.min_version} to {cls.max_version}"
-        raise UnsupportedVersionError(f"{cls.__name__} has versions {known}, not {version}")
-
-
 # ---------------------------------------------------------------- headers and frames
 
 
+@cache
 def header_version(api_key: int, version: int, kind: Kind) -> int:
     """The version of the header before a body, from whether the body is flexible (KIP-482)."""
     flexible_from = message_class(api_key, kind).flexible_from

@@ -9,15 +9,14 @@ proportion to the bytes that are there.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from struct import Struct
 from typing import Any, NoReturn
 
 from kafka_actors.errors import DecodeError
 
-from .schema import ZERO_UUID, Element, FieldSpec, Message, fields_of
+from .schema import Element, FieldSpec, Message, check_version, fields_of, uuid_of
 from .source import FIXED, CodecSource, compiled_struct
 
 Decode = Callable[[memoryview, int, int], tuple[Any, int]]
@@ -25,7 +24,8 @@ Decode = Callable[[memoryview, int, int], tuple[Any, int]]
 
 @cache
 def decoder(cls: type[Message], version: int) -> Decode:
-    """The compiled decoder of a message in a version."""
+    """The compiled decoder of a message in a version. Raises `UnsupportedVersionError` for one that the message lacks."""
+    check_version(cls, version)
     flexible = cls.flexible_from is not None and version >= cls.flexible_from
     return _Decoder(version, flexible).compile(cls)
 
@@ -36,7 +36,7 @@ class _Decoder:
         self.flexible = flexible
         self.source = CodecSource()
         self.source.namespace.update(
-            varint=_varint, truncated=_truncated, null=_null, tag_size=_tag_size, new_uuid=_uuid
+            varint=_varint, truncated=_truncated, null=_null, tag_size=_tag_size, new_uuid=uuid_of
         )
         # Lines to emit after the pending run: conversions of its values.
         self.after: list[str] = []
@@ -263,12 +263,6 @@ def _truncated(path: str, wanted: int, left: int) -> NoReturn:
 def _null(path: str, length: int) -> NoReturn:
     what = "null, which it can't be in this version" if length == -1 else f"a length of {length}"
     raise DecodeError(f"{path}: {what}")
-
-
-@lru_cache(maxsize=16384)
-def _uuid(raw: bytes) -> uuid.UUID:
-    """The UUID of 16 bytes, cached: topic ids come again in each response, and `UUID()` is slow."""
-    return ZERO_UUID if raw == bytes(16) else uuid.UUID(bytes=raw)
 
 
 class _Unpackers(dict[int, Callable[..., tuple[int, ...]]]):

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from kafka_actors.errors import EncodeError, kind_of
 
-from .schema import Element, FieldSpec, Message, fields_of
+from .schema import Element, FieldSpec, Message, check_version, fields_of
 from .source import FIXED, CodecSource
 
 Encode = Callable[[Any, bytearray], None]
@@ -28,7 +28,8 @@ _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 @cache
 def encoder(cls: type[Message], version: int) -> Encode:
-    """The compiled encoder of a message in a version."""
+    """The compiled encoder of a message in a version. Raises `UnsupportedVersionError` for one that the message lacks."""
+    check_version(cls, version)
     flexible = cls.flexible_from is not None and version >= cls.flexible_from
     return _Encoder(version, flexible).compile(cls)
 
@@ -159,8 +160,12 @@ class _Encoder:
         self.flush()
         self.varint(f"{n} + 1")
 
-    def varint(self, expression: str) -> None:
-        self.source.line(f"put_varint({self.out}, {expression})")
+    def varint(self, number: str) -> None:
+        """Emits the writing of a varint, which has one byte as a rule."""
+        with self.source.block(f"if {number} < 128:"):
+            self.source.line(f"{self.out}.append({number})")
+        with self.source.block("else:"):
+            self.source.line(f"put_varint({self.out}, {number})")
 
     # -------------------------------------------------------- tagged fields
 
@@ -170,7 +175,7 @@ class _Encoder:
         if not tagged:
             source.line(f"{self.out}.append(0)")
             return
-        outer, body, count = self.out, source.fresh("out"), source.fresh("n")
+        outer, body, count, size = self.out, source.fresh("out"), source.fresh("n"), source.fresh("n")
         parts = source.fresh("tags")
         source.line(f"{parts} = bytearray(); {count} = 0")
         for f in sorted(tagged, key=lambda f: f.tag or 0):
@@ -182,7 +187,8 @@ class _Encoder:
                 self.flush()
                 self.out = parts
                 self.varint(str(f.tag))
-                self.varint(f"len({body})")
+                source.line(f"{size} = len({body})")
+                self.varint(size)
                 source.line(f"{parts} += {body}")
         self.out = outer
         self.varint(count)

@@ -18,10 +18,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, dataclass_transform
 
 import msgspec
+
+from kafka_actors.errors import UnsupportedVersionError
 
 R_co = TypeVar("R_co", bound="Response", covariant=True)
 M = TypeVar("M", bound="Message")
@@ -96,9 +98,11 @@ ZERO_UUID = uuid.UUID(int=0)
 """Kafka's "no id"."""
 
 
+@lru_cache(maxsize=16384)
 def uuid_of(topic_id: bytes | None) -> uuid.UUID:
-    """Returns a topic's id as messages have it, of its 16 bytes; None is "no id"."""
-    return ZERO_UUID if topic_id is None else uuid.UUID(bytes=topic_id)
+    """Returns a topic's id as messages have it, of its 16 bytes; None is "no id". Cached: ids come again in each request and response, and
+    `UUID()` is slow."""
+    return ZERO_UUID if topic_id is None or topic_id == ZERO_UUID.bytes else uuid.UUID(bytes=topic_id)
 
 
 @dataclass_transform(frozen_default=True)
@@ -120,6 +124,13 @@ class Message(Element):
     """The newest version that Kafka 4.1 calls stable."""
     flexible_from: ClassVar[int | None]
     """The first version with compact types and tagged fields, None if there is none."""
+
+
+def check_version(cls: type[Message], version: int) -> None:
+    """Raises `UnsupportedVersionError` for a version that a message lacks."""
+    if not cls.min_version <= version <= cls.max_version:
+        known = f"{cls.min_version} to {cls.max_version}"
+        raise UnsupportedVersionError(f"{cls.__name__} has versions {known}, not {version}")
 
 
 class Response(Message):

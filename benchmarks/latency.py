@@ -1,17 +1,20 @@
 """End-to-end latency at 1,000 messages/s: from `produce` to the message in the reader's hands, or to the call of a job's function.
 
 The producer is confluent-kafka for all, in a process of its own, with linger.ms=0; it writes the time into each value,
-by the clock that all processes of a machine share. The first 10 s are not counted.
+by the clock that all processes of a machine share. The first 10 s are not counted. The CPU is that of the reader's process, or of all
+actors of the job, for each record. In `latency/busy` other processes keep each core busy half of the time.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,8 @@ SAMPLES, WARM_UP = 15_000, 10_000
 QUICK_SAMPLES, QUICK_WARM_UP = 3_000, 1_000
 PARTITIONS = 8
 VALUE_BYTES = 100
+BUSY_MS = 5
+"""Milliseconds of work, and of sleep, in turn."""
 HEAD = np.dtype([("sent", "<i8"), ("number", "<i8"), ("rest", f"V{VALUE_BYTES - 16}")])
 
 
@@ -39,23 +44,53 @@ def sections() -> list[Section]:
     title = f"Latency at {RATE:,} messages/s of {VALUE_BYTES} bytes in {PARTITIONS} partitions"
     return [
         Section(
-            "latency",
-            title,
-            {name: measured(where) for name, where in clients.items()},
+            name,
+            title + also,
+            {client: measured(where, busy=busy) for client, where in clients.items()},
             notes=f"{CONFLUENT_NOTE}. The producer with `linger.ms=0`",
             # A broker that has just come up compiles its code on one of two cores, which whoever runs first would pay for.
             warm_ups=1,
         )
+        for name, also, busy in (
+            ("latency", "", False),
+            ("latency/busy", ", each core kept half busy by another process", True),
+        )
     ]
 
 
-def measured(where: str) -> Callable[[Stage], Run]:
+def measured(where: str, *, busy: bool) -> Callable[[Stage], Run]:
     def run(stage: Stage) -> Run:
         counts = (QUICK_SAMPLES, QUICK_WARM_UP) if stage.options.quick else (SAMPLES, WARM_UP)
         task = stage.task(samples=counts[0], warm_up=counts[1], workers=2)
-        return stage.run_on_a_new_topic(where, task, PARTITIONS)
+        with half_busy_cores() if busy else nullcontext():
+            return stage.run_on_a_new_topic(where, task, PARTITIONS)
 
     return run
+
+
+@contextmanager
+def half_busy_cores() -> Iterator[None]:
+    """Has a process for each core work half of the time."""
+    workers = [
+        subprocess.Popen([sys.executable, "-c", f"from benchmarks.latency import work; work({core})"])
+        for core in sorted(os.sched_getaffinity(0))
+    ]
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+
+
+def work(core: int) -> None:
+    """Keeps a core busy half of the time, until it is killed."""
+    os.sched_setaffinity(0, {core})
+    while True:
+        until = time.perf_counter() + BUSY_MS / 1000
+        while time.perf_counter() < until:
+            pass
+        time.sleep(BUSY_MS / 1000)
 
 
 # ---------------------------------------------------------------- the producer
@@ -110,7 +145,8 @@ class Samples:
         self._ns[numbers] = ns
         self.received += len(numbers)
 
-    def run(self, producer: subprocess.Popen[str]) -> Run:
+    def run(self, producer: subprocess.Popen[str], cpu_s: float) -> Run:
+        """Returns the latencies, and how much of `cpu_s` is for each record."""
         said = producer.communicate()[0]
         if producer.returncode:
             raise SystemExit("the producer failed")
@@ -124,6 +160,7 @@ class Samples:
             "p99_ms": float(p99),
             "p999_ms": float(p999),
             "max_ms": float(counted.max()),
+            "cpu_ms": 1000 * cpu_s / self.total,
             "produced_per_s": json.loads(said)["rate"],
         }
 
@@ -141,6 +178,7 @@ def ours(told: dict[str, Any]) -> Run:
     with reader(task.of_all(PARTITIONS)) as consumer:
         consumer.poll_batch(timeout_ms=1000)
         producer = start_producer(told)
+        cpu_s = time.process_time()
         seen: list[tuple[bytes, int]] = []
         left, heard = samples.total, time.monotonic()
         while left > 0 and time.monotonic() - heard < MAX_SILENCE_S:
@@ -150,8 +188,9 @@ def ours(told: dict[str, Any]) -> Run:
                 seen.append((bytes(value_bytes(batch.column(1))), now))
                 left -= batch.num_rows
                 heard = now / 1e9
+        cpu_s = time.process_time() - cpu_s
     samples.add(seen)
-    return samples.run(producer)
+    return samples.run(producer, cpu_s)
 
 
 def confluent(told: dict[str, Any]) -> Run:
@@ -163,6 +202,7 @@ def confluent(told: dict[str, Any]) -> Run:
     consumer = confluent_consumer(task.of_all(PARTITIONS))
     consumer.poll(1.0)
     producer = start_producer(told)
+    cpu_s = time.process_time()
     seen: list[tuple[bytes, int]] = []
     heard = time.monotonic()
     while len(seen) < samples.total and time.monotonic() - heard < MAX_SILENCE_S:
@@ -171,14 +211,15 @@ def confluent(told: dict[str, Any]) -> Run:
             now = time.monotonic_ns()
             seen.append((message.value(), now))
             heard = now / 1e9
+    cpu_s = time.process_time() - cpu_s
     consumer.close()
     samples.add(seen)
-    return samples.run(producer)
+    return samples.run(producer, cpu_s)
 
 
 def job(told: dict[str, Any]) -> Run:
     """The call of a job's function."""
-    from benchmarks.our_jobs import Reports, job_over, own_ray, wait_until
+    from benchmarks.our_jobs import Reports, cpu_of_actors, job_over, own_ray, wait_until
     from benchmarks.reading import value_bytes
 
     task = Task.of(told)
@@ -207,10 +248,12 @@ def job(told: dict[str, Any]) -> Run:
         with defined.start() as running:
             time.sleep(1)
             producer = start_producer(told)
+            cpu_s = cpu_of_actors(running)
             wait_until(
                 lambda: running.status().records >= samples.total, samples.total / RATE + MAX_SILENCE_S
             )
+            cpu_s = cpu_of_actors(running) - cpu_s
         for report in Reports(directory).all():
             if report["numbers"]:
                 samples.fill(np.array(report["numbers"]), np.array(report["ns"]))
-    return samples.run(producer)
+    return samples.run(producer, cpu_s)

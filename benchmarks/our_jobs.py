@@ -168,6 +168,16 @@ def throughput(told: dict[str, Any]) -> Run:
     }
 
 
+def pids_of_actors(running: Any) -> list[int]:
+    """Processes of a job's actors."""
+    return [pid for pid in running.status().actors.values() if pid is not None]
+
+
+def cpu_of_actors(running: Any) -> float:
+    """Seconds of CPU that a job's actors have taken, of which none may end meanwhile."""
+    return sum(map(cpu_of, pids_of_actors(running)))
+
+
 class Cpu:
     """Seconds of CPU of a job's actors with its driver, and of the broker, from when the workers are ready."""
 
@@ -182,8 +192,7 @@ class Cpu:
         began = time.monotonic()
         over = False
         while not over:
-            actors = [pid for pid in running.status().actors.values() if pid is not None]
-            for pid in (os.getpid(), self._broker_pid, *actors):
+            for pid in (os.getpid(), self._broker_pid, *pids_of_actors(running)):
                 with contextlib.suppress(psutil.Error):
                     self._last[pid] = cpu_of(pid)
                     self._first.setdefault(pid, self._last[pid])
@@ -309,7 +318,7 @@ class Peak:
 
     def now(self, running: Any) -> float:
         """Memory of a job's processes and the driver, and of what they share, in MB."""
-        pids = [pid for pid in running.status().actors.values() if pid is not None]
+        pids = pids_of_actors(running)
         self.actors = max(self.actors, len(pids))
         shared_mb = self._shared.mb(pids) - self._before_mb
         self.shared_mb = max(self.shared_mb, shared_mb)

@@ -20,6 +20,7 @@ UNITS = {
     "p99_ms": ("p99 ms", 1),
     "p999_ms": ("p99.9 ms", 1),
     "max_ms": ("max ms", 1),
+    "cpu_ms": ("CPU of a record, ms", 1),
     "busiest_percent": ("busiest process, % of a core", 1),
     "peak_mb": ("peak MB", 1),
     "imports_mb": ("imports MB", 1),

@@ -107,10 +107,16 @@ def _most(
 
 
 def _latency(
-    what: str, client: str, metric: str, sense: Sense, bound: float = 0, bounded_by: str = ""
+    what: str,
+    client: str,
+    metric: str,
+    sense: Sense,
+    bound: float = 0,
+    bounded_by: str = "",
+    section: str = "latency",
 ) -> Target:
     return Target(
-        what, "latency", client, metric, sense, bound, CONFLUENT, tolerance=WIDE, bounded_by=bounded_by
+        what, section, client, metric, sense, bound, CONFLUENT, tolerance=WIDE, bounded_by=bounded_by
     )
 
 
@@ -171,6 +177,10 @@ TARGETS: tuple[Target, ...] = (
     _latency("latency p99: Job against confluent-kafka", TWO_WORKERS, "p99_ms", Sense.AT_MOST, 3,
              A_RECORD_OF_A_JOB),
     _latency("latency p50: Job against confluent-kafka", TWO_WORKERS, "p50_ms", Sense.REPORTED),
+    _latency("the same with both cores half busy, p99: Consumer", OURS, "p99_ms", Sense.AT_MOST, 1.5, A_RECORD_ALONE, "latency/busy"),
+    _latency("the same with both cores half busy, p99: Job", TWO_WORKERS, "p99_ms", Sense.AT_MOST, 4, A_RECORD_OF_A_JOB, "latency/busy"),
+    _most("CPU of a record that comes alone: Consumer", "latency", OURS, "cpu_ms", 0.10, "ms", bounded_by=A_RECORD_ALONE),
+    _most("CPU of a record that comes alone: Job", "latency", TWO_WORKERS, "cpu_ms", 0.25, "ms", bounded_by=A_RECORD_OF_A_JOB),
     _most("idle with 1,000 partitions: Consumer", "idle", OURS, "busiest_percent", 3, "% of a core", WIDE),
     _most("idle: busiest process of a Job", "idle", TWO_WORKERS, "busiest_percent", 3, "% of a core", WIDE),
     *(

@@ -108,7 +108,8 @@ def kind_of_reason(reason: str) -> str:
 
     Kinds: paused, buffer_full (backpressure), no_leader, open_transaction, retrying (the function fails on a record and
     is called again), failed, backing_off, broker (it can't be reached, or throttles), draining, awaiting_offset,
-    validating, at_end, no_lease, waits_for_its_turn (its worker reads other partitions), waits_for_the_registry (of schemas), not_due (of a
+    validating, at_end, no_lease, waits_for_its_turn (its worker reads other partitions), its_window_is_full and
+    calls_from_before_a_reset_are_not_over (where calls overlap), waits_for_the_registry (of schemas), not_due (of a
     retry topic), reading_ahead (which keys wait in those); and no_worker, of a job's partition that no worker holds.
     """
     found = _KIND.match(reason)

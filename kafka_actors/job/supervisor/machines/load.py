@@ -26,12 +26,22 @@ from collections.abc import Mapping
 import msgspec
 
 from kafka_actors.job.messages import CoordinatorStatus
+from kafka_actors.telemetry.attributes import kind_of_reason
 from kafka_actors.types import TopicPartition
 
 __all__ = ["Load", "LoadMeter", "Observation", "PartitionLoad", "observed"]
 
-READABLE = ("", "buffer full", "no worker")
-"""Reasons for not fetching a partition that lie with its worker, not with its broker."""
+READABLE = frozenset(
+    {
+        "",
+        "buffer_full",
+        "no_worker",
+        "waits_for_its_turn",
+        "its_window_is_full",
+        "calls_from_before_a_reset_are_not_over",
+    }
+)
+"""Kinds of reasons for not reading a partition that lie with its worker: another one could read it, or has room for others."""
 SAMPLES = 15
 """Samples kept of one window: with thousands of partitions each is big."""
 RECENT = 6
@@ -69,7 +79,9 @@ def observed(
         at = TopicPartition(p.topic, p.partition)
         done = p.end - p.lag if p.end is not None and p.lag is not None else None
         end = p.end if p.end is None else min(p.end, ends.get(at, p.end))
-        partitions[at] = PartitionLoad(end, done, p.reason not in READABLE)
+        kind = kind_of_reason(p.reason)
+        others_go_on = kind == "retrying" and p.window is not None  # of the partition's keys
+        partitions[at] = PartitionLoad(end, done, kind not in READABLE and not others_go_on)
     return Observation(partitions, {w: p.work_s for w, p in status.workers.items()}, wanted, ready)
 
 

@@ -1,9 +1,10 @@
 """The load of a job, as observations one after another show it: rates, backlog, and the workers that these need."""
 
 import pytest
+from msgspec.structs import replace
 
 from kafka_actors.job.messages import CoordinatorStatus, WorkerProgress
-from kafka_actors.job.status import GroupState, PartitionStatus
+from kafka_actors.job.status import GroupState, PartitionStatus, WindowStatus
 from kafka_actors.job.supervisor.machines.load import Load, LoadMeter, Observation, PartitionLoad, observed
 from kafka_actors.types import TopicPartition
 
@@ -42,6 +43,33 @@ def test_an_observation_has_what_the_coordinator_knows():
         PartitionLoad(90, 0),  # the worker's own matter
     ]
     assert (found.busy_s, found.wanted, found.ready) == ({"w": 2.5}, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "calls_overlap", "blocked"),
+    [
+        ("waits for its turn: behind orders-0 and 6 others", False, False),
+        ("its window is full: 20,000 records, held for 3 s by offset 81253, key #5f0c2e7b", True, False),
+        ("its window is full: from offset 100 on, records of other workers are not done", True, False),
+        ("calls from before a reset are not over", True, False),
+        ("retrying: offset 5, ValueError", True, False),  # other keys go on
+        ("retrying: offset 5, ValueError", False, True),
+        ("no leader", False, True),
+        ("broker 3: throttled", False, True),
+        ("backing off: no answer in 30 s", True, True),
+        ("open transaction", False, True),
+        ("waits for the registry: stage decode: no answer", False, True),
+        ("not due: offset 3", True, True),
+    ],
+)
+def test_a_partition_is_blocked_where_no_other_worker_could_read_it(reason, calls_overlap, blocked):
+    partition = of_partition(0, end=90, lag=90, reason=reason)
+    if calls_overlap:
+        partition = replace(partition, window=WindowStatus(records=10))
+    status = CoordinatorStatus(
+        GroupState("stable", 1, "m", None, 1, 1), [partition], {}, finished=False, records=0, value_bytes=0
+    )
+    assert observed(status, {}, 1, 1).partitions[P0].blocked is blocked
 
 
 def test_the_pace_is_the_work_of_a_second_at_work():

@@ -27,6 +27,8 @@ from .history import (
 )
 from .lives import Life, Lives
 
+READS = Assigned | Revoked | Sought | Polled | Processed | Committed
+"""Events of readers."""
 LOST_WRITE = "lost write"
 WRONG_OFFSET = "acknowledged at another offset"
 DUPLICATE_WRITE = "duplicate write"
@@ -85,12 +87,15 @@ class Anomaly(NamedTuple):
 def check(history: Iterable[Line]) -> list[Anomaly]:
     """All anomalies of a history, whose events of each process come in their order."""
     parts: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    readers: dict[str, set[str]] = defaultdict(set)
     for event in sorted(history, key=lambda e: e.at):
         if isinstance(event, Event):
             parts[event.topic, event.partition].append(event)
+        if isinstance(event, READS):
+            readers[event.topic].add(event.reader)
     found: list[Anomaly] = []
     for (topic, partition), events in sorted(parts.items()):
-        found += _Partition(topic, partition, events).anomalies()
+        found += _Partition(topic, partition, events).anomalies(readers[topic])
     return found
 
 
@@ -126,13 +131,11 @@ class _Partition:
         self._log = logs[0]
         self._lives = Lives(self._log, [e for e in events if isinstance(e, Gone)])
 
-    def anomalies(self) -> Iterator[Anomaly]:
+    def anomalies(self, readers: Iterable[str]) -> Iterator[Anomaly]:
+        """`readers`: all readers of the topic, also those that never had this partition."""
         yield from self._writes()
-        readers: dict[str, list[Event]] = defaultdict(list)
-        for event in self._events:
-            if isinstance(event, Assigned | Revoked | Sought | Polled | Processed | Committed):
-                readers[event.reader].append(event)
-        for name, events in sorted(readers.items()):
+        for name in sorted(readers):
+            events = [e for e in self._events if isinstance(e, READS) and e.reader == name]
             done = self._done(events)
             yield from self._polls(name, events)
             yield from self._commits_past(name, events, done)

@@ -291,14 +291,15 @@ class GroupChecks:
         self._finished[behind.log] = max(self._finished[behind.log], behind.offset)
 
     def owners(self, members: list[Any]) -> None:
-        """Each partition has one owner among the members that the brokers have in the group."""
+        """Each partition has one owner among the members that the brokers have in the group. A static one that came again is there by its
+        instance id: brokers keep the client id that it had first."""
         group = self._cluster.groups.groups.get(self._group)
         if group is None:
             return
-        inside = {member.client_id for member in group.members}
+        inside = {member.instance_id or member.client_id for member in group.members}
         owner: dict[TopicPartition, str] = {}
         for member in members:
-            if member.running and member.client in inside:
+            if member.running and inside.intersection((member.name, member.client)):
                 for tp in member.assignment:
                     if tp in owner:
                         self.fail(f"{tp} is owned by {owner[tp]} and by {member.client}")

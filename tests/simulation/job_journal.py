@@ -11,7 +11,6 @@ from kafka_actors.group import commit_metadata
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.group.machines.assignment import decode_assignment
 from kafka_actors.job.messages import Orders, Report, unpack
-from kafka_actors.protocol import ApiKey
 from kafka_actors.testing.fake_kafka.machines.fake_cluster import FakeCluster
 from kafka_actors.types import TopicPartition
 
@@ -64,6 +63,7 @@ class PartitionJournal:
         self.last: tuple[str, str, Any] | None = None
         """Member, worker and epoch of the last call that began."""
         self.generation = -1
+        """Generation of the group when it began."""
         self.unawaited: dict[str, float] = {}
         """Workers that may not have heard yet that they lost the partition, and since when."""
 
@@ -88,7 +88,6 @@ class Journal:
         self.trace: list[str] = []
         self.violation: Violation | None = None
         """The first: whoever called may have caught it."""
-        self.late: dict[TopicPartition, float] = {}
         self.life = 0
         """How often the topic was made anew."""
         self.in_call: dict[str, list[TopicPartition]] = defaultdict(list)
@@ -98,7 +97,8 @@ class Journal:
         self._joined: dict[str, int] = defaultdict(int)
         """Job → how many of its coordinators have begun to join the group."""
         self._generation = 0
-        self._commits = 0
+        self._arrived: list[tuple[set[TopicPartition], bool]] = []
+        """Commits that have come since the last turn: their partitions, and whether their client had closed the connection before."""
         self._now = lambda: 0.0
         self.counts: dict[str, int] = defaultdict(int)
 
@@ -185,12 +185,9 @@ class Journal:
                     f"{partition}: {worker} of {member} begins a call after {found.last[1]} of {found.last[0]} has in the"
                     f" same generation {generation}"
                 )
-            if not same_member:
-                found.generation = generation
             for progress in found.lives:
                 progress.reached.clear()
-        if found.last is None:
-            found.generation = generation
+        found.generation = generation
         found.last = (member, worker, epoch)
 
     def _unheard(self, last: tuple[str, str, Any], worker: str, epoch: Any) -> bool:
@@ -266,19 +263,21 @@ class Journal:
 
     # ---------------------------------------------------------------- the group
 
-    def turned(self, late: Any) -> None:
-        """Looks at the group after a turn of the cluster. `late(call)`: whether a request came on a connection that its client had
-        closed before."""
+    def arrived(self, commit: Any, *, late: bool) -> None:
+        """Takes a request to commit that comes to a broker. `late`: its client has closed the connection."""
+        named = {TopicPartition(t.name, p.partition_index) for t in commit.topics for p in t.partitions}
+        self._arrived.append((named, late))
+
+    def turned(self) -> None:
+        """Looks at the group after a turn of the cluster."""
         for topic in self.cluster.state.topics.values():
             self._lives.setdefault(topic.topic_id.bytes, self.life)
         group = self.cluster.groups.groups.get(self.group)
         if group is not None and group.members.generation != self._generation and group.state == "Stable":
             self._check_generation(group)
-        commits = self.cluster.counts[ApiKey.OFFSET_COMMIT]
-        if commits != self._commits:
-            new = [call for call in list(self.cluster.log)[-50:] if call.api_key is ApiKey.OFFSET_COMMIT]
-            self._commits = commits
-            self._check_commits(any(late(call) for call in new))
+        arrived, self._arrived = self._arrived, []
+        if arrived:
+            self._check_commits({partition for named, late in arrived if late for partition in named})
 
     def _check_generation(self, group: Any) -> None:
         generation = group.members.generation
@@ -292,7 +291,7 @@ class Journal:
                     self.fail(f"generation {generation}: {partition} is assigned twice")
         self.note(f"generation {generation}: {sorted(m.member_id[:12] for m in group.members)}")
 
-    def _check_commits(self, any_late: bool) -> None:
+    def _check_commits(self, late: set[TopicPartition]) -> None:
         for (topic, number), commit in self.cluster.offsets.committed(self.group).items():
             partition = TopicPartition(topic, number)
             life = self._life_of(topic, commit)
@@ -304,11 +303,10 @@ class Journal:
             self.counts["commits"] += 1
             if commit.offset > found.watermark and not found.lossy:
                 self.fail(f"{partition}: committed {commit.offset}, processed up to {found.watermark}")
-            if commit.offset < found.committed:
-                # Kafka deletes the offsets of a deleted topic: who hasn't heard of that begins, and commits, anew.
-                if not any_late and not found.lossy and life == self.life:
-                    self.fail(f"{partition}: the commit went from {found.committed} back to {commit.offset}")
-                self.late[partition] = self._now()
+            # Kafka deletes the offsets of a deleted topic: who hasn't heard of that begins, and commits, anew.
+            may_fall = partition in late or found.lossy or life != self.life
+            if commit.offset < found.committed and not may_fall:
+                self.fail(f"{partition}: the commit went from {found.committed} back to {commit.offset}")
             found.committed = commit.offset
 
     def _check_done(self, partition: TopicPartition, commit: Any, found: Progress) -> None:

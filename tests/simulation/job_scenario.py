@@ -338,11 +338,14 @@ class JobRun:
         self._watch = ReadWatch(UNREAD_S)
         self._troubled_until = 0.0
         self._random = Random(f"load {world.seed}")
-        world.network.on_turn.append(lambda: self.journal.turned(self._late))
+        self.kafka.on("OffsetCommit", Delay(0), times=None, when=self._commit_arrives)
+        world.network.on_turn.append(self.journal.turned)
 
-    def _late(self, call: Any) -> bool:
+    def _commit_arrives(self, call: Any) -> bool:
+        """Tells the journal of a commit; the rule applies to none."""
         link = self.world.network.links.get(call.link.number)
-        return link is None or not link.open
+        self.journal.arrived(call.request, late=link is None or not link.open)
+        return False
 
     def plan(self, number: int) -> JobPlan:
         """The definition of one of the jobs."""

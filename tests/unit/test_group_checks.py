@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fakes.fake_members import RawMember, stable_group
+from fakes.fake_wire import Wire
 from simulation.group_checks import REQUEST_TIMEOUT_S, ArrivedCommit, GroupChecks, Place
 from simulation.world import Simulation
 
@@ -69,6 +71,25 @@ class Scene:
 def scene() -> Iterator[Scene]:
     with Simulation(seed=1) as world:
         yield Scene(world)
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+def test_two_owners_of_a_partition_are_found_also_where_one_is_a_static_member_that_came_again(
+    comes_again: bool,
+) -> None:
+    wire = Wire(topics={"t": 1})
+    lives = {"m1": "m1.1", "m2": "m2.1"}
+    stable_group(wire, *(RawMember(wire, client, instance=name) for name, client in lives.items()))
+    if comes_again:  # within its session
+        lives["m1"] = "m1.2"
+        RawMember(wire, "m1.2", instance="m1").join()
+    network: Any = SimpleNamespace(cluster=wire.cluster, on_turn=[], links={})
+    checks = GroupChecks(SimpleNamespace(on=lambda *_, **__: None), network, "g")
+    members = [SimpleNamespace(running=True, name=n, client=c, assignment={TP}) for n, c in lives.items()]
+    checks.owners(members[:1])
+    assert checks.failures == []
+    checks.owners(members)
+    assert checks.failures
 
 
 def test_records_that_nobody_was_given_are_unseen(scene: Scene) -> None:

@@ -357,3 +357,14 @@ def test_a_history_is_read_as_it_was_written_but_for_a_line_that_was_cut_off(tmp
     with (tmp_path / "other").open("ab") as file:
         file.write(b'{"type":"Committed"')
     assert read(sorted(tmp_path.iterdir())) == sorted(CLEAN, key=lambda e: e.at)
+
+
+@pytest.mark.parametrize("events", [[], [Assigned(10, "t", 1, "r", "a", 1, 0, None)]])
+def test_records_of_a_partition_that_a_reader_never_read_are_unseen(events):
+    other = [
+        Sent(1, "t", 1, "p1", 0, "p1/0"),
+        Acknowledged(1.1, "t", 1, "p1", "p1/0", 0),
+        Log(99, "t", 1, [0], ["p1/0"], 1),
+    ]
+    (found,) = check([*written(), *READ, log(), *other, *events])
+    assert (found.name, found.partition) == (checker.UNSEEN, 1)

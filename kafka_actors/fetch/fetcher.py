@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import RecordError
@@ -320,15 +322,19 @@ class Fetcher:
             self._driver.in_loop(self._arrived.set)
         self._on_ready()
 
-    def unpack(self, fetched: FetchedBytes) -> Iterator[Chunk]:
-        """Decodes taken records in bounded chunks, without any effect on positions; for `decode`. Raises `RecordError`."""
+    def unpack(self, fetched: FetchedBytes, chunk_bytes: int | None = None) -> Iterator[Chunk]:
+        """Decodes taken records in bounded chunks, without any effect on positions; for `decode`. `chunk_bytes`: for smaller chunks than
+        usual. Raises `RecordError`."""
+        limits = self._limits
+        if chunk_bytes is not None and chunk_bytes < limits.chunk_bytes:
+            limits = replace(limits, chunk_bytes=chunk_bytes)
         decoder = Decoder(
             *fetched.partition,
             fetch_offset=fetched.fetch_offset,
             isolation_level=self._config.isolation_level,
             aborted=fetched.aborted,
             log_end=fetched.log_end(self._config.isolation_level == "read_committed"),
-            limits=self._limits,
+            limits=limits,
         )
         return decoder.feed(*(piece.data for piece in fetched.slices))
 

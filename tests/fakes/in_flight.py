@@ -60,13 +60,23 @@ class Reader:
                 return entry[0]
         return None
 
-    def decode(self, item, unpacked):
+    def unpack(self, item, chunk_bytes=1 << 30):
         entry = self.taken
         while entry[1]:
             keys = entry[1].pop(0)
-            rows = batch(item.partition.partition, entry[2], keys)
-            entry[2] += len(keys)
+            rows = self.batch(item.partition.partition, entry[2], keys)
+            fit = max(1, chunk_bytes * len(keys) // rows.nbytes)
+            if fit < len(keys):
+                rows = rows.slice(0, fit)
+                entry[1].insert(0, keys[fit:])
+            entry[2] += rows.num_rows
             yield Chunk(rows, entry[2], entry[3])
+
+    def batch(self, partition, first, keys):
+        return batch(partition, first, keys)
+
+    def decode(self, item, unpacked):
+        yield from unpacked or self.unpack(item)
 
     def consumed(self, item, next_offset=None):
         self.position[item.partition] = next_offset or item.next_offset

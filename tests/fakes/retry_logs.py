@@ -117,6 +117,9 @@ class Reader:
         return None
 
     def decode(self, item, unpacked):
+        yield from unpacked or self.unpack(item)
+
+    def unpack(self, item, chunk_bytes=1 << 30):
         first = self.positions[item.partition]
         rows = self.logs.batch(item.partition, first, self.ahead[item.partition] - first)
         yield Chunk(rows, first + rows.num_rows, LEADER_EPOCH)

@@ -62,7 +62,7 @@ class Fetches:
     def take_newcomer(self):
         return None
 
-    def unpack(self, item):
+    def unpack(self, item, chunk_bytes=None):
         return iter(())
 
     def decode(self, item, unpacked):

@@ -79,11 +79,12 @@ class Admission:
             held = self._assignment.held[partition]
             begun = fetched.epoch, held.resets, fetched.fetch_offset
             window = self._in_flight.window(partition, *begun, held.done, held.dealt, held.slices)
-            waits = window.waits
+            waits, room = window.waits, self._in_flight.room_bytes(window)
         if waits:
             self._pause(partition)
             return
-        for whole in self._reader.decode(fetched, None):
+        # No more is decoded at once than has room, because what is decoded may be in hand for long.
+        for whole in self._reader.decode(fetched, self._reader.unpack(fetched, max(1, room))):
             with self._lock:
                 chunk = whole.first(max(0, self._in_flight.room(window)))
             chunk = _by_itself(self._retries.due(partition, chunk), whole)

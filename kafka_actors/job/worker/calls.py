@@ -6,6 +6,7 @@ thread carries them out, so that a function and an async function share all of t
 
 from __future__ import annotations
 
+import enum
 import threading
 from collections.abc import Callable, Generator
 
@@ -21,16 +22,56 @@ from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
 from .counters import WorkerCounters
-from .cut import Cut, Lost, WaitFor
 from .error_policy import ErrorPolicy, behind_all, log_retry
 from .machines.rebatch import CallBatch, split
 from .machines.worker_assignment import WorkerAssignment
 from .user_function import CallFailed, FunctionSpec
 
-__all__ = ["CallFunction", "FunctionCalls", "Step", "Steps"]
+__all__ = ["LOST", "CallFunction", "Cut", "FunctionCalls", "Lost", "Step", "Steps", "WaitFor"]
 
 
 RECHECK_S = 0.02
+
+
+class WaitFor(msgspec.Struct, frozen=True):
+    """Resume the generator after this time."""
+
+    seconds: float
+
+
+class Lost(enum.Enum):
+    """The results of a call count no more: its partition was taken away meanwhile."""
+
+    LOST = "lost"
+
+
+LOST = Lost.LOST
+
+
+class Cut:
+    """The place between calls where results and offsets meet. Here, for at least once, each call writes its results by itself, and
+    nothing has to wait; with transactions it is a `ProducerSessions`."""
+
+    def enter(self) -> Generator[WaitFor, None, None]:
+        yield from ()
+
+    def leave(self) -> None: ...
+
+    def put_out(
+        self,
+        partition: TopicPartition,
+        epoch: GrantEpoch,
+        resets: int,
+        failure: CallFailed | None,
+        *,
+        partly: bool = True,
+    ) -> CallFailed | Lost | None:
+        return failure
+
+    def may_write(self, partition: TopicPartition, epoch: GrantEpoch, resets: int) -> bool:
+        return True
+
+    def spoiled(self, error: BaseException) -> None: ...
 
 
 class CallFunction(msgspec.Struct, frozen=True):

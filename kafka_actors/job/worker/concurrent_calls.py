@@ -32,9 +32,8 @@ from kafka_actors.types import TopicPartition
 
 from .admission import Admission
 from .call_record import MOST_CALLS, CallRecord
-from .calls import RECHECK_S
+from .calls import RECHECK_S, Cut
 from .counters import WorkerCounters
-from .cut import Cut
 from .error_policy import ErrorPolicy, log_retry
 from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
 from .machines.records_in_flight import RecordsInFlight
@@ -252,11 +251,12 @@ class ConcurrentCalls:
             return False
         if self._error_policy.takes_out and len(call.rows) > 1 and not failure.final:
             with self._lock:
-                call.attempts = self._spec.retries
-                self.in_flight.halve(call)
-                self._closed(call, failure)
-            self.callers.wake_callers(1)
-            return False
+                if halved := self.in_flight.halve(call):
+                    call.attempts = self._spec.retries
+                    self._closed(call, failure)
+            if halved:
+                self.callers.wake_callers(1)
+                return False
         with self._lock:
             counts = self._may_end(window)
         if not counts:

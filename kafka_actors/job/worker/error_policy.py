@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -16,10 +17,12 @@ from kafka_actors.job.messages import GrantEpoch
 from kafka_actors.sinks.sink import TransactionBroken
 from kafka_actors.types import TopicPartition
 
-from .cut import Cut
 from .machines.rebatch import CallBatch
 from .machines.worker_assignment import WorkerAssignment
 from .user_function import CallFailed, UserFunction
+
+if TYPE_CHECKING:
+    from .calls import Cut
 
 __all__ = ["ErrorPolicy", "behind_all", "log_retry"]
 

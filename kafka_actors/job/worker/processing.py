@@ -19,9 +19,9 @@ from kafka_actors.types import TopicPartition
 
 from .async_processing import AsyncProcessing, CallLoop
 from .call_record import CallRecord
+from .calls import Cut
 from .concurrent_calls import ConcurrentCalls
 from .counters import WorkerCounters
-from .cut import Cut
 from .machines.worker_assignment import WorkerAssignment
 from .processing_thread import ProcessingThread
 from .task_callers import TaskCallers

@@ -31,9 +31,8 @@ from kafka_actors.telemetry.spans import ProcessSpans, failed
 from kafka_actors.types import TopicPartition
 
 from .call_record import CallRecord
-from .calls import FunctionCalls, Step, Steps
+from .calls import Cut, FunctionCalls, Step, Steps, WaitFor
 from .counters import WorkerCounters
-from .cut import Cut, WaitFor
 from .error_policy import ErrorPolicy
 from .machines.rebatch import CallBatch, Rebatcher, without
 from .machines.turns import Turns
@@ -49,7 +48,7 @@ IDLE_S = 0.25
 class FetchedRecords(Protocol):
     """The part of a `Fetcher` that `ProcessingThread` uses, from any thread."""
 
-    def unpack(self, fetched: FetchedBytes) -> Iterator[Chunk]: ...
+    def unpack(self, fetched: FetchedBytes, chunk_bytes: int | None = None) -> Iterator[Chunk]: ...
     def decode(self, fetched: FetchedBytes, unpacked: Iterator[Chunk] | None) -> Iterator[Chunk]: ...
     def take(self) -> FetchedBytes | None: ...
     def take_more(self) -> FetchedBytes | None: ...

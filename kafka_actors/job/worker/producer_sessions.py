@@ -41,7 +41,7 @@ from kafka_actors.telemetry.instruments import TRANSACTIONS
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
-from .cut import LOST, Cut, Lost, WaitFor
+from .calls import LOST, Cut, Lost, WaitFor
 from .machines.worker_assignment import AssignmentChanges, WorkerAssignment
 from .user_function import CallFailed, UserFunction
 

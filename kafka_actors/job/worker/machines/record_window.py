@@ -16,7 +16,7 @@ A window is of one grant and of one log: after a reset of the position there is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -32,14 +32,7 @@ from kafka_actors.job.status import WindowStatus, key_text
 from kafka_actors.job.worker.slice_records import KnownSlice
 from kafka_actors.types import TopicPartition
 
-__all__ = ["CallPace", "ConcurrentCall", "Hand", "ReadyRecords", "RecordWindow", "WindowChunk"]
-
-AT_ONCE_S = 0.0003
-"""Longest time that messages are called one after another by one caller, however many are ready."""
-MOST_AT_ONCE = 64
-BY_RECORD_S = 0.01
-"""Longest time of a batch of a pipeline that calls a function with single records: all its stages begin and end with each batch."""
-MANY = 1 << 31
+__all__ = ["ConcurrentCall", "Hand", "RecordWindow", "WindowChunk"]
 
 
 class Hand:
@@ -209,6 +202,40 @@ class RecordWindow:
         self.size += chunk.size
         return void
 
+    def takes_key(self, chunk: WindowChunk, row: int) -> bool:
+        """Whether a record may be called next, and its key is taken for it; else it waits behind others of its key."""
+        key = chunk.keys[row] if chunk.keys is not None else None
+        if key is None:
+            return True
+        if key in self.chains:
+            waiting = self.chains[key]
+            if waiting is None:
+                self.chains[key] = deque(((chunk, row),))
+            else:
+                waiting.append((chunk, row))
+            return False
+        self.chains[key] = None
+        return True
+
+    def following(self, chunk: WindowChunk, row: int, most: int) -> list[int]:
+        """Takes the records of a chunk that wait behind one of their key, up to one that is called alone."""
+        key = chunk.keys[row] if chunk.keys is not None else None
+        waiting = None if key is None else self.chains.get(key)
+        rows: list[int] = []
+        while waiting and len(rows) < most and waiting[0][0] is chunk:
+            if chunk.is_suspect(waiting[0][1]):
+                break
+            rows.append(waiting.popleft()[1])
+        return rows
+
+    def free(self, keys: set[Hashable]) -> Iterator[tuple[WindowChunk, int]]:
+        """Frees keys. Yields the next record of each."""
+        for key in keys:
+            if waiting := self.chains.get(key):
+                yield waiting.popleft()
+            elif key is not None:
+                del self.chains[key]
+
     def advance(self) -> list[WindowChunk]:
         """Moves the watermark as far as records are done. Returns the chunks that it has passed."""
         passed: list[WindowChunk] = []
@@ -299,8 +326,7 @@ class ConcurrentCall:
         keys = list(rows_of.values())
         if len(keys) == 1:
             return []
-        self.parts = self.parts or PartCalls()
-        if not self.parts.failed():
+        if not self.has_parts_to_call():
             return []
         half = len(keys) // 2
         halves = [ConcurrentCall(self.chunk, sorted(chain(*part))) for part in (keys[:half], keys[half:])]
@@ -308,6 +334,11 @@ class ConcurrentCall:
             call.parts, call.attempts = self.parts, self.attempts
         halves[0].taken = halves[0].rows + sorted(set(self.taken).difference(self.rows))
         return halves
+
+    def has_parts_to_call(self) -> bool:
+        """Takes that it failed. Returns whether calls on parts of it may find which records are at fault."""
+        self.parts = self.parts or PartCalls()
+        return self.parts.failed()
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -329,64 +360,3 @@ class ConcurrentCall:
     @property
     def last(self) -> int:
         return int(self.chunk.offsets[self.rows[-1]])
-
-
-class ReadyRecords:
-    """Queue of records that wait for no other one. Of a chunk's rows that follow each other only the numbers are kept: there may be many."""
-
-    def __init__(self) -> None:
-        self._runs: deque[tuple[WindowChunk, deque[int]]] = deque()
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def append(self, chunk: WindowChunk, row: int) -> None:
-        """Adds a row at the end."""
-        if not self._runs or self._runs[-1][0] is not chunk:
-            self._runs.append((chunk, deque()))
-        self._runs[-1][1].append(row)
-        self._length += 1
-
-    def put_back(self, chunk: WindowChunk, rows: list[int]) -> None:
-        """Adds rows at the front, in their order."""
-        if rows:
-            self._runs.appendleft((chunk, deque(rows)))
-            self._length += len(rows)
-
-    def popleft(self) -> tuple[WindowChunk, int]:
-        """Takes the first row. Raises `IndexError` where there is none."""
-        chunk, rows = self._runs[0]
-        row = rows.popleft()
-        self._length -= 1
-        if not rows:
-            self._runs.popleft()
-        return chunk, row
-
-    def next_of(self, chunk: WindowChunk) -> int | None:
-        """Takes the first row if it is one of this chunk; else returns None."""
-        return self.popleft()[1] if self._runs and self._runs[0][0] is chunk else None
-
-
-class CallPace:
-    """Size of calls with single records, by how long they take: `at_once` records take `seconds`, and are `most` at most."""
-
-    def __init__(self, seconds: float, most: int) -> None:
-        self._seconds = seconds
-        self._most = most
-        self.at_once = 1 if seconds else most
-        self._one_s = 1.0
-        """Seconds that a call takes for each record: an average in which the last 20 calls count most."""
-
-    @classmethod
-    def of(cls, *, messages: bool, by_record: bool) -> CallPace:
-        """Makes that of a function over messages, of a pipeline that calls one (`by_record`), or of any other function, which has none."""
-        if messages:
-            return cls(AT_ONCE_S, MOST_AT_ONCE)
-        return cls(BY_RECORD_S if by_record else 0.0, MANY)
-
-    def took(self, seconds: float, records: int) -> None:
-        """Takes how long a call with so many records took."""
-        if self._seconds:
-            self._one_s += (seconds / records - self._one_s) * 0.05
-            self.at_once = max(1, min(self._most, int(self._seconds / max(self._one_s, 1e-9))))

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import count
 from typing import Literal
 
@@ -35,12 +35,15 @@ from kafka_actors.job.messages import DeathsInCall, GrantEpoch
 from kafka_actors.job.status import WindowStatus
 from kafka_actors.types import TopicPartition
 
-from .record_window import CallPace, ConcurrentCall, Hand, ReadyRecords, RecordWindow, WindowChunk
+from .ready_records import CallPace, ReadyRecords
+from .record_window import ConcurrentCall, Hand, RecordWindow, WindowChunk
 
 __all__ = ["Ordering", "RecordsInFlight"]
 
 Ordering = Literal["partition", "key", "unordered"]
 
+LEAST = 8
+"""The fraction of its share, an eighth, that a window may have also where others, whose shares were larger before, have all bytes."""
 LONG_S = 1.0
 """Time for which the watermark of a full window stands still before `blocked` says so."""
 
@@ -123,32 +126,19 @@ class RecordsInFlight:
             window.moved_at = now
         void = window.add(chunk)
         for row in chunk.undone():
-            self._queue(chunk, row)
+            if window.takes_key(chunk, row):
+                self._push(chunk, row)
         passed = window.advance()
         if self.full(window) and window.full_since is None:
             window.full_since = now
         return passed, void
-
-    def _queue(self, chunk: WindowChunk, row: int) -> None:
-        key = chunk.keys[row] if chunk.keys is not None else None
-        if key is not None:
-            chains = chunk.window.chains
-            if key in chains:
-                waiting = chains[key]
-                if waiting is None:
-                    chains[key] = deque(((chunk, row),))
-                else:
-                    waiting.append((chunk, row))
-                return
-            chains[key] = None
-        self._push(chunk, row)
 
     def _push(self, chunk: WindowChunk, row: int) -> None:
         (self._careful if chunk.is_suspect(row) else self._ready).append(chunk, row)
 
     def full(self, window: RecordWindow) -> bool:
         """Whether no more records of a partition may be admitted now."""
-        return self.room(window) <= 0 or window.size >= self._share
+        return self.room(window) <= 0 or self.room_bytes(window) <= 0
 
     def room(self, window: RecordWindow) -> int:
         """Returns how many records of a partition may be admitted now."""
@@ -159,6 +149,11 @@ class RecordsInFlight:
         isn't done in any slice."""
         watermark = self._watermarks.get(window.partition) if window.dealt else None
         return max(window.in_flight, 0 if watermark is None else window.next_offset - watermark)
+
+    def room_bytes(self, window: RecordWindow) -> int:
+        """Returns how many bytes of a partition may be admitted now, by its share and by what all windows have together."""
+        left = self._most_bytes - sum(each.size for each in self._windows.values())
+        return max(min(self._share - window.size, left), self._share // LEAST - window.size)
 
     @property
     def _share(self) -> int:
@@ -174,7 +169,7 @@ class RecordsInFlight:
         window = self._windows.get(partition)
         if window is not None and self._may_begin(window):
             half = self._length(window) <= self._most_rows // 2 and window.size <= self._share // 2
-            if window.waits or not half:
+            if window.waits or not half or self.room_bytes(window) <= 0:
                 return False
         if window is not None:
             window.full_since = None
@@ -203,10 +198,16 @@ class RecordsInFlight:
 
     def ready(self, now: float) -> int:
         """Returns how many calls could begin now, at most."""
-        if self._alone is not None or (self._careful and self.calls):
+        if self._waits_for_one:
             return 0
         due = bool(self._parked) and self._parked[0][0] <= now
         return len(self._again) + len(self._ready) + bool(self._careful) + due
+
+    @property
+    def _waits_for_one(self) -> bool:
+        """Whether no call may begin: one is made alone, or has to be, and others are in hand."""
+        has_to_be = self._careful or (self._again and self._again[0].alone)
+        return self._alone is not None or bool(has_to_be and self.calls)
 
     def next_due(self) -> float | None:
         """Returns when the next call is due again, None without one."""
@@ -217,8 +218,8 @@ class RecordsInFlight:
         while self._parked and self._parked[0][0] <= now:
             due = heapq.heappop(self._parked)[2]
             due.window.parked -= 1
-            self._again.append(due)
-        if self._alone is not None or (self._careful and self.calls):
+            (self._again.appendleft if due.alone else self._again.append)(due)
+        if self._waits_for_one:
             return None
         call = self._next()
         if call is not None:
@@ -249,7 +250,7 @@ class RecordsInFlight:
         rows = [row]
         while True:
             if not self._messages:
-                rows += self._behind(chunk, row, most - len(rows))
+                rows += chunk.window.following(chunk, row, most - len(rows))
             following = self._ready.next_of(chunk) if len(rows) < most else None
             if following is None:
                 break
@@ -263,16 +264,6 @@ class RecordsInFlight:
         if self._messages:
             return self.pace.at_once
         return min(self._batch_rows or -(-(len(self._ready) + 1) // self._callers), self.pace.at_once)
-
-    def _behind(self, chunk: WindowChunk, row: int, most: int) -> list[int]:
-        key = chunk.keys[row] if chunk.keys is not None else None
-        waiting = None if key is None else chunk.window.chains.get(key)
-        rows: list[int] = []
-        while waiting and len(rows) < most and waiting[0][0] is chunk:
-            if chunk.is_suspect(waiting[0][1]):
-                break  # it is called alone
-            rows.append(waiting.popleft()[1])
-        return rows
 
     def too_many_deaths(self, call: ConcurrentCall) -> DeathsInCall | None:
         """Returns why a call is not to be made (again): too many workers died in it."""
@@ -300,7 +291,8 @@ class RecordsInFlight:
         chunk = call.chunk
         chunk.mark(rows)
         if chunk.keys is not None:
-            self._free({chunk.keys[row] for row in taken}, call.window)
+            for following in call.window.free({chunk.keys[row] for row in taken}):
+                self._push(*following)
 
     def leave_out(self, call: ConcurrentCall, rows: Collection[int]) -> None:
         """Takes records out of a call that are done without it. Their keys stay taken until it ends."""
@@ -340,14 +332,17 @@ class RecordsInFlight:
             self._again.extend(halves)
         return bool(halves)
 
-    def halve(self, call: ConcurrentCall) -> None:
+    def halve(self, call: ConcurrentCall) -> bool:
         """Ends a call with several records that failed for good: it is made with halves of them, one after the other, to find those at
-        fault. The call itself becomes that of the first half."""
+        fault. The call itself becomes that of the first half. Returns False, and ends nothing, where they are hardly at fault, as in `split`."""
+        if not call.has_parts_to_call():
+            return False
         self._end(call)
         half = len(call.rows) // 2
         call.halves.append(call.rows[half:])
         call.rows = call.rows[:half]
         self._again.append(call)
+        return True
 
     def next_half(self, call: ConcurrentCall) -> bool:
         """Goes on with the next half of a call whose rows are done but for that. Returns whether there is one; then the call is made again."""
@@ -364,16 +359,6 @@ class RecordsInFlight:
         call.window.hand.calls -= 1
         if self._alone is call:
             self._alone = None
-
-    def _free(self, keys: set[Hashable], window: RecordWindow) -> None:
-        """Frees keys: the next record of each is ready."""
-        chains = window.chains
-        for key in keys:
-            waiting = chains.get(key)
-            if waiting:
-                self._push(*waiting.popleft())
-            elif key is not None:
-                del chains[key]
 
     # ------------------------------------------------------------ for people
 

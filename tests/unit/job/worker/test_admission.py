@@ -1,10 +1,12 @@
 """Admission of fetched records: as many as there is room for, while the rest stays where it is."""
 
-from fakes.in_flight import EPOCH, P0, P1, Flight
+import pyarrow as pa
+from fakes.in_flight import EPOCH, P0, P1, Flight, Reader
 from fakes.retry_logs import SOURCE, Logs
 from fakes.retry_logs import Reader as LogReader
 
 from kafka_actors.job.messages import Grant
+from kafka_actors.types import TopicPartition
 
 
 def test_nothing_is_admitted_where_nothing_was_fetched():
@@ -101,3 +103,26 @@ def test_a_partition_that_is_granted_anew_waits_for_calls_of_the_grant_before():
     flight.calls.ended(call, None)
     flight.admit()
     assert flight.calls.take() is not None
+
+
+class LargeRecords(Reader):
+    """Hands out records of 100,000 bytes."""
+
+    def batch(self, partition, first, keys):
+        rows = super().batch(partition, first, keys)
+        values = pa.array([b"v" * 100_000] * rows.num_rows, pa.binary())
+        return rows.set_column(rows.schema.get_field_index("value"), "value", values)
+
+
+def test_no_more_is_decoded_than_has_room_beside_what_other_partitions_have():
+    """A record or two of each is let in: without one a partition would stand still."""
+    partitions = [TopicPartition("t", number) for number in range(20)]
+    grants = [Grant(partition, EPOCH, 0) for partition in partitions]
+    flight = Flight(reader=LargeRecords(), grants=grants, worker_buffer_bytes=8 * 1024 * 1024)
+    for partition in partitions:
+        flight.reader.put(partition, 0, [f"k{number}" for number in range(20)])
+    flight.admit()
+    held = [window.size for window in flight.calls.in_flight.windows]
+    assert len(held) == 20
+    assert min(held) > 100_000
+    assert sum(held) < 1.4 * 8 * 1024 * 1024

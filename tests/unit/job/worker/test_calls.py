@@ -12,9 +12,17 @@ from kafka_actors.errors import ProcessError, ProducerFencedError, StageError, W
 from kafka_actors.events import RecordsSkipped
 from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
 from kafka_actors.job.messages import CommitEntry, DeathsInCall, Drain, Grant, Orders
-from kafka_actors.job.worker.calls import RECHECK_S, CallFunction, ErrorPolicy, FunctionCalls, WaitFor
+from kafka_actors.job.worker.calls import (
+    LOST,
+    RECHECK_S,
+    CallFunction,
+    Cut,
+    ErrorPolicy,
+    FunctionCalls,
+    Lost,
+    WaitFor,
+)
 from kafka_actors.job.worker.counters import WorkerCounters
-from kafka_actors.job.worker.cut import LOST, Cut
 from kafka_actors.job.worker.machines.rebatch import CallBatch
 from kafka_actors.job.worker.machines.worker_assignment import HeldState, WorkerAssignment
 from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec
@@ -404,3 +412,29 @@ def test_after_too_many_deaths_the_records_are_skipped_where_the_policy_says_so(
     assert calls.made == [[3], [5]]
     assert [(e.first_offset, e.last_offset) for e in calls.events] == [(4, 4)]
     assert calls.processed == 6
+
+
+def test_nothing_waits_between_calls_of_a_job_that_delivers_at_least_once():
+    cut = Cut()
+    assert list(cut.enter()) == []
+    assert list(cut.enter()) == [], "also while somebody is in it"
+    cut.leave()
+
+
+def test_what_became_of_a_call_is_handed_on():
+    failure = CallFailed(ValueError("no"), 1, 2)
+    assert Cut().put_out(P0, EPOCH, 0, failure) is failure
+    assert Cut().put_out(P0, EPOCH, 0, failure, partly=False) is failure
+    assert Cut().put_out(P0, EPOCH, 0, None) is None
+
+
+def test_records_may_always_be_taken_out():
+    cut = Cut()
+    cut.spoiled(ValueError("of a dead letter"))
+    assert cut.may_write(P0, EPOCH, 0)
+
+
+def test_lost_is_no_failure_and_not_nothing():
+    assert isinstance(LOST, Lost)
+    assert LOST is not None
+    assert not isinstance(LOST, CallFailed)

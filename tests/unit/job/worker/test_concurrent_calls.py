@@ -381,6 +381,24 @@ def test_of_a_batch_that_fails_other_keys_go_on_while_the_one_at_fault_waits():
     assert flight.processed() == 6
 
 
+@pytest.mark.parametrize("keys", [[f"k{n}" for n in range(500)], [None] * 500])
+def test_a_service_that_is_down_is_not_called_for_each_row(keys):
+    """After 64 failed calls on parts of a batch, and none that succeeded, what is left is called as it is."""
+    flight = Flight(unit="batch", on_error="skip", retries=1, concurrency=1)
+    flight.reader.put(P0, 0, keys)
+    flight.admit()
+    calls = 0
+    while flight.processed() != 500:
+        call = flight.calls.take()
+        if call is None:
+            flight.now += 5.0
+            flight.lease.renew(flight.now, 60.0)
+            continue
+        calls += 1
+        flight.calls.ended(call, CallFailed(ConnectionError("down"), call.first, call.last))
+    assert calls < 300
+
+
 def test_the_records_at_fault_of_a_batch_are_found_by_halves():
     flight = Flight(unit="batch", on_error="skip", concurrency=1, batch_rows=4)
     flight.reader.put(P0, 0, "aaaab")

@@ -8,7 +8,7 @@ import pytest
 from kafka_actors.errors import ProcessError, StageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.job.messages import Grant, Orders
-from kafka_actors.job.worker.cut import Cut
+from kafka_actors.job.worker.calls import Cut
 from kafka_actors.job.worker.error_policy import ErrorPolicy, behind_all
 from kafka_actors.job.worker.machines.rebatch import CallBatch
 from kafka_actors.job.worker.machines.worker_assignment import HeldState, WorkerAssignment

@@ -17,7 +17,7 @@ from kafka_actors.errors import (
 from kafka_actors.job.messages import Drain, Grant, Orders
 from kafka_actors.job.transactions import ProducerGrant
 from kafka_actors.job.worker import producer_sessions
-from kafka_actors.job.worker.cut import LOST
+from kafka_actors.job.worker.calls import LOST
 from kafka_actors.job.worker.machines.worker_assignment import WorkerAssignment
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.producer_sessions import ProducerSessions

@@ -273,6 +273,23 @@ def test_each_partition_has_an_equal_share_of_the_bytes():
     assert not scene.in_flight.roomy(P0)
 
 
+def test_all_windows_together_have_no_more_than_all_bytes_but_for_an_eighth_of_a_share_each():
+    """Windows that were made first had larger shares."""
+    scene = Scene("unordered")
+    one = scene.admit("abcdefgh")
+    scene.in_flight._most_bytes = one.size
+    other = scene.admit("", first=100, partition=P1)
+    share = one.size // 2
+    assert scene.in_flight.room_bytes(other) == share // 8
+    assert not scene.in_flight.full(other)
+    scene.admit("a", first=100, partition=P1)
+    assert scene.in_flight.full(other)
+    for call in scene.taken().values():
+        if call.window is one:
+            scene.finish(call)
+    assert scene.in_flight.room_bytes(other) == share - other.size
+
+
 def test_a_window_in_numbers_has_calls_parked_ones_keys_and_what_holds_it_up():
     scene = Scene()
     assert scene.in_flight.status(P0, 1.0) is None
@@ -333,6 +350,23 @@ def test_of_several_deaths_in_one_partition_each_is_known_and_records_between_th
     assert (call.first, call.alone, scene.in_flight.too_many_deaths(call)) == (3, True, None)
     scene.finish(call)
     assert sorted(scene.taken()) == [1, 2]
+
+
+def test_a_suspect_that_is_called_again_is_called_alone():
+    scene = Scene()
+    scene.in_flight.suspect([died(0, 0)])
+    scene.admit("abc")
+    call = scene.take()
+    scene.in_flight.again(call, due=5.0)
+    other = scene.take(1.0)
+    assert (other.first, other.alone) == (1, False)
+    assert scene.take(6.0) is None, "another one is in hand"
+    assert scene.in_flight.ready(6.0) == 0
+    scene.finish(other)
+    assert scene.take(6.0) is call
+    assert scene.take(6.0) is None, "the third waits until it is over"
+    scene.finish(call)
+    assert scene.take(6.0).first == 2
 
 
 def test_a_suspect_waits_for_the_calls_in_hand():

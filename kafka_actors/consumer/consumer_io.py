@@ -18,7 +18,7 @@ from kafka_actors.group import CommittedStart, ConsumerCoordinator, default_offs
 from kafka_actors.net import FetchSocket, KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-from .rebalance import Offsets, Partitions, RebalanceQueue
+from .rebalance import Drained, Offsets, Partitions, RebalanceQueue
 from .subscribed_topics import ConsumerTopics
 from .telemetry import ConsumerTelemetry
 
@@ -146,8 +146,8 @@ class ConsumerIO:
         self._clear_topic_error()
         await self.client.set_topics(self.subscription.metadata_topics())
         held = self._held
-        await self.commit_and_revoke(held - partitions, offsets)
-        await self._begin(partitions - held)
+        await self.commit_and_revoke(self.stop_delivery(held - partitions), offsets)
+        await self.take_on(partitions - held)
 
     async def unsubscribed(self, offsets: Offsets) -> None:
         """Stops reading: commits `offsets` and leaves the group, as `close` does. Clears the error that ended the work so
@@ -163,8 +163,8 @@ class ConsumerIO:
             self.client.set_topics([])
             self.error = None
 
-    async def _begin(self, partitions: Partitions) -> None:
-        """Starts fetching, from the committed offsets if there are any."""
+    async def take_on(self, partitions: Partitions) -> None:
+        """Starts fetching, from the committed offsets if there are any. Called by `RebalanceQueue` too."""
         if not partitions:
             return
         committed_starts: Mapping[TopicPartition, CommittedStart] = {}
@@ -230,23 +230,19 @@ class ConsumerIO:
         finally:
             await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
 
-    async def take_on(self, partitions: Partitions) -> None:
-        """Begins to read partitions that the group assigned. Called by `RebalanceQueue`."""
-        await self._begin(partitions)
-
-    def stop_delivery(self, partitions: Partitions) -> None:
+    def stop_delivery(self, partitions: Partitions) -> Drained:
         """Stops handing out partitions that will be revoked. Called by `RebalanceQueue`."""
-        self.fetcher.drain(partitions)
+        return self.fetcher.drain(partitions)
 
-    async def commit_and_revoke(self, partitions: Partitions, offsets: Offsets) -> None:
-        """Commits the offsets of revoked partitions and removes them. Called by `RebalanceQueue`."""
+    async def commit_and_revoke(self, drained: Drained, offsets: Offsets) -> None:
+        """Commits the offsets of revoked partitions and removes them, unless assigned anew meanwhile. Called by `RebalanceQueue`."""
         try:
             if self._coordinator is not None and (offsets := self.topics.existing(offsets)):
                 default_offset_commit_callback(offsets, await self._coordinator.commit_offsets_sync(offsets))
         except KafkaActorsError as error:
             logger.warning("offsets of revoked partitions could not be committed: %s", error)
         finally:
-            self.fetcher.revoke(partitions)
+            self.fetcher.release(drained)
 
     def lose(self, partitions: Partitions) -> None:
         """Removes partitions that are lost. Called by `RebalanceQueue`."""

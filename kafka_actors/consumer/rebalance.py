@@ -12,17 +12,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from kafka_actors.fetch.messages import Epoch
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from .consumer_session import ConsumerSession
 
 Partitions = frozenset[TopicPartition]
+Drained = Mapping[TopicPartition, Epoch]
+"""Partitions to be given up, with the epochs under which they are read: the group may assign one anew before that is done."""
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
@@ -51,11 +54,12 @@ class RebalanceKind(Enum):
 class RebalanceNotice:
     """A rebalance for the user's thread to handle, which then calls `done` with the offsets to commit."""
 
-    __slots__ = ("_finished", "_loop", "offsets", "partitions", "what")
+    __slots__ = ("_finished", "_loop", "drained", "offsets", "partitions", "what")
 
-    def __init__(self, what: RebalanceKind, partitions: Partitions) -> None:
+    def __init__(self, what: RebalanceKind, partitions: Partitions, drained: Drained | None = None) -> None:
         self.what = what
         self.partitions = partitions
+        self.drained: Drained = drained or {}
         self.offsets: Offsets = {}
         self._loop = asyncio.get_running_loop()
         self._finished = asyncio.Event()
@@ -75,8 +79,8 @@ class PartitionOwner(Protocol):
     """Calls of a rebalance to the consumer's part in the IO thread: `ConsumerIO`."""
 
     async def take_on(self, partitions: Partitions) -> None: ...
-    def stop_delivery(self, partitions: Partitions) -> None: ...
-    async def commit_and_revoke(self, partitions: Partitions, offsets: Offsets) -> None: ...
+    def stop_delivery(self, partitions: Partitions) -> Drained: ...
+    async def commit_and_revoke(self, drained: Drained, offsets: Offsets) -> None: ...
     def lose(self, partitions: Partitions) -> None: ...
 
 
@@ -103,29 +107,34 @@ class RebalanceQueue:
 
     async def on_partitions_revoked(self, partitions: Partitions, deadline_s: float) -> None:
         """Drains, commits, gives up: in this order. The coordinator bounds the wait by `deadline_s`."""
-        self._owner.stop_delivery(partitions)
-        notice = RebalanceNotice(RebalanceKind.REVOKED, partitions & self._known)
+        drained = self._owner.stop_delivery(partitions)
+        notice = RebalanceNotice(RebalanceKind.REVOKED, partitions & self._known, drained)
         try:
             if notice.partitions and not self.unattended:
                 self._put(notice)
                 await notice.taken()
         finally:
-            if not self._withdraw(notice):  # the user's thread has begun with it
-                self._known -= partitions
+            known = self._forget(partitions)
+            late = self._withdraw(notice)  # the user's thread had not begun with it when the deadline came
             try:
-                await self._owner.commit_and_revoke(partitions, notice.offsets)
+                await self._owner.commit_and_revoke(drained, notice.offsets)
             finally:
-                self._notify_lost(partitions)  # if the deadline came first
+                if late:
+                    self._notify_lost(known)
 
     async def on_partitions_lost(self, partitions: Partitions) -> None:
         """Drops partitions at once; the user is notified at the next poll."""
         self._owner.lose(partitions)
-        self._notify_lost(partitions)
+        self._notify_lost(self._forget(partitions))
 
-    def _notify_lost(self, partitions: Partitions) -> None:
-        """Notifies the user's thread of the loss of partitions that it knows."""
-        lost = partitions & self._known
-        self._known -= lost
+    def _forget(self, partitions: Partitions) -> Partitions:
+        """Takes partitions from those that the user's thread knows. Returns the ones that it knew."""
+        known = partitions & self._known
+        self._known -= known
+        return known
+
+    def _notify_lost(self, lost: Partitions) -> None:
+        """Notifies the user's thread of the loss of these partitions, if there are any."""
         if lost:
             self._put(RebalanceNotice(RebalanceKind.LOST, lost))
 
@@ -228,7 +237,8 @@ class PollTasks:
             # An exception of the listener reaches the user, but the group doesn't wait for it.
             if notice.what is RebalanceKind.REVOKED:
                 offsets = self.last_offsets(notice.partitions)
-                self._remove(notice.partitions)
+                session.fetcher.release(notice.drained)
+                self._forget(notice.partitions)
             notice.done(offsets)
 
     def farewell(self) -> Iterator[ListenerCall]:
@@ -250,7 +260,8 @@ class PollTasks:
     def drop(self, partitions: Partitions) -> Offsets:
         """Stops reading partitions. Returns the offsets to commit of them."""
         offsets = self.last_offsets(partitions)
-        self._remove(partitions)
+        self._session.fetcher.revoke(partitions)
+        self._forget(partitions)
         self._session.attention = True
         return offsets
 
@@ -260,10 +271,9 @@ class PollTasks:
         session = self._session
         return session.reader.safe_positions(partitions) if session.core.auto_commits else {}
 
-    def _remove(self, partitions: Partitions) -> None:
-        # At once, though the group's side does it too, once their offsets are committed: without its cursor a partition
-        # seems to be read to the end of its chunk, and a commit meanwhile would say so.
-        self._session.fetcher.revoke(partitions)
+    def _forget(self, partitions: Partitions) -> None:
+        # After the fetcher was rid of them, for which the group's side waits until their offsets are committed: without its
+        # cursor a partition seems to be read to the end of its chunk, and a commit meanwhile would say so.
         self._session.reader.revoked(partitions)
         self._forget_committed(partitions)
 

@@ -129,12 +129,25 @@ class Fetcher:
                 self._machine.revoke(tp)
         self._driver.soon()
 
-    def drain(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stops handing partitions out; positions stay readable until `revoke`. Unassigned ones are passed over."""
+    def drain(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Epoch]:
+        """Stops handing partitions out; positions stay readable until `revoke` or `release`. Returns their epochs, without
+        unassigned ones."""
+        epochs = {}
         with self._lock:
             for tp in partitions:
-                if tp in self._machine.partitions:
+                if (partition := self._machine.partitions.get(tp)) is not None:
                     self._machine.drain(tp)
+                    epochs[tp] = partition.epoch
+        self._driver.soon()
+        return epochs
+
+    def release(self, drained: Mapping[TopicPartition, Epoch]) -> None:
+        """Removes partitions that `drain` returned, with their positions; one that was assigned anew since stays."""
+        with self._lock:
+            for tp, epoch in drained.items():
+                partition = self._machine.partitions.get(tp)
+                if partition is not None and partition.epoch == epoch:
+                    self._machine.revoke(tp)
         self._driver.soon()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:

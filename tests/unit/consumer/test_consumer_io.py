@@ -11,6 +11,8 @@ from kafka_actors.cluster import SubscriptionState
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.consumer.consumer_io import CLOSE_S, ConsumerIO
+from kafka_actors.consumer.delivery import Delivery
+from kafka_actors.consumer.rebalance import ConsumerRebalanceListener, PollTasks
 from kafka_actors.errors import (
     ConfigError,
     FencedInstanceIdError,
@@ -88,6 +90,8 @@ class Scene:
         self.assign, self.revoke = fetcher.assign, fetcher.revoke
         fetcher.assign = lambda starts: self.starts.append(starts) or self.assign(starts)
         fetcher.revoke = lambda partitions: self.revoked.append(set(partitions)) or self.revoke(partitions)
+        self.release = fetcher.release
+        fetcher.release = lambda drained: self.revoked.append(set(drained)) or self.release(drained)
         self.core.client.set_topics = lambda topics: asyncio.ensure_future(nothing())
 
     def attend(self):
@@ -229,14 +233,71 @@ async def test_by_hand_what_stays_keeps_its_position_and_what_goes_is_committed(
 @in_virtual_time
 async def test_what_is_revoked_goes_also_where_it_cannot_be_committed(caplog):
     scene = Scene()
+    await scene.core.take_on(frozenset({A}))
     scene.group.error = IllegalGenerationError()
-    await scene.core.commit_and_revoke(frozenset({A}), AT_5)
-    assert scene.revoked == [{A}]
+    await scene.core.commit_and_revoke(scene.core.stop_delivery(frozenset({A})), AT_5)
+    assert scene.core.fetcher.partitions == frozenset()
     assert "offsets of revoked partitions could not be committed" in caplog.text
     gone = {TopicPartition("t", 9): OffsetAndMetadata(1)}
     scene.group.commits.clear()
-    await scene.core.commit_and_revoke(frozenset({A}), gone)
+    await scene.core.commit_and_revoke({}, gone)
     assert scene.group.commits == [], "a commit of a partition that is gone would be retried in vain"
+
+
+@in_virtual_time
+async def test_what_was_assigned_anew_while_its_last_commit_was_under_way_stays():
+    """The group goes on a second after a revocation's time, whatever its commit does then."""
+    scene = Scene()
+    await scene.core.take_on(frozenset({A, B}))
+    scene.group.commit_offsets_sync = never
+    revoking = asyncio.create_task(
+        scene.core.commit_and_revoke(scene.core.stop_delivery(frozenset({A, B})), AT_5)
+    )
+    await asyncio.sleep(1.0)
+    await scene.core.take_on(frozenset({A}))
+    revoking.cancel()
+    await asyncio.wait({revoking})
+    assert scene.core.fetcher.partitions == {A}
+
+
+@in_virtual_time
+async def test_a_callback_that_outlasts_its_revocation_takes_nothing_of_the_next_assignment():
+    """It would never be read again: the group has it as owned, and the fetcher hasn't."""
+    core = Scene().core
+    called = []
+    tasks = PollTasks(session_of(core, called))
+    await core.rebalances.on_partitions_assigned(frozenset({A}))
+    revoking = asyncio.create_task(core.rebalances.on_partitions_revoked(frozenset({A}), 1.0))
+    await asyncio.sleep(0)
+    calls = tasks.attend()
+    next(calls)()
+    assert called == [("assigned", [A])]
+    callback = next(calls)  # which runs from here on, in the user's thread
+    revoking.cancel()
+    await asyncio.wait({revoking})
+    assert core.fetcher.partitions == frozenset()
+    await core.rebalances.on_partitions_assigned(frozenset({A}))
+    callback()
+    for call in calls:
+        call()
+    assert called == [("assigned", [A]), ("revoked", [A]), ("assigned", [A])]
+    assert core.fetcher.partitions == {A}
+
+
+def session_of(core, called):
+    """The parts of a session that rebalances need; the listener's calls are noted in `called`."""
+    listener = ConsumerRebalanceListener()
+    listener.on_partitions_assigned = lambda partitions: called.append(("assigned", partitions))
+    listener.on_partitions_revoked = lambda partitions: called.append(("revoked", partitions))
+    return SimpleNamespace(
+        core=core,
+        fetcher=core.fetcher,
+        reader=Delivery(core.fetcher, core.observer),
+        listener=listener,
+        io=SimpleNamespace(post=lambda _: None),
+        check_open=lambda: None,
+        attention=False,
+    )
 
 
 @pytest.mark.parametrize("error", [None, UnknownMemberIdError()], ids=["committed", "refused"])

@@ -20,6 +20,7 @@ class Owner:
 
     def stop_delivery(self, partitions):
         self.happened.append("stopped")
+        return dict.fromkeys(partitions, (0, 1))
 
     async def take_on(self, partitions):
         self.happened.append("taken on")
@@ -27,7 +28,7 @@ class Owner:
     def lose(self, partitions):
         self.happened.append("lost")
 
-    async def commit_and_revoke(self, partitions, offsets):
+    async def commit_and_revoke(self, drained, offsets):
         self.happened.append(("given up", offsets))
 
 
@@ -86,6 +87,27 @@ async def test_who_has_begun_with_a_revoke_does_not_hear_of_a_loss():
     await asyncio.wait({revoking})
     await rebalances.on_partitions_lost(P0)
     assert told(rebalances) == []
+
+
+@in_loop
+async def test_a_commit_that_outlasts_its_revocation_is_no_loss_of_what_came_since():
+    owner, over = Owner(), asyncio.Event()
+    rebalances = RebalanceQueue(owner, lambda: None)
+    await rebalances.on_partitions_assigned(P0)
+
+    async def long(drained, offsets):
+        await over.wait()
+
+    owner.commit_and_revoke = long
+    revoking = asyncio.ensure_future(rebalances.on_partitions_revoked(P0, DEADLINE_S))
+    await asyncio.sleep(0)
+    told(rebalances)
+    revoking.cancel()
+    await asyncio.sleep(0)
+    await rebalances.on_partitions_assigned(P0)
+    over.set()
+    await asyncio.wait({revoking})
+    assert told(rebalances) == [(RebalanceKind.ASSIGNED, P0)]
 
 
 @in_loop

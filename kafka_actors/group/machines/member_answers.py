@@ -140,12 +140,21 @@ class MemberAnswers:
         if self._core.explaining:
             self._core.fail(self._inconsistent(group))
             return
-        if isinstance(outcome, Exception) and judge(GroupApi.DESCRIBE, outcome) is ErrorAction.REDISCOVER:
-            self._core.described = False
-            self._core.coordinator_lost(str(outcome), now)
-            return
-        # Whatever else went wrong: an old broker or a missing permission only costs the comparison.
-        self._core.policy.on_described(group if group is not None and group.error_code == 0 else None)
+        error = outcome if isinstance(outcome, Exception) else self._error_of(group)
+        verdict = None if error is None else judge(GroupApi.DESCRIBE, error)
+        self._core.described = verdict not in (ErrorAction.REDISCOVER, ErrorAction.RETRY)
+        if verdict is ErrorAction.REDISCOVER:
+            self._core.coordinator_lost(str(error), now)
+        elif verdict is ErrorAction.RETRY:
+            self._core.wait(now)
+        else:
+            # Whatever else went wrong: an old broker or a missing permission only costs the comparison.
+            self._core.policy.on_described(None if error is not None else group)
+
+    def _error_of(self, group: DescribedGroup | None) -> Exception | None:
+        """Returns the error of a described group, if it has one."""
+        code = 0 if group is None else group.error_code
+        return error_for_code(code, request=GroupApi.DESCRIBE.value, group=self._core.config.group_id)
 
     def _inconsistent(self, group: DescribedGroup | None) -> Exception:
         """Returns the error of a member that has no strategy in common with its group, with both sides in its text."""

@@ -194,6 +194,8 @@ class MemberCore:
             return
         self.finder.lost(now)
         self.actions.append(Disconnect(reason))
+        if GroupApi.DESCRIBE in self.inflight:
+            self.described = self.explaining = False  # the group is described by the next coordinator
         self.forget(*_TO_COORDINATOR)
         self.computation = None
         if self.state is MemberState.SYNCING:

@@ -496,6 +496,35 @@ def test_static_member_that_comes_back_to_something_else_has_the_group_rebalance
     assert d.poll(1.5) == []  # asked for once
 
 
+@pytest.mark.parametrize("code", [14, 15, 16])
+def test_static_member_that_comes_back_while_no_coordinator_serves_has_the_group_described_later(
+    dialogue, tp, code
+):
+    """Else a topic that it subscribes to since would never be read: it is handed its old assignment without a rebalance."""
+    d = dialogue(group_instance_id="i-1")
+    assert d.connect() == ["DescribeGroups"]
+    refused = DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", error_code=code)])
+    sent = d.answer(GroupApi.DESCRIBE, refused) or d.poll(0.2)
+    if code != 14:
+        assert sent == ["FindCoordinator"]
+        d.answer(GroupApi.FIND_COORDINATOR)
+        sent = d.answer(GroupApi.CONNECT)
+    assert sent == ["DescribeGroups"]
+    assert d.answer(GroupApi.DESCRIBE, described(d, tp=tp, topics=("t", "u"))) == ["JoinGroup"]
+    d.joined(5, member_id="new")
+    d.synced("t-0", "t-1")
+    assert d.poll(d.wake - d.now) == ["JoinGroup"]
+
+
+def test_static_member_whose_coordinator_is_lost_before_it_described_the_group_asks_the_next_one(dialogue):
+    d = dialogue(group_instance_id="i-1")
+    assert d.connect() == ["DescribeGroups"]
+    d.member.coordinator_lost("a commit was not answered", d.now)
+    assert d.poll(0.2) == ["FindCoordinator"]
+    d.answer(GroupApi.FIND_COORDINATOR)
+    assert d.answer(GroupApi.CONNECT) == ["DescribeGroups"]
+
+
 def test_static_leader_that_comes_back_skips_the_assignment(dialogue, tp):
     d = dialogue(group_instance_id="i-1")
     d.connect()

@@ -112,7 +112,6 @@ class ConsumerIO:
 
     async def close(self, offsets: Offsets, timeout_s: float) -> None:
         """Commits `offsets`, leaves the group, closes every connection: within `timeout_s` and a little."""
-        self.rebalances.unattended = True
         if self._forget_gauges is not None:
             self._forget_gauges()
         if self._ticking is not None:
@@ -137,7 +136,7 @@ class ConsumerIO:
         self._clear_topic_error()
         self.client.set_topics(self.subscription.metadata_topics())
         self._member = True
-        self.rebalances.unattended = False
+        self.rebalances.wait_for_user(True)
         await (await self._use_group()).start()
 
     async def assigned(self, partitions: Partitions, offsets: Offsets) -> None:
@@ -152,7 +151,6 @@ class ConsumerIO:
     async def unsubscribed(self, offsets: Offsets) -> None:
         """Stops reading: commits `offsets` and leaves the group, as `close` does. Clears the error that ended the work so
         far."""
-        self.rebalances.unattended = True  # the user's thread waits here
         try:
             await self._leave(offsets, self.config.request_timeout_ms / 1000)
         except KafkaActorsError as error:
@@ -219,6 +217,7 @@ class ConsumerIO:
         return self._coordinator
 
     async def _leave(self, offsets: Offsets, timeout_s: float, *, leave: bool = True) -> None:
+        """Commits `offsets` and ends the membership, while the user's thread waits here."""
         coordinator, self._coordinator, self._member = self._coordinator, None, False
         if coordinator is None:
             return
@@ -228,6 +227,8 @@ class ConsumerIO:
                     offsets, await coordinator.commit_offsets_sync(offsets, timeout_ms=timeout_s * 1000 / 2)
                 )
         finally:
+            # Not before the commit: of partitions that are given up nothing is committed any more.
+            self.rebalances.wait_for_user(False)
             await coordinator.close(autocommit=False, leave=leave, timeout_ms=timeout_s * 1000 / 4)
 
     def stop_delivery(self, partitions: Partitions) -> Drained:

@@ -93,7 +93,8 @@ class RebalanceQueue:
         self._notices: deque[RebalanceNotice] = deque()
         self._lock = threading.Lock()
         self._known: Partitions = frozenset()  # assigned, as far as the user's thread has been notified
-        self.unattended = False  # the user's thread takes no more notices, so none is waited for
+        self._awaited: RebalanceNotice | None = None
+        self._attended = True
 
     # ------------------------------------------------------------ called by the coordinator
 
@@ -110,12 +111,15 @@ class RebalanceQueue:
         drained = self._owner.stop_delivery(partitions)
         notice = RebalanceNotice(RebalanceKind.REVOKED, partitions & self._known, drained)
         try:
-            if notice.partitions and not self.unattended:
+            if notice.partitions and self._attended:
+                self._awaited = notice
                 self._put(notice)
                 await notice.taken()
         finally:
+            self._awaited = None
             known = self._forget(partitions)
-            late = self._withdraw(notice)  # the user's thread had not begun with it when the deadline came
+            # The deadline came before the user's thread had begun with it.
+            late = self._withdraw(notice) and self._attended
             try:
                 await self._owner.commit_and_revoke(drained, notice.offsets)
             finally:
@@ -137,6 +141,14 @@ class RebalanceQueue:
         """Notifies the user's thread of the loss of these partitions, if there are any."""
         if lost:
             self._put(RebalanceNotice(RebalanceKind.LOST, lost))
+
+    # ------------------------------------------------------------ called by the consumer's part in the IO thread
+
+    def wait_for_user(self, attended: bool) -> None:
+        """Says whether the user's thread takes notices: if not, partitions go without it, also those that wait for it now."""
+        self._attended = attended
+        if not attended and self._awaited is not None:
+            self._awaited.done(self._awaited.offsets)
 
     # ------------------------------------------------------------ called by the user's thread
 

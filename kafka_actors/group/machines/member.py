@@ -145,7 +145,7 @@ class ClassicMember:
     ) -> None:
         """Drains what is owned, then ends within `timeout` seconds. The first call counts."""
         if self._core.leave_plan is None and not self._core.ended:
-            self._core.leave_plan = LeavePlan(now + timeout, ask, reason)
+            self._core.plan_leave(LeavePlan(now + timeout, ask, reason), now)
 
     def user_progress(self, now: float) -> None:
         """Notes that the user asked for more: resets `max_poll_interval`, and joins again if that had passed."""

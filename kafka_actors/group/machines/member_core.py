@@ -25,6 +25,7 @@ The states and names are this member's own view: the broker's are in `ClassicGro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 
 from kafka_actors.base.backoff import RetryTimer
@@ -244,11 +245,23 @@ class MemberCore:
         if self.state is not MemberState.REVOKING:
             self.goto(MemberState.REVOKING)
         self.token += 1
-        deadline = now + self.config.revoke_timeout
-        if self.leave_plan is not None:
-            deadline = max(now, min(deadline, self.leave_plan.deadline - LEAVE_RESERVE))
+        deadline = self._drained_by(now + self.config.revoke_timeout, now)
         self.revocation = RevokePartitions(self.token, partitions, deadline)
         self.actions.append(self.revocation)
+
+    def plan_leave(self, plan: LeavePlan, now: float) -> None:
+        """Has the membership end. A drain that is under way leaves time for LeaveGroup too."""
+        self.leave_plan = plan
+        if self.revocation is not None:
+            self.revocation = replace(
+                self.revocation, deadline=self._drained_by(self.revocation.deadline, now)
+            )
+
+    def _drained_by(self, deadline: float, now: float) -> float:
+        """Returns the deadline of a drain: an earlier one where the membership is to end."""
+        if self.leave_plan is not None:
+            deadline = max(now, min(deadline, self.leave_plan.deadline - LEAVE_RESERVE))
+        return deadline
 
     def lose(self, reason: str) -> None:
         """Loses all partitions."""

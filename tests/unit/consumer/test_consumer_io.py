@@ -300,6 +300,29 @@ def session_of(core, called):
     )
 
 
+@pytest.mark.parametrize("ending", ["close", "unsubscribe"])
+@in_virtual_time
+async def test_a_revocation_that_the_users_thread_does_not_take_any_more_ends_after_the_last_commit(ending):
+    """Before it nothing of the partitions could be committed; and the group would wait for minutes."""
+    scene = Scene()
+    core = scene.core
+    await core.rebalances.on_partitions_assigned(frozenset({A}))
+    revoking = asyncio.create_task(core.rebalances.on_partitions_revoked(frozenset({A}), 150.0))
+    over = []
+
+    async def commit(offsets, **_):
+        await asyncio.sleep(1.0)
+        over.append(revoking.done())
+        return {}
+
+    scene.group.commit_offsets_sync = commit
+    await (core.close(AT_5, 8.0) if ending == "close" else core.unsubscribed(AT_5))
+    async with asyncio.timeout(1.0):
+        await revoking
+    assert over == [False]
+    assert core.rebalances.lost == frozenset(), "the listener was told before the end"
+
+
 @pytest.mark.parametrize("error", [None, UnknownMemberIdError()], ids=["committed", "refused"])
 @in_virtual_time
 async def test_unsubscribed_it_holds_nothing_and_its_error_is_over(error):

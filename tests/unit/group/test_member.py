@@ -391,6 +391,26 @@ def test_leaving_drains_first_and_then_says_so(dialogue, tp):
     assert d.poll(100.0) == []
 
 
+def test_leaving_during_a_drain_keeps_time_to_say_so(dialogue, tp):
+    """Else the group waits for the end of the session."""
+    d = dialogue(revoke_timeout=150.0, rebalance_timeout=300.0)
+    d.stable("t-0", "t-1")
+    d.poll(3.0)
+    d.error(GroupApi.HEARTBEAT, 27)
+    d.joined(2)
+    d.synced("t-1")
+    assert d.take(RevokePartitions)[0].deadline == d.now + 150.0
+    d.member.leave(d.now, 10.0)
+    d.poll()
+    assert d.wake <= d.now + 9.0
+    d.poll(9.0)  # nobody takes notice of the drain
+    (rest,) = d.take(RevokePartitions)
+    assert rest.partitions == tp("t-1")
+    assert d.poll() == ["LeaveGroup"]
+    d.answer(GroupApi.LEAVE)
+    assert d.member.state is S.LEFT
+
+
 @pytest.mark.parametrize("state", [S.JOINING, S.SYNCING])
 def test_leaving_waits_for_no_rebalance(dialogue, state):
     d = dialogue()

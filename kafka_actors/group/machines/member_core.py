@@ -156,6 +156,7 @@ class MemberCore:
         self.started = False
         self.join_wanted = False
         self.join_sent = False
+        """Whether the group may have this member, which then says when it leaves: known by its id, or by a JoinGroup without an answer."""
         self.stopped_polling = False
         self.progress_at: float | None = None
 
@@ -279,6 +280,7 @@ class MemberCore:
         self.computation = None
         self.generation = Generation(member_id=self.generation.member_id if keep_member_id else "")
         self.described = False
+        self.join_sent = self.join_sent and bool(self.generation.member_id)
         self.leader = False
         self.heartbeat.stop()
         self.rejoin_reason = reason

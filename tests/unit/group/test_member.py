@@ -372,6 +372,28 @@ def test_no_progress_within_the_poll_interval_gives_everything_away(dialogue, tp
     assert d.poll() == ["JoinGroup"]
 
 
+def test_static_member_that_was_put_out_leaves_its_id_to_a_successor(dialogue):
+    """LeaveGroup without a member id removes whoever has the group_instance_id, as an administrator does."""
+    d = dialogue(group_instance_id="i-1", max_poll_interval=10.0)
+    d.stable("t-0")
+    d.poll(10.0)
+    assert (d.member.state, d.member.generation.member_id) == (S.UNJOINED, "")
+    d.member.leave(d.now, 5.0)
+    assert d.poll() == []
+    assert d.member.state is S.LEFT
+
+
+@pytest.mark.parametrize(("outcome", "says"), [({"error_code": 14}, False), (None, True)])
+def test_static_member_without_an_id_leaves_only_a_group_that_may_have_it(dialogue, outcome, says):
+    d = dialogue(group_instance_id="i-1")
+    d.connect()
+    assert d.answer(GroupApi.DESCRIBE, RuntimeError("not asked")) == ["JoinGroup"]
+    if outcome is not None:
+        d.answer(GroupApi.JOIN, **outcome)
+    d.member.leave(d.now, 5.0)
+    assert d.poll() == (["LeaveGroup"] if says else [])
+
+
 def test_leaving_drains_first_and_then_says_so(dialogue, tp):
     d = dialogue()
     d.stable("t-0")

@@ -138,6 +138,7 @@ class Ownership:
 
     def protocols(self) -> list[tuple[str, bytes]]:
         self._joined = self.subscribed
+        self._watched = None  # the next assignment is computed from all that has come by then
         return self.metadata()
 
     def metadata(self) -> list[tuple[str, bytes]]:

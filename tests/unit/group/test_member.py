@@ -88,12 +88,9 @@ def test_first_join_shows_that_a_coordinator_died_while_it_was_pending(dialogue)
     assert d.poll(0.2) == ["FindCoordinator"]
 
 
-def test_leader_computes_and_hands_in_everybodys_assignment(dialogue, tp):
-    d = dialogue()
-    d.connect()
-    d.error(GroupApi.JOIN, 79, member_id="m-1")
-    members = d.as_leader()
-    assert d.joined(1, leader="m-1", members=list(members)) == []
+def lead(d, generation):
+    """Answers JoinGroup to a leader without others, and takes it through its computation and SyncGroup."""
+    assert d.joined(generation, leader="m-1", members=list(d.as_leader())) == []
     (work,) = d.take(ComputeAssignment)
     result = perform_assignment(d.ownership.assignors[0], work.members, d.ownership.view)
     d.ownership.watch(result.watched)
@@ -103,11 +100,32 @@ def test_leader_computes_and_hands_in_everybodys_assignment(dialogue, tp):
     assert d.poll() == ["SyncGroup"]
     (handed,) = d.open_request(GroupApi.SYNC).body.assignments
     assert handed.member_id == "m-1"
-    d.answer(GroupApi.SYNC, assignment=handed.assignment)
+    return d.answer(GroupApi.SYNC, assignment=handed.assignment)
+
+
+def test_leader_computes_and_hands_in_everybodys_assignment(dialogue, tp):
+    d = dialogue()
+    d.connect()
+    d.error(GroupApi.JOIN, 79, member_id="m-1")
+    lead(d, 1)
     assert d.ownership.owned() == tp("t-0", "t-1", "t-2", "t-3")
     d.metadata({"t": 6})
     assert d.poll() == ["JoinGroup"]
     assert d.open_request(GroupApi.JOIN).body.reason == "partitions of subscribed topics have changed"
+
+
+def test_leader_asks_for_one_rebalance_only_where_metadata_comes_again_during_it(dialogue, tp):
+    d = dialogue()
+    d.connect()
+    d.error(GroupApi.JOIN, 79, member_id="m-1")
+    lead(d, 1)
+    d.metadata({"t": 6})
+    assert d.poll() == ["JoinGroup"]
+    d.metadata({"t": 6})  # while JoinGroup waits for the slowest member
+    assert d.poll() == []
+    assert lead(d, 2) == []
+    assert d.ownership.owned() == tp("t-0", "t-1", "t-2", "t-3", "t-4", "t-5")
+    assert (d.member.state, d.member.rejoin_reason) == (S.STABLE, None)
 
 
 def test_follower_leaves_partition_counts_to_the_leader_but_not_its_own_topics(dialogue):

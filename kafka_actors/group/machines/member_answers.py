@@ -99,7 +99,7 @@ class MemberAnswers:
         if verdict is ErrorAction.REDISCOVER:
             self._core.coordinator_lost(str(error), now)
         elif verdict is ErrorAction.REJOIN:
-            self._rebalancing()
+            self._rebalancing(generation)
         elif verdict is ErrorAction.FATAL:
             self._core.fail(self._of_the_group(error))
         elif verdict in _LOSSES and self._concerns(generation, verdict):
@@ -117,9 +117,10 @@ class MemberAnswers:
             verdict is not ErrorAction.RESET_GENERATION and self._core.state is _S.JOINING
         )
 
-    def _rebalancing(self) -> None:
-        """Joins again, because the group rebalances; in other states that is under way, or pointless."""
-        if self._core.state in (_S.STABLE, _S.REVOKING):
+    def _rebalancing(self, generation: Generation) -> None:
+        """Joins again, because the group rebalances out of this generation; a later one is what came of that, and in other states it
+        is under way, or pointless."""
+        if generation.id == self._core.generation.id and self._core.state in (_S.STABLE, _S.REVOKING):
             self._core.request_rejoin("the group is rebalancing")
 
     # ------------------------------------------------------------ the coordinator
@@ -297,7 +298,7 @@ class MemberAnswers:
             self._core.finder.proved()
             self._core.heartbeat.acknowledged(request.sent_at)
             if error is not None:
-                self._rebalancing()
+                self._rebalancing(request.generation)
         elif verdict is ErrorAction.RETRY:
             self._core.heartbeat.postpone(now + self._core.config.retry_backoff)
         elif verdict is ErrorAction.REDISCOVER:

@@ -97,10 +97,22 @@ def test_a_member_id_that_may_have_passed_to_a_later_process_is_left_to_it(dialo
 def test_a_commit_of_an_older_generation_costs_nothing(dialogue):
     d = stable(dialogue)
     older = d.member.generation._replace(id=0)
-    for verdict in (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER):
+    for verdict in (ErrorAction.RESET_GENERATION, ErrorAction.RESET_MEMBER, ErrorAction.REJOIN):
         d.member.on_membership_error(IllegalGenerationError(), verdict, older, d.now)
     assert d.poll() == []
     assert (d.take(LosePartitions), d.member.state) == ([], S.STABLE)
+
+
+def test_a_late_heartbeat_that_says_that_the_group_rebalances_asks_for_no_other_rebalance(dialogue):
+    """Its answer takes another connection than JoinGroup's, and comes after the rebalance that it speaks of."""
+    d = stable(dialogue)
+    d.poll(3.0)
+    assert d.error(GroupApi.HEARTBEAT, 27) == ["JoinGroup"]
+    assert d.poll(3.0) == ["Heartbeat"]
+    d.joined(2)
+    d.synced("t-0", "t-1")
+    assert d.error(GroupApi.HEARTBEAT, 27) == []
+    assert (d.member.state, d.member.rejoin_reason) == (S.STABLE, None)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
 from .coordinator_channels import GroupClient
 from .machines.assignment import TopicsView, choose, group_topics, perform_assignment
-from .machines.member_events import Partitions
+from .machines.member_events import Generation, Partitions
 from .machines.ownership import Ownership
 from .machines.topic_ids import TopicIds
 from .member_driver import MemberDriver
@@ -108,6 +108,7 @@ class SubscribedTopics:
     ) -> Mapping[str, bytes]:
         """Computes each member's assignment with the assignor of that name."""
         assignor = choose(self._ownership.assignors, protocol, self._group_id)
+        leading = self._ownership.leading
         await self._track(group_topics(members))
         view = topics_view(
             self._client.snapshot, self._ownership.group_topics, racks=bool(self._config.client_rack)
@@ -116,22 +117,28 @@ class SubscribedTopics:
         result = await asyncio.to_thread(perform_assignment, assignor, members, view)
         for member_id in result.unreadable:
             log.warning("group %s: the metadata of member %s can't be read", self._group_id, member_id)
-        self._ownership.watch(result.watched)
-        self._on_metadata(self._client.cluster)  # which may have changed while the assignor computed
+        if self._leads(leading):
+            self._ownership.watch(result.watched)
+            self._on_metadata(self._client.cluster)  # which may have changed while the assignor computed
         return {part.member_id: part.assignment for part in result.assignments}
 
     def watch(self) -> None:
         """Watches the group's topics for a static leader that came back: it skipped assigning (KIP-814)."""
-        if self._driver.machine.leader and not self._ownership.watching:
+        if self._ownership.leading is not None and not self._ownership.watching:
             self._driver.work(self._watch())
 
     async def _watch(self) -> None:
+        leading = self._ownership.leading
         await self._track(self._ownership.group_topics)
         view = topics_view(self._client.snapshot, self._ownership.group_topics)
-        if self._driver.machine.leader and not self._ownership.watching:
+        if self._leads(leading) and not self._ownership.watching:
             reason = self._ownership.watch_again(view)
             if reason is not None:
                 self._driver.request_rejoin(reason)
+
+    def _leads(self, generation: Generation | None) -> bool:
+        """Returns whether the member leads this generation, and has not joined again."""
+        return generation is not None and generation == self._ownership.leading
 
     async def _track(self, topics: Collection[str]) -> None:
         """Has the metadata of these topics kept fresh; returns when it is known, or did not come in time.

@@ -317,9 +317,11 @@ class Simulation:
                 assignor = assignors.get(protocol)
                 view = TopicsView({t: tuple(range(n)) for t, n in self.partitions.items()})
                 result = perform_assignment(assignor, members, view)
+                leading = member.ownership.leading
 
                 def computed() -> None:
-                    member.ownership.watch(result.watched)
+                    if leading is not None and leading == member.ownership.leading:
+                        member.ownership.watch(result.watched)
                     member.machine.on_assignment(token, result.assignments, self.clock(member))
                     self.step(member)
 
@@ -328,7 +330,7 @@ class Simulation:
                 assert not member.has & added
                 member.has |= added
                 self.owners.update(dict.fromkeys(added, member.machine.generation.member_id))
-                if member.machine.leader and not member.ownership.watching:
+                if member.ownership.leading is not None and not member.ownership.watching:
                     view = TopicsView({t: tuple(range(n)) for t, n in self.partitions.items()})
                     if (reason := member.ownership.watch_again(view)) is not None:
                         member.machine.request_rejoin(reason)

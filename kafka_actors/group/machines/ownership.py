@@ -88,6 +88,8 @@ class Ownership:
         self._owned_in = self._unassigned
         self._joined: frozenset[str] | None = None
         self._group_topics: frozenset[str] = frozenset()
+        self.leading: Generation | None = None
+        """The generation that this member leads, until it joins again: what it computes for an earlier one is not watched."""
         self.view = TopicsView()
         self._watched: Mapping[str, tuple[int, ...]] | None = None
         self._before: _PriorAssignment | None = None
@@ -138,7 +140,7 @@ class Ownership:
 
     def protocols(self) -> list[tuple[str, bytes]]:
         self._joined = self.subscribed
-        self._watched = None  # the next assignment is computed from all that has come by then
+        self._watched = self.leading = None  # the next assignment is computed from all that has come by then
         return self.metadata()
 
     def metadata(self) -> list[tuple[str, bytes]]:
@@ -179,7 +181,7 @@ class Ownership:
         lost = self._owned | self._releasing
         self._owned = self._releasing = self._last_assigned = _NOTHING
         self._owned_in = self._unassigned
-        self._watched = self._handed_back = None
+        self._watched = self._handed_back = self.leading = None
         return lost
 
     def on_joined(
@@ -187,6 +189,7 @@ class Ownership:
     ) -> None:
         # Only a leader watches; it starts when it is known from what the assignment was computed.
         self._group_topics = group_topics(members) if leader else frozenset()
+        self.leading = generation if leader else None
         self._watched = None
         self._handed_back = None
 

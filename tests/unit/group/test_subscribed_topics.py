@@ -15,6 +15,7 @@ import assignors
 from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot, SubscriptionState
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.group.machines.assignment import decode_assignment, encode_subscription
+from kafka_actors.group.machines.member_events import Generation
 from kafka_actors.group.machines.ownership import Ownership
 from kafka_actors.group.subscribed_topics import SubscribedTopics
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
@@ -88,6 +89,7 @@ class Leader:
         )
         metadata = encode_subscription(self.assignor, topics, frozenset(), -1, frozenset(), None)
         self.members = [JoinGroupResponseMember(member_id="m", metadata=metadata)]
+        self.ownership.on_joined(Generation(1, "m"), True, tuple(self.members))
 
     async def assigned(self) -> set[tuple[str, int]]:
         parts = await self.topics.perform_assignment(self.assignor.name, self.members)
@@ -126,6 +128,30 @@ async def test_what_did_not_change_needs_no_other_rebalance() -> None:
     leader.client.learn(t=2)
     leader.topics.follow()
     assert await leader.assigned() == {("t", 0), ("t", 1)}
+    assert leader.reasons == []
+
+
+@pytest.mark.parametrize("then", ["follows", "joins", "lost"])
+@in_loop
+async def test_a_computation_that_ends_after_its_generation_has_nothing_watched(then: str) -> None:
+    """The group would rebalance for topics of members of before."""
+    leader = Leader("t")
+    other = encode_subscription(leader.assignor, ["u"], frozenset(), -1, frozenset(), None)
+    leader.members.append(JoinGroupResponseMember(member_id="o", metadata=other))
+    leader.ownership.on_joined(Generation(1, "m"), True, tuple(leader.members))
+    leader.client.learn(t=2, u=2)
+    leader.topics.follow()
+    computing = asyncio.ensure_future(leader.assigned())
+    await turns(1)
+    if then == "lost":
+        leader.ownership.lose()
+    else:
+        leader.ownership.protocols()
+    if then == "follows":
+        leader.ownership.on_joined(Generation(2, "m"), False, ())
+    await computing
+    leader.client.learn(t=2, u=3)
+    assert not leader.ownership.watching
     assert leader.reasons == []
 
 

@@ -106,7 +106,6 @@ class ConsumerCoordinator(BaseCoordinator):
             client,
             subscription,
             self.ownership,
-            self._config,
             self._on_recreated,
             self._events,
             starts_over=on_recreated is None and self._config.on_data_loss == "reset",

@@ -8,13 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka_actors.cluster import ClusterSnapshot, SubscriptionState
-from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import EventSink, PatternMatchesNothing
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
 from .coordinator_channels import GroupClient
-from .machines.assignment import TopicsView, choose, group_topics, perform_assignment
+from .machines.assignment import GroupAssignment, TopicsView, choose, group_topics, perform_assignment
 from .machines.member_events import Generation, Partitions
 from .machines.ownership import Ownership
 from .machines.topic_ids import TopicIds
@@ -38,7 +37,6 @@ class SubscribedTopics:
         client: GroupClient,
         subscription: SubscriptionState,
         ownership: Ownership,
-        config: ConsumerConfig,
         on_recreated: Callable[[Partitions], None],
         events: EventSink,
         *,
@@ -48,7 +46,6 @@ class SubscribedTopics:
         self._client = client
         self._subscription = subscription
         self._ownership = ownership
-        self._config = config
         self._on_recreated = on_recreated
         self._starts_over = starts_over
         self._events = events
@@ -110,11 +107,13 @@ class SubscribedTopics:
         assignor = choose(self._ownership.assignors, protocol, self._group_id)
         leading = self._ownership.leading
         await self._track(group_topics(members))
-        view = topics_view(
-            self._client.snapshot, self._ownership.group_topics, racks=bool(self._config.client_rack)
-        )
+        snapshot, topics = self._client.snapshot, self._ownership.group_topics
+
+        def assign() -> GroupAssignment:
+            return perform_assignment(assignor, members, topics_view(snapshot, topics, racks=True))
+
         # In a thread: with many members and partitions it takes seconds, and heartbeats must go on.
-        result = await asyncio.to_thread(perform_assignment, assignor, members, view)
+        result = await asyncio.to_thread(assign)
         for member_id in result.unreadable:
             log.warning("group %s: the metadata of member %s can't be read", self._group_id, member_id)
         if self._leads(leading):

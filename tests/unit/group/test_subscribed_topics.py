@@ -13,7 +13,6 @@ from fakes.loop import in_loop, turns
 
 import assignors
 from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot, SubscriptionState
-from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.group.machines.assignment import decode_assignment, encode_subscription
 from kafka_actors.group.machines.member_events import Generation
 from kafka_actors.group.machines.ownership import Ownership
@@ -76,13 +75,11 @@ class Leader:
         subscription = SubscriptionState()
         subscription.subscribe(list(topics))
         self.ownership = Ownership([self.assignor])
-        config = build(ConsumerConfig, {"group_id": "g"})
         self.topics = SubscribedTopics(
             driver,
             self.client,
             subscription,
             self.ownership,
-            config,
             self.recreated.append,
             lambda _: None,
             starts_over=starts_over,
@@ -167,6 +164,39 @@ async def test_metadata_that_is_on_its_way_is_waited_for() -> None:
     leader.client.learn(t=1, u=1)
     assert await assigned == {("t", 0), ("u", 0)}
     assert leader.reasons == []
+
+
+@in_loop
+async def test_racks_of_members_count_though_the_leader_names_none() -> None:
+    """KIP-881: the brokers say where replicas are, so the leader's own rack plays no part."""
+    leader = Leader("t", assignor=assignors.get("range"))
+    leader.client.cluster.update_started()
+    leader.client.cluster.update_metadata(
+        MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=n, host="h", port=n, rack=f"r{n}") for n in (1, 2)],
+            topics=[
+                MetadataResponseTopic(
+                    name="t",
+                    topic_id=UUID(bytes=b"t" * 16),
+                    partitions=[
+                        MetadataResponsePartition(partition_index=p, leader_id=2 - p, replica_nodes=[2 - p])
+                        for p in (0, 1)
+                    ],
+                )
+            ],
+        )
+    )
+    leader.topics.follow()
+    leader.members = [
+        JoinGroupResponseMember(
+            member_id=member,
+            metadata=encode_subscription(leader.assignor, ["t"], frozenset(), -1, frozenset(), rack),
+        )
+        for member, rack in (("a", "r1"), ("b", "r2"))
+    ]
+    parts = await leader.topics.perform_assignment("range", leader.members)
+    found = {member: set(decode_assignment(part)) for member, part in parts.items()}
+    assert found == {"a": {("t", 1)}, "b": {("t", 0)}}
 
 
 @pytest.mark.parametrize("error", [3, 29])

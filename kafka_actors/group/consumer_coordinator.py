@@ -345,15 +345,18 @@ class AutoCommitTask:
         self._interval = interval
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
 
     def reschedule(self, at: float | None = None) -> None:
         """Has the next commit made at `at` by the coordinator's clock, an interval from now by default."""
         self.stop()
+        self._stopped = False
         delay = self._interval if at is None else max(0.0, at - self._coordinator.now())
         self._timer = asyncio.get_running_loop().call_later(delay, self._start)
 
     def stop(self) -> None:
         """Makes no other commit. One that is under way goes on."""
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -366,7 +369,8 @@ class AutoCommitTask:
             await self._coordinator.commit_consumed()
         except KafkaActorsError as error:
             log.warning("group %s: auto-commit failed: %s", self._coordinator.group_id, error)
-        self.reschedule()
+        if not self._stopped:
+            self.reschedule()
 
 
 class _WatchedReading:

@@ -197,8 +197,8 @@ class PositionLookups:
 
 def _leader_is_stale(partition: FetchPartition, now: float) -> bool:
     """Whether the leader that answered was followed by the one of the position, for as long as that may be so."""
-    if partition.leader_epoch >= partition.known_epoch:
-        return False
+    if partition.leader_epoch < 0 or partition.leader_epoch >= partition.known_epoch:
+        return False  # an unknown epoch is no older one: those of brokers before Kafka 2.4 can't be relied on
     if partition.doubted_since is None:
         partition.doubted_since = now
     return now < partition.doubted_since + STALE_LEADER_S

@@ -190,6 +190,15 @@ def test_a_leader_older_than_the_position_is_no_proof_that_the_offset_is_out_of_
     assert harness.events == []
 
 
+def test_a_leader_of_an_unknown_epoch_is_believed_at_once():
+    """Else each offset out of range would stall for half a minute on brokers before Kafka 2.4."""
+    harness = Harness(on_data_loss="reset")
+    harness.machine.update_metadata(snapshot(1, 1, epochs=[-1, -1]))
+    out_of_range_by_a_stale_leader(harness)
+    (lookup,) = harness.plan().lookups
+    assert lookup.kind is LookupKind.EARLIEST
+
+
 def test_a_leader_that_stays_older_than_the_position_is_believed_in_the_end():
     """A topic that was made anew begins at epoch 0, and the commit may not say of which topic it is."""
     harness = Harness(on_data_loss="reset")

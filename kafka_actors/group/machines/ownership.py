@@ -198,7 +198,9 @@ class Ownership:
         before, self._before = self._before, None
         unwanted = {tp.topic for tp in assigned} - self.subscribed
         if unwanted:
-            # The subscription has changed since JoinGroup: nothing of this assignment is taken.
+            # The subscription has changed since JoinGroup: nothing of this assignment is taken, and what is owned stays so.
+            if self._owned:
+                self._owned_in = generation.id
             return AssignmentChange(rejoin=f"assigned {sorted(unwanted)[0]}, which is not subscribed to")
         added, revoked = assigned - self._owned, self._owned - assigned
         self._owned = assigned

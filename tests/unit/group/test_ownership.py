@@ -114,6 +114,7 @@ def test_an_assignment_of_what_is_no_longer_subscribed_to_changes_nothing_and_ha
 
     assert change.rejoin == "assigned u, which is not subscribed to"
     assert (change.added, change.revoked, ownership.owned()) == (frozenset(), frozenset(), tp("t-0"))
+    assert said(ownership) == ({"t-0"}, 2), "an older claim would not count for a leader"
 
 
 # ---------------------------------------------------------------- when the group should rebalance

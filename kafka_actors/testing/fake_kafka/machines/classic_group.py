@@ -23,8 +23,8 @@ calls are answered now, who is a member, and when a generation begins.
 - Each call of a member begins its session anew; one that waits in a call can't expire, except a new one after
   five minutes.
 
-What another coordinator would load is written down when the group becomes stable or empty (`reload`): all
-else is lost with a coordinator, and its callers hear NOT_COORDINATOR.
+What a coordinator loads was written down when the group became stable or empty: all else is lost with the one before (`unload`), and its
+callers hear NOT_COORDINATOR. Sessions begin anew when the group is loaded (`load`), so none ends while nobody coordinates.
 
 Source: Kafka's `GroupMetadataManager`, `ClassicGroup`, `ClassicGroupMember`; KIP-134, KIP-345, KIP-394,
 KIP-814.
@@ -49,11 +49,13 @@ _NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class ClassicGroup:
-    """A group's members and state. Requests raise `Refused`, or are answered at once or later through their calls."""
+    """A group's members and state. Requests raise `Refused`, or are answered at once or later through their calls. `checked_ms` is when its
+    offsets were looked at last, None before the first look."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = EMPTY
         self.state_since_ms = state.wall_ms
+        self.checked_ms: int | None = None
         self.members = GroupMembers()
         self._cluster = state
         self._pending: dict[str, BrokerTimer] = {}
@@ -375,14 +377,18 @@ class ClassicGroup:
     def _save(self) -> None:
         self._saved = (self.state, self.state_since_ms, self.members.saved())
 
-    def reload(self) -> None:
-        """Begins anew at another coordinator with what was written down; who waits here hears that this is none any more."""
+    def unload(self) -> None:
+        """Goes back to what was written down, without timers; who waits hears that this is its coordinator no more."""
         for member in self.members:
             member.refuse_join(errors.NotCoordinatorError, member.member_id)
             member.answer_sync(SyncGroupResponse(error_code=errors.NotCoordinatorError.code))
         self.stop()
         self.state, self.state_since_ms, members = self._saved
         self.members.restore(members)
+
+    def load(self) -> None:
+        """Begins the sessions of all members, at the coordinator that has read them, and the time to the next look at its offsets."""
+        self.checked_ms = self._cluster.wall_ms
         for member in self.members:
             self._expect(member)
 

@@ -12,7 +12,7 @@ for the leader's assignment.
   answered with UNKNOWN_MEMBER_ID, by which clients know to join anew.
 - When a coordinator moves or restarts (`coordinators_moved`, `restarted`), the group goes on from what it had
   written down. Calls that wait in the old coordinator are answered with NOT_COORDINATOR. `FakeCluster` looks
-  for that at each poll.
+  for that at each poll. While no broker is alive nobody coordinates, and no time of members runs.
 - ListGroups tells a broker's own groups; to see all, clients ask all brokers. DescribeGroups tells protocol
   and metadata only of a stable group, and an unknown one as Dead, or from version 6 on with an error.
 - DeleteGroups takes empty groups only, and their offsets go with them (`on_delete`).
@@ -53,7 +53,7 @@ from kafka_actors.protocol.messages.list_groups import ListedGroup
 
 from .calls import BrokerCall
 from .classic_group import EMPTY, STABLE, ClassicGroup
-from .cluster_state import ClusterState
+from .cluster_state import NO_LEADER, ClusterState
 from .error_answers import Refused
 from .group_members import join_error
 
@@ -90,18 +90,23 @@ class GroupHandlers:
             raise Refused(errors.NotCoordinatorError)
 
     def coordinators_moved(self) -> None:
-        """Has groups begin anew whose coordinator is another broker now."""
+        """Has groups begin anew whose coordinator is another broker now, once there is one."""
         for group_id, group in self.groups.items():
-            coordinator = self._state.offsets_topic.leader_of(group_id)
-            if self._coordinators.get(group_id) != coordinator:
-                self._coordinators[group_id] = coordinator
-                group.reload()
+            before, coordinator = self._coordinators[group_id], self._state.offsets_topic.leader_of(group_id)
+            if before == coordinator:
+                continue
+            self._coordinators[group_id] = coordinator
+            if before != NO_LEADER:
+                group.unload()
+            if coordinator != NO_LEADER:
+                group.load()
 
     def restarted(self, node_id: int) -> None:
-        """Has the groups begin anew whose coordinator was restarted."""
+        """Ends what groups had in the memory of a coordinator that was restarted."""
         for group_id, coordinator in self._coordinators.items():
             if coordinator == node_id:
-                self.groups[group_id].reload()
+                self._coordinators[group_id] = NO_LEADER
+                self.groups[group_id].unload()
 
     def create(self, group_id: str) -> ClassicGroup:
         """Returns a group; a new one where there is none."""

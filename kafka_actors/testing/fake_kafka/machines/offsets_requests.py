@@ -57,7 +57,7 @@ from kafka_actors.protocol.messages.txn_offset_commit import (
 
 from .calls import BrokerCall
 from .classic_group import EMPTY, STABLE, ClassicGroup
-from .cluster_state import ClusterState
+from .cluster_state import NO_LEADER, ClusterState
 from .error_answers import Refused
 from .group_offsets import CommittedOffset, OffsetStore
 from .group_requests import GroupHandlers
@@ -81,7 +81,7 @@ class OffsetHandlers:
         self._groups = groups
         self._offsets = offsets
         self._transactions = transactions
-        self._checked = state.wall_ms
+        self._began_ms = state.wall_ms
         groups.on_delete = offsets.remove_group
         self.handlers: dict[ApiKey, Callable[[BrokerCall], Any]] = {
             ApiKey.OFFSET_COMMIT: self._commit,
@@ -366,24 +366,24 @@ class OffsetHandlers:
             self._groups.drop(group_id)
 
     def _expire(self) -> None:
-        """Forgets offsets that were too old at the last check, and empty groups that have none left."""
-        settings = self._state.settings
-        interval = settings.offsets_retention_check_interval_ms
-        now = self._state.wall_ms
-        if now - self._checked < interval:
-            return
-        self._checked += (now - self._checked) // interval * interval
-        retention = settings.offsets_retention_minutes * 60_000
-        for group_id in list(self._groups.groups):
-            group = self._groups.groups[group_id]
-            for key, committed in self._offsets.of(group_id).items():
-                since = self._since(group, key[0], committed)
-                if since is None or self._offsets.is_pending(group_id, key):
-                    continue
-                limit = committed.expires_ms if committed.expires_ms is not None else since + retention
-                if self._checked >= limit:
-                    self._offsets.remove(group_id, key)
-            self._drop_if_unused(group_id)
+        """Forgets offsets that were too old when their coordinators looked last, and empty groups that have none left."""
+        interval, now = self._state.settings.offsets_retention_check_interval_ms, self._state.wall_ms
+        for group_id, group in list(self._groups.groups.items()):
+            before = self._began_ms if group.checked_ms is None else group.checked_ms
+            if now - before >= interval and self._state.offsets_topic.leader_of(group_id) != NO_LEADER:
+                group.checked_ms = now - (now - before) % interval
+                self._check(group_id, group, group.checked_ms)
+
+    def _check(self, group_id: str, group: ClassicGroup, at_ms: int) -> None:
+        """Forgets what was too old of one group at a time."""
+        retention = self._state.settings.offsets_retention_minutes * 60_000
+        for key, committed in self._offsets.of(group_id).items():
+            since = self._since(group, key[0], committed)
+            if since is None or self._offsets.is_pending(group_id, key):
+                continue
+            if at_ms >= (since + retention if committed.expires_ms is None else committed.expires_ms):
+                self._offsets.remove(group_id, key)
+        self._drop_if_unused(group_id)
 
     def _since(self, group: ClassicGroup, topic: str, committed: CommittedOffset) -> int | None:
         """When an offset's retention began; None while it does not expire (KIP-211)."""

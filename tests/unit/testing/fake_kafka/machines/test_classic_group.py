@@ -237,3 +237,23 @@ def test_another_coordinator_goes_on_with_what_was_written_down() -> None:
     assert group.heartbeat(two.member_id, None, generation) == 0
     wire.pass_time(SESSION_MS / 1000 + 1)
     assert group.state == "Empty", "sessions began anew, and ended"
+
+
+def test_no_session_ends_while_no_broker_is_alive() -> None:
+    wire = Wire(topics={"t": 1})
+    one, two = stable_group(wire, RawMember(wire, "one"), RawMember(wire, "two"))
+    generation = one.answer.generation_id
+    assert one.join() is None
+    wire.cluster.stop_node(1)
+    wire.pass_time(3 * SESSION_MS / 1000)
+    assert wire.poll() is None, "no timer outlives the brokers"
+    wire.state.set_alive(1, True)
+    wire.poll()
+    group = group_of(wire)
+    assert (group.state, group.members.generation, len(group.members)) == ("Stable", generation, 2)
+    wire.pass_time(SESSION_MS / 1000 - 1)
+    assert group.heartbeat(two.member_id, None, generation) == 0
+    wire.pass_time(2)
+    assert (group.state, len(group.members)) == ("PreparingRebalance", 1), (
+        "one's session began with the broker"
+    )

@@ -222,6 +222,20 @@ def test_offsets_of_an_empty_group_expire_with_it() -> None:
     assert "g" not in wire.cluster.groups.groups
 
 
+def test_offsets_stay_through_an_outage_until_their_coordinator_looks() -> None:
+    wire = Wire(topics={"t": 1}, config={"offsets.retention.minutes": 60})
+    commit(wire)
+    wire.pass_time(3_500)
+    wire.cluster.stop_node(1)
+    wire.pass_time(3_500)
+    assert wire.cluster.offsets.committed("g"), "nobody looks"
+    wire.state.set_alive(1, True)
+    wire.pass_time(590)
+    assert wire.cluster.offsets.committed("g")
+    wire.pass_time(20)
+    assert wire.cluster.offsets.committed("g") == {}
+
+
 def test_offsets_of_topics_that_a_group_does_not_read_expire_beside_its_members() -> None:
     wire = Wire(topics={"t": 1, "u": 1}, config={"offsets.retention.minutes": 60})
     (one,) = stable_group(wire, RawMember(wire, "one"))

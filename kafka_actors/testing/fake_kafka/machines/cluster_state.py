@@ -45,14 +45,22 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class FakeNode:
-    """One broker: its address, rack, and whether it is alive."""
+    """One broker: its address, rack, whether it is alive, when it was started, and when it looks at its logs next."""
 
     def __init__(self, node_id: int, host: str, port: int, rack: str | None) -> None:
         self.node_id = node_id
         self.host = host
         self.port = port
         self.rack = rack
+        self.alive = False
+        self.started_ms = 0
+        self.retention_due_ms = 0
+
+    def start(self, now_ms: int, settings: FakeBrokerSettings) -> None:
+        """Begins its life: what it does at intervals begins anew."""
         self.alive = True
+        self.started_ms = now_ms
+        self.retention_due_ms = now_ms + settings.log_initial_task_delay_ms
 
 
 class FakePartition:
@@ -96,10 +104,11 @@ class FakeTopic:
 
 
 class CoordinatorTopic:
-    """The internal topic whose partitions' leaders are the coordinators of groups, or of transactional ids."""
+    """The internal topic whose partitions' leaders are the coordinators of groups, or of transactional ids. `changes` counts new leaders."""
 
     def __init__(self, name: str, partitions: int) -> None:
         self.name = name
+        self.changes = 0
         self._leaders = [NO_LEADER] * partitions
         self._epochs = [0] * partitions
 
@@ -121,15 +130,16 @@ class CoordinatorTopic:
         self._lead(self.partition_of(key), node_id)
 
     def _lead(self, index: int, node_id: int) -> None:
-        if self._leaders[index] != NO_LEADER:
+        if NO_LEADER not in (self._leaders[index], node_id):
             self._epochs[index] += 1
         self._leaders[index] = node_id
+        self.changes += 1
 
     def spread(self, nodes: Sequence[int], *, all_of_them: bool) -> None:
         """Gives partitions without a live leader one of these brokers; all partitions while the cluster is built."""
         for index, leader in enumerate(self._leaders):
             if not nodes:
-                self._leaders[index] = NO_LEADER
+                self._lead(index, NO_LEADER)
             elif all_of_them:
                 self._leaders[index] = nodes[index % len(nodes)]
             elif leader not in nodes:
@@ -156,7 +166,6 @@ class ClusterState:
         self.quotas = ClientQuotas()
         self.now = 0.0
         self._wall_ms = wall_ms
-        self._retention_due_ms = wall_ms + settings.log_initial_task_delay_ms
 
     @property
     def wall_ms(self) -> int:
@@ -168,15 +177,22 @@ class ClusterState:
         return self.timers.at(self.now + ms / 1000, call)
 
     def retain(self) -> None:
-        """Deletes the records whose retention was over when the brokers looked at their logs last."""
-        if self.wall_ms < self._retention_due_ms:
-            return
-        interval = max(self.settings.log_retention_check_interval_ms, 1)
-        looked_ms = self.wall_ms - (self.wall_ms - self._retention_due_ms) % interval
-        self._retention_due_ms = looked_ms + interval
+        """Deletes the records whose retention was over when the brokers that are alive looked at their logs last."""
+        interval, now_ms = max(self.settings.log_retention_check_interval_ms, 1), self.wall_ms
+        for node in self.nodes.values():
+            if node.alive and now_ms >= node.retention_due_ms:
+                looked_ms = now_ms - (now_ms - node.retention_due_ms) % interval
+                node.retention_due_ms = looked_ms + interval
+                self._retain(node.node_id, looked_ms)
+
+    def _retain(self, node_id: int, looked_ms: int) -> None:
+        """Has one broker look at its logs: those that it leads, or has as the first live replica where nobody leads."""
         for topic in self.topics.values():
             retention = topic.limits(self.release).retention
             for partition in topic.partitions:
+                led = partition.leader != NO_LEADER
+                if node_id not in ([partition.leader] if led else self.isr(partition)[:1]):
+                    continue
                 if partition.log.retain(retention, looked_ms):
                     self.changed.add((topic.name, partition.index))
 
@@ -196,11 +212,14 @@ class ClusterState:
         if node_id in self.nodes:
             raise ValueError(f"there is a broker {node_id} already")
         self.nodes[node_id] = FakeNode(node_id, host, port, rack)
+        self.nodes[node_id].start(self.wall_ms, self.settings)
         self._spread_coordinators(all_of_them=True)
 
     def set_alive(self, node_id: int, alive: bool) -> None:
         """Takes a broker down or brings it back; leaders move as its partitions need it. One that leads what nobody led meanwhile has read
         its producers from a snapshot."""
+        if alive and not self.nodes[node_id].alive:
+            self.nodes[node_id].start(self.wall_ms, self.settings)
         self.nodes[node_id].alive = alive
         for topic in self.topics.values():
             for partition in topic.partitions:

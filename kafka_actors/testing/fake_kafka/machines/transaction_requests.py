@@ -1,19 +1,16 @@
 """Requests to the coordinators of transactions, and the markers that they write.
 
-Theory of operation. Each request changes one `Transaction`, at the broker that leads the transactional id's
-partition of `__transaction_state`. When its end is prepared, the markers are written at once in all its
-partitions that have a leader; where one has none, the transaction goes on ending until it has (`go_on`), and
-clients see CONCURRENT_TRANSACTIONS meanwhile. A group's partition of the offsets topic gets its marker in
-`OffsetStore`. Transactions that are open for too long are aborted at the coordinators' next look, under an
-epoch that fences their producer; transactional ids that nobody used for long are forgotten when somebody
-asks.
+Theory of operation. Each request changes one `Transaction`, at the broker that leads the transactional id's partition of
+`__transaction_state`. When its end is prepared, the markers are written at once in all its partitions that have a leader; where one
+has none, the transaction goes on ending until it has (`go_on`), and clients see CONCURRENT_TRANSACTIONS meanwhile. A group's partition
+of the offsets topic gets its marker in `OffsetStore`. Transactions that are open for too long are aborted at the next look of their
+coordinator, under an epoch that fences their producer: brokers look at intervals from their start on, so a transaction outlives an
+outage. Transactional ids that nobody used for long are forgotten when somebody asks.
 
-Leaders ask as well (`join`), before the first batch of a transaction: whether its partition was added, or,
-under version 2 of the protocol, to add it. Clients of older versions get the codes that they know in place of
-newer ones (`_older`).
+Leaders ask as well (`join`), before the first batch of a transaction: whether its partition was added, or, under version 2 of the
+protocol, to add it. Clients of older versions get the codes that they know in place of newer ones (`_older`).
 
-Source: `KafkaApis`, `TransactionCoordinator`, `TransactionStateManager`, `AddPartitionsToTxnManager`; KIP-98,
-KIP-360, KIP-664, KIP-890.
+Source: `KafkaApis`, `TransactionCoordinator`, `TransactionStateManager`, `AddPartitionsToTxnManager`; KIP-98, KIP-360, KIP-664, KIP-890.
 """
 
 from __future__ import annotations
@@ -52,6 +49,7 @@ from .calls import BrokerCall
 from .cluster_state import NO_LEADER, ClusterState
 from .error_answers import Refused
 from .group_offsets import OffsetStore
+from .timers import BrokerTimer, cancel
 from .transactions import ONGOING, PREPARE_COMMIT, STATES, Place, Transaction
 
 _FENCED, _OLD_EPOCH = errors.ProducerFencedError.code, errors.InvalidProducerEpochError.code
@@ -67,6 +65,8 @@ class TransactionHandlers:
         self.level = level
         self.transactions: dict[str, Transaction] = {}
         self._ending: set[str] = set()
+        self._looks: dict[str, BrokerTimer] = {}
+        self._seen = 0
         self.handlers: dict[ApiKey, Callable[[BrokerCall], Any]] = {
             ApiKey.INIT_PRODUCER_ID: self._init_producer_id,
             ApiKey.ADD_PARTITIONS_TO_TXN: self._add_partitions,
@@ -207,9 +207,7 @@ class TransactionHandlers:
         request: AddOffsetsToTxnRequest = call.request
         place = self.offsets_place(request.group_id)
         code = self._code(
-            call,
-            request,
-            lambda txn, id_epoch: self._add(request.transactional_id, txn, *id_epoch, [place]),
+            call, request, lambda txn, id_epoch: self._add(request.transactional_id, txn, *id_epoch, [place])
         )
         return AddOffsetsToTxnResponse(error_code=_older(code, call.version, since=2))
 
@@ -281,24 +279,28 @@ class TransactionHandlers:
         return EndTxnResponse(producer_id=answered[0], producer_epoch=answered[1])
 
     def _watch(self, transactional_id: str, txn: Transaction) -> None:
-        """Has the transaction looked at when its time is over; brokers look in turns."""
+        """Has the transaction looked at when its time is over, by its coordinator: at intervals from the broker's start on."""
+        cancel(self._looks.pop(transactional_id, None))
+        node = self._state.nodes.get(self._state.transactions_topic.leader_of(transactional_id))
+        if node is None:
+            return
         turn = self._state.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
-        due = int(self._state.now * 1000) + txn.timed_out_ms - self._state.wall_ms
-        self._state.timers.at(
-            -(-due // turn) * turn / 1000, lambda: self._look(transactional_id, txn, txn.started_ms)
-        )
+        now = self._state.wall_ms
+        turns = max(-(-(max(txn.timed_out_ms, now) - node.started_ms) // turn), 1)
+        wait = node.started_ms + turns * turn - now
+        self._looks[transactional_id] = self._state.after(wait, lambda: self._look(transactional_id, txn))
 
-    def _look(self, transactional_id: str, txn: Transaction, started_ms: int) -> None:
-        if txn.state != ONGOING or txn.started_ms != started_ms:
-            return
-        if self._state.wall_ms < txn.timed_out_ms:
-            self._watch(transactional_id, txn)
-            return
-        txn.fence(self._state.wall_ms, version_2=self.version_2)
-        self._write_markers(transactional_id, txn)
+    def _look(self, transactional_id: str, txn: Transaction) -> None:
+        if txn.state == ONGOING:
+            txn.fence(self._state.wall_ms, version_2=self.version_2)
+            self._write_markers(transactional_id, txn)
 
     def go_on(self) -> None:
-        """Writes the markers that wait for a leader."""
+        """Writes the markers that wait for a leader; has open transactions looked at by those that coordinate them now."""
+        if self._seen != self._state.transactions_topic.changes:
+            self._seen = self._state.transactions_topic.changes
+            for transactional_id in [i for i, txn in self.transactions.items() if txn.state == ONGOING]:
+                self._watch(transactional_id, self.transactions[transactional_id])
         for transactional_id in list(self._ending):
             self._write_markers(transactional_id, self.transactions[transactional_id])
 

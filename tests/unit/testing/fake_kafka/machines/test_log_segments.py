@@ -92,6 +92,23 @@ def test_brokers_look_at_their_logs_at_intervals() -> None:
     assert start() == 2, "the looks in between have been caught up on"
 
 
+def test_only_brokers_that_are_alive_look_at_their_logs() -> None:
+    wire = Wire(2, config={"log.initial.task.delay.ms": 1_000, "log.retention.check.interval.ms": 5_000})
+    logs = []
+    for name, replicas in [("both", [1, 2]), ("first", [1])]:
+        topic = wire.state.create_topic(name, [replicas], {"retention.ms": "2000"})
+        logs.append(topic.partitions[0].log)
+        logs[-1].append(parse(record_batch(b"v")), 0, topic.limits(wire.state.release), NOW_MS)
+    wire.cluster.stop_node(1)
+    wire.pass_time(60.0)
+    assert [log.start_offset for log in logs] == [1, 0]
+    wire.state.set_alive(1, True)
+    wire.pass_time(0.9)
+    assert logs[1].start_offset == 0
+    wire.pass_time(0.2)
+    assert logs[1].start_offset == 1, "its first look is as long after its start as another one's"
+
+
 def test_records_stay_where_neither_topic_nor_broker_says_for_how_long() -> None:
     for config, start in [({}, 0), ({"log.retention.ms": 60_000}, 1)]:
         wire = Wire(topics={"t": 1}, config=config)

@@ -341,6 +341,40 @@ def test_a_transaction_that_takes_too_long_is_aborted_at_the_next_look() -> None
     assert producer.state == "CompleteCommit"
 
 
+def test_a_transaction_whose_time_was_over_in_an_outage_is_open_until_its_coordinator_looks() -> None:
+    wire = Wire(topics={"t": 1})
+    wire.pass_time(3.0)
+    producer = Producer(wire)
+    producer.init(timeout_ms=12_000)
+    began(producer)
+    wire.cluster.stop_node(1)
+    wire.pass_time(60.0)
+    wire.state.set_alive(1, True)
+    wire.poll()
+    wire.pass_time(9.9)
+    assert wire.cluster.transactions.state_of(TXN) == "Ongoing"
+    wire.pass_time(0.2)
+    assert wire.cluster.transactions.state_of(TXN) == "CompleteAbort", "10 s after the start"
+
+
+def test_a_transaction_is_looked_at_by_the_coordinator_that_it_has_now() -> None:
+    wire = Wire(2, topics={"t": 1})
+    wire.state.transactions_topic.move(TXN, 1)
+    producer = Producer(wire)
+    producer.init(timeout_ms=12_000)
+    began(producer)
+    wire.pass_time(5.0)
+    wire.cluster.stop_node(2)
+    wire.state.set_alive(2, True)
+    wire.state.transactions_topic.move(TXN, 2)
+    wire.pass_time(9.9)
+    assert wire.cluster.transactions.state_of(TXN) == "Ongoing"
+    wire.pass_time(0.2)
+    assert wire.cluster.transactions.state_of(TXN) == "CompleteAbort", (
+        "broker 2 began at 5 s, broker 1 at 0 s"
+    )
+
+
 def test_the_markers_wait_for_a_leader(producer: Producer) -> None:
     wire = producer.wire
     began(producer)

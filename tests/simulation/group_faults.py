@@ -169,7 +169,7 @@ class FaultHands:
             case kind if kind in TREATED:
                 self._treat(fault)
             case _:
-                self._change(fault, node)
+                self._change(fault, nodes, node)
 
     def _restart(self, node: int, *, new_port: bool) -> None:
         if node not in self._kafka.broker_ids:
@@ -187,7 +187,7 @@ class FaultHands:
         }
         self._run.rules.append(self._kafka.on(fault.name, actions[fault.kind], times=1 + fault.number % 3))
 
-    def _change(self, fault: Fault, node: int) -> None:
+    def _change(self, fault: Fault, nodes: list[int], node: int) -> None:
         run, kafka = self._run, self._kafka
         topic = run.topics[fault.number % len(run.topics)]
         leaders = kafka.leaders(topic)
@@ -214,7 +214,8 @@ class FaultHands:
                 self._network.hole(2.0, clients=[m.client for m in run.members])
                 self._truncate(tp, 1 + fault.number % 2)
             case "add partitions":
-                if len(leaders) < 6 and len(kafka.broker_ids) == run.plan.brokers:
+                # With ZooKeeper a topic with replicas on all brokers gets no partitions while one is down.
+                if len(leaders) < 6 and (len(nodes) == run.plan.brokers or run.plan.release != "2.8"):
                     kafka.add_partitions(topic, len(leaders) + 1)
 
     def _truncate(self, tp: TopicPartition, records: int) -> None:

@@ -566,7 +566,7 @@ class JobRun:
                 # Whole batches go, and nothing is where a part of one would have stayed.
                 there = {record.offset for record in self.kafka.records(*partition)}
                 progress.finished(set(range(progress.watermark, ends[number])) - there)
-            case "add partitions" if len(ends) < MOST_PARTITIONS and not self.dead_brokers:
+            case "add partitions" if len(ends) < MOST_PARTITIONS and self.kafka.broker_ids:
                 self.kafka.add_partitions(TOPIC, len(ends) + 1)
                 ends.append(0)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 Release = tuple[int, int]
 NO_LEADER = -1
+_KRAFT = (3, 3)
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -296,19 +297,30 @@ class ClusterState:
             self._elect(topic, partition)
 
     def place(self, count: int, replication_factor: int) -> list[list[int]]:
-        """Returns replicas for new partitions, in turn over the live brokers. Raises `Refused`."""
-        nodes = [node.node_id for node in self.live]
-        if replication_factor > len(nodes):
+        """Returns replicas for new partitions: in turn over the brokers that are alive, then over those that are not, which ZooKeeper does
+        not know. Raises `Refused`.
+        """
+        live = [node.node_id for node in self.live]
+        down = sorted(self.nodes.keys() - set(live)) if self.has_kraft else []
+        if not live:
+            raise Refused(errors.InvalidReplicationFactorError, "All brokers are currently fenced.")
+        if replication_factor > len(live) + len(down):
             raise Refused(
                 errors.InvalidReplicationFactorError,
                 f"The target replication factor of {replication_factor} cannot be reached because only "
-                f"{len(nodes)} broker(s) are registered.",
+                f"{len(live) + len(down)} broker(s) are registered.",
             )
-        first = self.random.randrange(len(nodes))
-        return [
-            [nodes[(first + index + r) % len(nodes)] for r in range(replication_factor)]
-            for index in range(count)
-        ]
+        first = self.random.randrange(len(live))
+        placed = []
+        for begin in range(first, first + count):
+            chosen = [nodes[(begin + r) % len(nodes)] for nodes in (live, down) for r in range(len(nodes))]
+            placed.append(chosen[:replication_factor])
+        return placed
+
+    @property
+    def has_kraft(self) -> bool:
+        """Whether the brokers register with controllers, as in releases whose KRaft mode is meant for production, in place of ZooKeeper."""
+        return self.release >= _KRAFT
 
     def delete_topic(self, name: str) -> FakeTopic:
         """Removes a topic and returns it."""

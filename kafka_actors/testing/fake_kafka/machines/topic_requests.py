@@ -270,12 +270,13 @@ class TopicHandlers:
         return self._state.place(count, factor)
 
     def _check_replicas(self, assignment: Sequence[Sequence[int]], factor: int) -> None:
-        """Raises `Refused` for replicas that are no brokers, are named twice, or are more or fewer than those of
+        """Raises `Refused` for replicas that are no brokers or none that is alive, are named twice, or are more or fewer than those of
         other partitions.
         """
+        live = {node.node_id for node in self._state.live}
         for replicas in assignment:
-            known = all(r in self._state.nodes for r in replicas)
-            if not replicas or not known or len(set(replicas)) != len(replicas) or len(replicas) != factor:
+            known = live.intersection(replicas) and all(r in self._state.nodes for r in replicas)
+            if not known or len(set(replicas)) != len(replicas) or len(replicas) != factor:
                 raise Refused(
                     errors.InvalidReplicaAssignmentError, f"the replicas {replicas} are not possible"
                 )

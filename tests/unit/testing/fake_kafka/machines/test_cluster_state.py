@@ -12,8 +12,8 @@ from kafka_actors.testing.fake_kafka.machines.error_answers import Refused
 from kafka_actors.testing.fake_kafka.machines.settings import FakeBrokerSettings
 
 
-def state_of(brokers: int = 3) -> ClusterState:
-    state = ClusterState((4, 1), FakeBrokerSettings(), Random(1), 0)
+def state_of(brokers: int = 3, release: tuple[int, int] = (4, 1)) -> ClusterState:
+    state = ClusterState(release, FakeBrokerSettings(), Random(1), 0)
     for node_id in range(1, brokers + 1):
         state.add_node(node_id, "host", 9000 + node_id)
     return state
@@ -111,12 +111,27 @@ def test_a_topic_is_there_once_and_gone_when_it_is_deleted() -> None:
     assert state.create_topic("t", [[1]]).topic_id != topic.topic_id
 
 
-def test_replicas_are_spread_over_the_live_brokers() -> None:
+def test_replicas_are_spread_over_the_live_brokers_and_then_over_the_others() -> None:
     state = state_of()
     state.set_alive(2, False)
     assert all(sorted(replicas) == [1, 3] for replicas in state.place(5, 2))
-    with pytest.raises(Refused) as refused:
-        state.place(1, 3)
-    assert refused.value.code == errors.InvalidReplicationFactorError.code
+    placed = state.place(4, 3)
+    assert [replicas[2] for replicas in placed] == [2] * 4
+    assert {replicas[0] for replicas in placed} == {1, 3}
+    topic = state.create_topic("t", placed)
+    assert all(partition.leader == partition.replicas[0] for partition in topic.partitions)
     with pytest.raises(ValueError, match="broker 1"):
         state.add_node(1, "h", 1)
+
+
+@pytest.mark.parametrize(("release", "most"), [((2, 8), 1), ((3, 3), 3)])
+def test_a_broker_that_is_down_is_known_unless_by_zookeeper(release: tuple[int, int], most: int) -> None:
+    state = state_of(release=release)
+    state.set_alive(1, False)
+    state.set_alive(2, False)
+    assert [len(replicas) for replicas in state.place(2, most)] == [most] * 2
+    state.set_alive(3, most == 1)
+    for factor in (1, most + 1) if most > 1 else (most + 1,):
+        with pytest.raises(Refused) as refused:
+            state.place(1, factor)
+        assert refused.value.code == errors.InvalidReplicationFactorError.code

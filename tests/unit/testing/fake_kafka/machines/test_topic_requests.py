@@ -166,6 +166,20 @@ def test_partitions_are_added() -> None:
     assert grow(4, name="none") == errors.UnknownTopicOrPartitionError.code
 
 
+def test_topics_and_partitions_are_made_on_a_broker_that_is_down_too() -> None:
+    wire = Wire(3)
+    wire.cluster.stop_node(3)
+    assert [t.error_code for t in created(wire, CreatableTopic("t", 2, 3))] == [0]
+    more = CreatePartitionsRequest(topics=[CreatePartitionsTopic("t", 3, None)])
+    assert wire.ask(more, 3).results[0].error_code == 0
+    for partition in wire.state.topics["t"].partitions:
+        assert sorted(partition.replicas) == [1, 2, 3]
+        assert partition.leader == partition.replicas[0]
+    for replicas, code in [([3, 1], 0), ([3], errors.InvalidReplicaAssignmentError.code)]:
+        chosen = CreatableTopic(f"c{len(replicas)}", -1, -1, [CreatableReplicaAssignment(0, replicas)])
+        assert created(wire, chosen)[0].error_code == code
+
+
 def test_records_are_deleted_up_to_an_offset() -> None:
     wire = Wire(2, topics={"t": 1})
     log = wire.state.topics["t"].partitions[0].log

@@ -66,10 +66,11 @@ from kafka_actors.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kafka_actors.protocol.schema import Response
 
 from .calls import BrokerCall
 from .cluster_state import INTERNAL_TOPICS, ClusterState, FakeTopic, check_topic_name
-from .error_answers import Refused
+from .error_answers import Refused, error_response
 from .settings import TOPIC_CONFIGS, check_topic_configs
 
 TOPIC_OPERATIONS = 3576
@@ -283,9 +284,12 @@ class TopicHandlers:
 
     # ---------------------------------------------------------------- DeleteTopics
 
-    def _delete_topics(self, call: BrokerCall) -> DeleteTopicsResponse:
-        """Deletes topics by name, or from version 6 on by id (KIP-516)."""
+    def _delete_topics(self, call: BrokerCall) -> Response:
+        """Deletes topics by name, or from version 6 on by id (KIP-516), where the brokers let topics be deleted."""
         request: DeleteTopicsRequest = call.request
+        if not self._state.settings.delete_topic_enable:
+            error = errors.TopicDeletionDisabledError if call.version >= 3 else errors.InvalidRequestError
+            return error_response(request, call.version, error.code)
         wanted = [(name, ZERO_UUID) for name in request.topic_names]
         wanted += [(topic.name or "", topic.topic_id) for topic in request.topics]
         counts = Counter(wanted)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kafka_actors import errors
+from kafka_actors.testing import fake_kafka
 from kafka_actors.testing.fake_kafka.machines.error_answers import Refused
 from kafka_actors.testing.fake_kafka.machines.settings import (
     TOPIC_CONFIGS,
+    FakeBrokerSettings,
     broker_settings,
     check_topic_configs,
     feature_level,
@@ -24,6 +29,12 @@ def test_broker_settings_have_kafka_s_dotted_names_and_take_text() -> None:
         broker_settings({"log.dirs": "/tmp"})
     with pytest.raises(ValueError, match="group_max_size"):
         broker_settings({"group.max.size": "many"})
+
+
+def test_no_setting_of_brokers_is_accepted_and_ignored() -> None:
+    code = "".join(path.read_text() for path in Path(fake_kafka.__file__).parent.rglob("*.py"))
+    read = set(re.findall(r"\.(\w+)\b", code))
+    assert set(FakeBrokerSettings.__struct_fields__) - read == set()
 
 
 def test_a_cluster_has_the_newest_features_of_its_release_unless_told() -> None:

@@ -145,6 +145,16 @@ def test_topics_are_deleted_by_name_or_id() -> None:
     assert wire.ask(both, 6).responses[0].error_code == errors.InvalidRequestError.code
 
 
+@pytest.mark.parametrize("version", [1, 3, 6])
+def test_no_topic_is_deleted_where_the_brokers_forbid_it(version: int) -> None:
+    wire = Wire(topics={"a": 1}, config={"delete.topic.enable": "false"})
+    by_id = DeleteTopicsRequest(topics=[DeleteTopicState(None, wire.state.topics["a"].topic_id)])
+    request = by_id if version == 6 else DeleteTopicsRequest(topic_names=["a"])
+    error = errors.TopicDeletionDisabledError if version >= 3 else errors.InvalidRequestError
+    assert [r.error_code for r in wire.ask(request, version).responses] == [error.code]
+    assert list(wire.state.topics) == ["a"]
+
+
 def test_partitions_are_added() -> None:
     wire = Wire(topics={"t": 1})
 

@@ -6,7 +6,7 @@ generation is taken while the group is empty. A transaction's commit is pending 
 asked before the first one.
 
 Expiry takes no timer: what was too old at the last check before now is forgotten when somebody looks. An offset's retention begins with its
-commit, or when the last member that subscribes to its topic has left.
+commit; in a group that had members, when the last one has left, also for what is committed later.
 
 Source: `OffsetMetadataManager`, `KafkaApis`; KIP-98, 211 (expiry), 447 (transactions), 496, 709, 848 (codes of version 9), 890, 1043.
 """
@@ -390,7 +390,7 @@ class OffsetHandlers:
         if group.members.protocol_type is None:
             return committed.committed_ms
         if group.state == EMPTY:
-            return max(group.state_since_ms, committed.committed_ms)
+            return group.state_since_ms
         if (
             group.state == STABLE
             and group.members.protocol_type == "consumer"

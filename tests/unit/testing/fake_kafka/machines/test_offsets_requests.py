@@ -222,6 +222,17 @@ def test_offsets_of_an_empty_group_expire_with_it() -> None:
     assert "g" not in wire.cluster.groups.groups
 
 
+def test_an_offset_that_is_reset_in_a_group_that_is_empty_for_long_expires_with_the_group() -> None:
+    wire = Wire(topics={"t": 1}, config={"offsets.retention.minutes": 60})
+    (one,) = stable_group(wire, RawMember(wire, "one"))
+    commit(wire, member=one)
+    one.leave()
+    wire.pass_time(50 * 60)
+    assert commit(wire) == 0
+    wire.pass_time(21 * 60)
+    assert wire.cluster.offsets.committed("g") == {}
+
+
 def test_offsets_stay_through_an_outage_until_their_coordinator_looks() -> None:
     wire = Wire(topics={"t": 1}, config={"offsets.retention.minutes": 60})
     commit(wire)

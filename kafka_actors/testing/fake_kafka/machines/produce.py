@@ -68,6 +68,8 @@ _WITHOUT_START = frozenset(
     )
 )
 """Errors with which Kafka does not tell where the log starts."""
+_BOUNDS_MIN_ISR = (3, 7)
+"""Release from which on `min.insync.replicas` counts for no more than a partition's replicas."""
 _KNOWS_ABORTABLE, _ADDS = 11, 12
 """Versions from which on clients know TRANSACTION_ABORTABLE, and have partitions added to transactions by writing to them."""
 _TOLD: dict[type[errors.KafkaError], type[errors.KafkaError]] = {
@@ -203,7 +205,9 @@ class ProduceHandlers:
             raise Refused(errors.InvalidRequiredAcksError)
         self._state.led_by(call.node_id, name, partition.index)
         topic = self._state.topics[name]
-        needed = min(topic.min_insync_replicas, len(partition.replicas))
+        needed = topic.min_insync_replicas
+        if self._state.release >= _BOUNDS_MIN_ISR:
+            needed = min(needed, len(partition.replicas))
         if call.request.acks == _ALL and len(self._state.isr(partition)) < needed:
             raise Refused(errors.NotEnoughReplicasError)
         limits = topic.limits(self._state.release)

@@ -69,6 +69,16 @@ def test_acks_all_needs_the_replicas_in_sync() -> None:
     assert put(wire, record_batch(b"a"), acks=1).error_code == 0
 
 
+@pytest.mark.parametrize(("release", "code"), [((3, 6), errors.NotEnoughReplicasError.code), ((3, 7), 0)])
+def test_before_3_7_more_replicas_may_be_needed_in_sync_than_there_are(
+    release: tuple[int, int], code: int
+) -> None:
+    wire = Wire(release=release)
+    wire.state.create_topic("t", [[1]], {"min.insync.replicas": "2"})
+    assert put(wire, record_batch(b"a"), version=8).error_code == code
+    assert put(wire, record_batch(b"a"), version=8, acks=1).error_code == 0
+
+
 def test_bad_records_are_named() -> None:
     wire = Wire()
     wire.state.create_topic("t", [[1]], {"cleanup.policy": "compact"})

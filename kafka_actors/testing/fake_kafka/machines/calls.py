@@ -110,7 +110,8 @@ class BrokerCall:
 
 
 class AnswerWithError(Struct, frozen=True):
-    """Does not carry the request out, and answers with an error code in each place where one can be."""
+    """Does not carry the request out, and answers with an error code in each place where one can be; Produce with acks=0, which has no
+    answer, closes the connection."""
 
     code: int
 

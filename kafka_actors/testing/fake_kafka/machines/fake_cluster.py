@@ -287,7 +287,7 @@ class FakeCluster:
         """
         match call.rule.action if call.rule is not None else None:
             case AnswerWithError(code):
-                call.respond(error_response(call.request, call.version, code))
+                self._refuse(call, code)
             case AnswerWith(function):
                 response = function(call)
                 if isinstance(response, bytes):
@@ -304,6 +304,12 @@ class FakeCluster:
                 call.rule.on_release(lambda: self.carry_out(call))
             case _:
                 self.carry_out(call)
+
+    def _refuse(self, call: BrokerCall, code: int) -> None:
+        """Answers with an error in place of carrying a request out; a producer that wants no answer has its connection closed."""
+        unanswered = call.api_key == ApiKey.PRODUCE and call.request.acks == 0
+        call.closes |= unanswered and code != 0
+        call.respond(None if unanswered else error_response(call.request, call.version, code))
 
     def carry_out(self, call: BrokerCall) -> None:
         """Has a call answered by the part that has its API: also one that came without bytes, in a test of other machines."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakes.fake_wire import Wire
+from fakes.fake_wire import Wire, record_batch
 from msgspec.structs import replace
 
 from kafka_actors.protocol import (
@@ -11,7 +11,9 @@ from kafka_actors.protocol import (
     HeartbeatResponse,
     InitProducerIdRequest,
     MetadataRequest,
+    ProduceRequest,
 )
+from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from kafka_actors.testing.fake_kafka.machines.calls import (
     AnswerWith,
     AnswerWithError,
@@ -135,6 +137,15 @@ def test_a_rule_is_for_one_broker_or_for_calls_that_fit() -> None:
     assert wire.ask(ASK, 4, on="chosen").error_code == 5
     rule.end()
     assert wire.ask(ASK, 4, on="chosen").error_code == 0
+
+
+def test_an_error_closes_the_connection_of_a_producer_that_wants_no_answer() -> None:
+    wire = Wire(topics={"t": 1})
+    wire.cluster.rules.append(RequestRule(ApiKey.PRODUCE, AnswerWithError(6)))
+    data = PartitionProduceData(0, record_batch(b"v"))
+    wire.send(ProduceRequest(acks=0, topic_data=[TopicProduceData("t", partition_data=[data])]), 9)
+    assert wire.raw() == b""
+    assert wire.closed == {"client"}
 
 
 def test_the_first_rule_that_fits_decides() -> None:

@@ -17,8 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafka_actors import errors
 from kafka_actors.net.machines.releases import highest_versions
-from kafka_actors.protocol import ApiKey, message_class
+from kafka_actors.protocol import ApiKey, encode, message_class
+from kafka_actors.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+from .settings import TRANSACTION_VERSION
 
 APIS = (
     ApiKey.PRODUCE,
@@ -76,6 +85,26 @@ def api_ranges(release: tuple[int, int]) -> dict[int, tuple[int, int]]:
 def announced(ranges: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
     """Returns what ApiVersions tells of these: brokers say that they understand Produce 0, else librdkafka compresses nothing (KAFKA-18659)."""
     return {api: (0, high) if api == ApiKey.PRODUCE else (low, high) for api, (low, high) in ranges.items()}
+
+
+def versions_response(
+    ranges: Mapping[int, tuple[int, int]], release: tuple[int, int], level: int
+) -> ApiVersionsResponse:
+    """Tells a broker's versions, and the level of `transaction.version` that the cluster has finalised (KIP-584)."""
+    known = release >= (4, 0)
+    return ApiVersionsResponse(
+        api_keys=[ApiVersion(key, low, high) for key, (low, high) in sorted(announced(ranges).items())],
+        supported_features=[SupportedFeatureKey(TRANSACTION_VERSION, 0, 2)] if known else [],
+        finalized_features_epoch=0 if known else -1,
+        finalized_features=[FinalizedFeatureKey(TRANSACTION_VERSION, level, level)] if level else [],
+    )
+
+
+def unsupported_version(correlation_id: int, low: int, high: int) -> bytes:
+    """The answer to an unknown version of ApiVersions: in version 0, from Kafka 2.4 on with the range of ApiVersions itself (KIP-511)."""
+    named = [ApiVersion(int(ApiKey.API_VERSIONS), low, high)] if high >= 3 else []
+    body = encode(ApiVersionsResponse(error_code=errors.UnsupportedVersionError.code, api_keys=named), 0)
+    return (4 + len(body)).to_bytes(4) + correlation_id.to_bytes(4, signed=True) + body
 
 
 class VersionsOfBrokers:

@@ -10,7 +10,7 @@ this way:
    as on a real broker.
 3. The frame is decoded by the protocol's own declarations. What a broker of the chosen release would not
    understand closes the connection, but for ApiVersions, which is answered in version 0 with an error
-   (KIP-511). Until a client is authenticated it may send only what authenticates it.
+   (KIP-511). Until a client is authenticated it may send only what authenticates it (`sasl`).
 4. The first rule of a test that fits the request decides what happens to it (`calls`); without one it is
    carried out.
 5. The part that has its API makes the response, now or later. A response becomes a `SendBytes` of the next
@@ -44,20 +44,14 @@ from kafka_actors.protocol import (
     ApiKey,
     decode_header,
     decode_prefix,
-    encode,
     message_class,
     peek_request,
     response_frame,
 )
-from kafka_actors.protocol.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
-)
+from kafka_actors.protocol.messages.api_versions import ApiVersionsResponse
 from kafka_actors.protocol.schema import Response
 
-from .api_ranges import VersionsOfBrokers, announced
+from .api_ranges import VersionsOfBrokers, unsupported_version, versions_response
 from .calls import (
     AnswerWith,
     AnswerWithError,
@@ -83,7 +77,7 @@ from .offset_lookups import LookupHandlers
 from .offsets_requests import OffsetHandlers
 from .produce import ProduceHandlers
 from .sasl import BrokerSasl
-from .settings import TRANSACTION_VERSION, FakeBrokerSettings, feature_level
+from .settings import FakeBrokerSettings, feature_level
 from .topic_requests import TopicHandlers
 from .transaction_requests import TransactionHandlers
 
@@ -249,7 +243,7 @@ class FakeCluster:
             low, high = self.versions.of(link.node_id).get(key, (0, -1))
             if key == ApiKey.API_VERSIONS and not low <= version <= high:
                 self.counts[ApiKey.API_VERSIONS] += 1
-                answer = self._unsupported(correlation_id, low, high)
+                answer = unsupported_version(correlation_id, low, high)
                 self._actions.append(SendBytes(link.number, answer))
                 return
             if not low <= version <= high:
@@ -270,6 +264,10 @@ class FakeCluster:
         link.call = call
         self.counts[api_key] += 1
         self.log.append(call)
+        if link.sasl is not None and api_key != ApiKey.SASL_AUTHENTICATE:
+            call.closes = True
+            self._refuse(call, errors.IllegalSaslStateError.code)
+            return
         call.rule = next((rule for rule in self.rules if rule.takes(call)), None)
         self._apply_rule(call)
 
@@ -380,19 +378,5 @@ class FakeCluster:
     # ---------------------------------------------------------------- versions
 
     def _api_versions(self, call: BrokerCall) -> ApiVersionsResponse:
-        """Tells the versions of all APIs, and the level of transactions that the cluster has finalised (KIP-584)."""
-        versions = sorted(announced(self.versions.of(call.node_id)).items())
-        level = self.transactions.level
-        known = self.state.release >= (4, 0)
-        return ApiVersionsResponse(
-            api_keys=[ApiVersion(key, low, high) for key, (low, high) in versions],
-            supported_features=[SupportedFeatureKey(TRANSACTION_VERSION, 0, 2)] if known else [],
-            finalized_features_epoch=0 if known else -1,
-            finalized_features=[FinalizedFeatureKey(TRANSACTION_VERSION, level, level)] if level else [],
-        )
-
-    def _unsupported(self, correlation_id: int, low: int, high: int) -> bytes:
-        """The answer to an unknown version of ApiVersions: in version 0, from Kafka 2.4 on with the range of ApiVersions itself (KIP-511)."""
-        named = [ApiVersion(int(ApiKey.API_VERSIONS), low, high)] if high >= 3 else []
-        body = encode(ApiVersionsResponse(error_code=errors.UnsupportedVersionError.code, api_keys=named), 0)
-        return (4 + len(body)).to_bytes(4) + correlation_id.to_bytes(4, signed=True) + body
+        """Tells the versions of all APIs of the broker, and the level of transactions."""
+        return versions_response(self.versions.of(call.node_id), self.state.release, self.transactions.level)

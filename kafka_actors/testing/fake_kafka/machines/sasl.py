@@ -8,8 +8,10 @@ exchange is kept with its connection (`ClientLink`), so two connections never mi
     no mechanism ── handshake ──► mechanism chosen ── last good token ──► principal known
                                        └── bad token ──► error, connection closed
 
-- Before it is authenticated a client may send `OPEN_APIS` only; anything else closes its connection
-  (`FakeCluster`), as a real broker does, so that a client that forgets to authenticate learns it.
+- Before the handshake a client may send `OPEN_APIS` only; anything else closes its connection (`FakeCluster`),
+  as a real broker does, so that a client that forgets to authenticate learns it. Between the handshake and the
+  last token it may send tokens only; anything else is ILLEGAL_SASL_STATE, and then the connection is closed. A
+  mechanism that brokers don't have ends it, too, once the client has been told those that they have.
 - PLAIN is one token with name and password. SCRAM is two: the client's first message is answered with a salt,
   a count of iterations and the client's nonce with the server's behind it; the second proves the password,
   and is answered with the server's proof, which clients have to check. Salt and nonce come from the cluster's
@@ -52,8 +54,8 @@ if TYPE_CHECKING:
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ITERATIONS = 4_096
 MIN_RENEWAL_S = 1.0
-OPEN_APIS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
-"""Requests that a client may send before it is authenticated."""
+OPEN_APIS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE)
+"""Requests that a client may send before it begins to authenticate."""
 
 
 class _Failed(Exception):
@@ -77,10 +79,12 @@ class BrokerSasl:
         return self._users is not None
 
     def admits(self, link: ClientLink, api: ApiKey, now: float) -> bool:
-        """Whether a request may be answered: the connection is authenticated, and its session not over."""
-        if not self.required or api in OPEN_APIS:
+        """Whether a request may be answered: the connection is authenticated and its session not over, or it begins to authenticate."""
+        if not self.required or link.sasl is not None or api == ApiKey.SASL_HANDSHAKE:
             return True
-        return link.principal is not None and (link.session_ends is None or now <= link.session_ends)
+        if link.principal is None:
+            return api in OPEN_APIS
+        return link.session_ends is None or now <= link.session_ends
 
     def _begin_session(self, link: ClientLink, user: str, now: float) -> None:
         link.principal, link.sasl, link.raw_sasl = user, None, False
@@ -95,6 +99,7 @@ class BrokerSasl:
         if call.link.principal is not None and not self._may_renew(call):
             return SaslHandshakeResponse(errors.IllegalSaslStateError.code)
         if request.mechanism not in MECHANISMS:
+            call.closes = True
             return SaslHandshakeResponse(errors.UnsupportedSaslMechanismError.code, list(MECHANISMS))
         call.link.raw_sasl = call.version == 0
         call.link.sasl = (
@@ -191,6 +196,8 @@ class _Scram:
         if not gs2:
             raise _Failed("Invalid SCRAM message")
         fields = _fields(bare)
+        if "n" not in fields:
+            raise _Failed("Invalid SCRAM message")
         self._name = fields["n"].replace("=2C", ",").replace("=3D", "=")
         if self._name not in self._users:
             raise _Failed("Invalid user credentials")

@@ -20,7 +20,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Wire:
-    """Brokers 1, 2, … under a clock that only `pass_time` moves, and connections by name."""
+    """Brokers 1, 2, … under a clock that only `pass_time` moves, and connections by name, which stay open however long they are idle."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Wire:
         self.cluster = FakeCluster(
             random or Random(1),
             release=release,
-            settings=broker_settings(config or {}),
+            settings=broker_settings({"connections.max.idle.ms": -1, **(config or {})}),
             wall_ms=wall_ms,
             users=users,
             transaction_version=transaction_version,

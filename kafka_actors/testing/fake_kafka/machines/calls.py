@@ -33,9 +33,12 @@ from msgspec import Struct
 from kafka_actors.protocol import ApiKey
 from kafka_actors.protocol.schema import Request, Response
 
+from .timers import BrokerTimer
+
 
 class ClientLink:
-    """One connection of a client to a broker, with the frames that have arrived and are not yet looked at."""
+    """One connection of a client to a broker, with the frames that have arrived and are not yet looked at. `used_at` is when something
+    came or went on it last, `timer` what closes it when that is long ago."""
 
     def __init__(self, number: int, node_id: int, client_host: str) -> None:
         self.number = number
@@ -51,6 +54,8 @@ class ClientLink:
         self.raw_sasl = False
         self.open = True
         self.looking = False
+        self.used_at = 0.0
+        self.timer: BrokerTimer | None = None
 
 
 class BrokerCall:

@@ -78,6 +78,7 @@ from .offsets_requests import OffsetHandlers
 from .produce import ProduceHandlers
 from .sasl import BrokerSasl
 from .settings import FakeBrokerSettings, feature_level
+from .timers import cancel
 from .topic_requests import TopicHandlers
 from .transaction_requests import TransactionHandlers
 
@@ -159,14 +160,26 @@ class FakeCluster:
         self.state.now = now
         self._numbers += 1
         self._accepted[node_id] += 1
-        self._links[self._numbers] = ClientLink(self._numbers, node_id, client_host)
+        self._links[self._numbers] = link = ClientLink(self._numbers, node_id, client_host)
+        link.used_at = now
+        if self.state.settings.connections_max_idle_ms >= 0:
+            self._watch(link)
         return self._numbers
+
+    def _watch(self, link: ClientLink) -> None:
+        """Closes a connection on which nothing came or went for `connections.max.idle.ms`, or looks again when that time is over."""
+        idle_at = link.used_at + self.state.settings.connections_max_idle_ms / 1000
+        if idle_at <= self.state.now:
+            self._close(link)
+        else:
+            link.timer = self.state.timers.at(idle_at, lambda: self._watch(link))
 
     def disconnected(self, link: int, now: float) -> None:
         """Notes that a connection is closed. What its request waits for goes on, as on a real broker; its response is lost."""
         self.state.now = now
         if (gone := self._links.pop(link, None)) is not None:
             gone.open = False
+            cancel(gone.timer)
 
     def received(self, link: int, data: bytes, now: float) -> None:
         """Takes bytes that came on a connection: parts of requests, or several."""
@@ -174,6 +187,7 @@ class FakeCluster:
         found = self._links.get(link)
         if found is None:
             return
+        found.used_at = now
         found.buffer += data
         while len(found.buffer) >= 4:
             size = int.from_bytes(found.buffer[:4])
@@ -350,6 +364,7 @@ class FakeCluster:
         if not link.open:
             return
         if response is not None:
+            link.used_at = self.state.now
             self._actions.append(SendBytes(link.number, self._frame(call, response)))
         if call.closes:
             self._close(link)
@@ -372,6 +387,7 @@ class FakeCluster:
         if link.open:
             link.open = False
             link.frames.clear()
+            cancel(link.timer)
             self._links.pop(link.number, None)
             self._actions.append(CloseLink(link.number))
 

@@ -42,6 +42,7 @@ class FakeBrokerSettings(Struct, frozen=True):
     that do not say for how long."""
 
     auto_create_topics_enable: bool = False
+    connections_max_idle_ms: int = 600_000
     connections_max_reauth_ms: int = 0
     default_replication_factor: int = 1
     delete_topic_enable: bool = True

@@ -18,6 +18,7 @@ from kafka_actors.protocol import (
     frame,
 )
 from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
+from kafka_actors.testing.fake_kafka.machines.calls import Delay, RequestRule
 
 ASK = InitProducerIdRequest(transactional_id=None)
 
@@ -126,6 +127,25 @@ def test_a_closed_connection_gets_nothing_more() -> None:
     wire.cluster.received(link, b"more", 0.0)
     wire.pass_time(2)
     wire.cluster.close_links()
+    assert wire.poll() is None
+
+
+def test_a_connection_that_is_idle_for_too_long_is_closed() -> None:
+    wire = Wire(topics={"t": 1}, config={"connections.max.idle.ms": 600_000})
+    wire.ask(ASK, 4, on="idle")
+    wire.ask(ASK, 4, on="used")
+    wire.cluster.rules.append(RequestRule(ApiKey.INIT_PRODUCER_ID, Delay(500.0)))
+    wire.send(ASK, 4, on="waits")
+    wire.pass_time(300)
+    wire.ask(ASK, 4, on="used")
+    wire.pass_time(299)
+    assert not wire.closed
+    wire.pass_time(2)
+    assert wire.closed == {"idle"}
+    wire.pass_time(300)
+    assert wire.closed == {"idle", "used"}
+    wire.pass_time(200)
+    assert wire.closed == {"idle", "used", "waits"}, "it was used when the response went"
     assert wire.poll() is None
 
 

@@ -166,11 +166,13 @@ class PartitionLog:
             )
         if batch.is_control:
             raise Refused(errors.InvalidRecordError, "clients may not write control records")
+        if not batch.is_readable:
+            raise Refused(errors.InvalidRecordError, "the records are not those of the header")
         if batch.producer_id >= 0 and batch.base_sequence < 0:
             raise Refused(errors.InvalidRecordError, "a batch with a producer id has a sequence")
 
     def _check_records(self, batch: StoredBatch, limits: LogLimits, now_ms: int) -> None:
-        """Looks at single records. They are decoded only where the header leaves it open whether all are good."""
+        """Looks at what single records say, where the header leaves it open whether all are good."""
         if batch.log_append_time and limits.log_append_time:
             raise InvalidRecords(errors.InvalidTimestampError, [*range(batch.count)], "LogAppendTime is set")
         earliest, latest = now_ms - limits.timestamp_before_max_ms, now_ms + limits.timestamp_after_max_ms
@@ -179,9 +181,7 @@ class PartitionLog:
         )
         if not bounded and not limits.compacted:
             return
-        records = readable(batch)
-        if records is None:
-            raise Refused(errors.InvalidRecordError, "the records can't be read")
+        records = list(batch.records())
         keyless = [i for i, r in enumerate(records) if limits.compacted and r.key is None]
         outside = [
             i

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from fakes.fake_wire import NOW_MS, Wire, record_batch
 
 from kafka_actors import errors
 from kafka_actors.protocol import ZERO_UUID, ProduceRequest
 from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicProduceData
+from kafka_actors.records.batch import ATTRIBUTES_AT, CRC_AT, HEADER_SIZE, LOG_OVERHEAD
 
 
 def put(
@@ -86,6 +89,38 @@ def test_bad_records_are_named() -> None:
     assert found.error_code == errors.InvalidRecordError.code
     assert [e.batch_index for e in found.record_errors] == [1]
     assert found.error_message
+
+
+def sealed(data: bytes) -> bytes:
+    """A batch whose checksum is that of its bytes."""
+    return data[:CRC_AT] + crc32c(data[ATTRIBUTES_AT:]).to_bytes(4) + data[ATTRIBUTES_AT:]
+
+
+TWO = record_batch(b"a", b"b")
+LAST_DELTA_AT, COUNT_AT = 23, 57
+
+
+def with_codec(body: bytes, codec: int) -> bytes:
+    data = TWO[:8] + (HEADER_SIZE - LOG_OVERHEAD + len(body)).to_bytes(4) + TWO[12:HEADER_SIZE] + body
+    return sealed(data[: ATTRIBUTES_AT + 1] + bytes([codec]) + data[ATTRIBUTES_AT + 2 :])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        sealed(TWO[:HEADER_SIZE] + b"\xff" * (len(TWO) - HEADER_SIZE)),
+        sealed(TWO[:LAST_DELTA_AT] + (2).to_bytes(4) + TWO[27:COUNT_AT] + (3).to_bytes(4) + TWO[61:]),
+        sealed(TWO[:LAST_DELTA_AT] + (0).to_bytes(4) + TWO[27:COUNT_AT] + (1).to_bytes(4) + TWO[61:]),
+        with_codec(gzip.compress(TWO[HEADER_SIZE:-8] * 2), 1),
+        with_codec(b"no gzip", 1),
+    ],
+    ids=["garbage", "too few records", "too many", "offsets twice", "no compression"],
+)
+def test_a_batch_whose_records_are_not_those_of_its_header_is_refused(data: bytes) -> None:
+    wire = Wire(topics={"t": 1})
+    assert put(wire, data).error_code == errors.InvalidRecordError.code
+    assert wire.state.partition("t", 0).log.end_offset == 0
+    assert put(wire, with_codec(gzip.compress(TWO[HEADER_SIZE:]), 1)).error_code == 0
 
 
 def test_under_log_append_time_the_answer_has_the_time() -> None:

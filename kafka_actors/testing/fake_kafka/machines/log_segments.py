@@ -2,7 +2,8 @@
 
 Theory of operation. A log is cut into segments: a batch that would make one too large, or whose timestamp is too far behind the
 segment's first one, begins the next. Retention deletes whole segments, the oldest first: those whose newest record is older than
-`retention.ms`, and those without which the log has still `retention.bytes`. The last segment goes too when it is too old.
+`retention.ms`, and those without which the log has still `retention.bytes`. The last segment goes too when it is too old, or no bytes are
+to be kept.
 
 Source: Kafka's `UnifiedLog.deleteOldSegments`, `LogSegment.shouldRoll`.
 """
@@ -84,7 +85,7 @@ class LogSegments:
             if not self._too_old(segment, now_ms):
                 break
             found, excess = segment.end_offset, excess - segment.size
-        for segment in self._segments[:-1]:
+        for segment in self._segments:
             if segment.end_offset <= found:
                 continue
             if self._retention.retention_bytes < 0 or excess < segment.size:

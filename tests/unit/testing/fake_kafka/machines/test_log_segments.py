@@ -35,10 +35,11 @@ def test_a_segment_goes_when_its_newest_record_is_too_old() -> None:
     assert segments(50, 50, 900, retention_ms=100).start_after_retention(NOW_MS) == 0, "behind a newer one"
 
 
-def test_what_is_within_the_bytes_stays_and_the_last_segment() -> None:
+def test_what_is_within_the_bytes_stays() -> None:
     assert segments(*[0] * 6, retention_bytes=4 * SIZE).start_after_retention(NOW_MS) == 2
     assert segments(*[0] * 6, retention_bytes=4 * SIZE + 1).start_after_retention(NOW_MS) == 0
-    assert segments(*[0] * 6, retention_bytes=0).start_after_retention(NOW_MS) == 4
+    assert segments(*[0] * 6, retention_bytes=1).start_after_retention(NOW_MS) == 4
+    assert segments(*[0] * 6, retention_bytes=0).start_after_retention(NOW_MS) == 6, "the last one as well"
 
 
 @pytest.mark.parametrize("more", [{"deletes": False}, {"retention_ms": -1}])

@@ -206,7 +206,9 @@ class StoredBatch(Struct, frozen=True):
             yield BatchRecord(offset, stamp, record.key, record.value, record.headers)
 
     def with_only(self, kept: list[BatchRecord]) -> StoredBatch:
-        """Returns the batch, uncompressed, with only these of its records: as compaction leaves it. Offsets stay."""
+        """Returns the batch, uncompressed, with only these of its records: as compaction leaves it. Offsets stay; its largest timestamp is
+        that of what is left, under CreateTime.
+        """
         out = bytearray(self.data[:HEADER_SIZE])
         for record in kept:
             write_record(
@@ -220,6 +222,8 @@ class StoredBatch(Struct, frozen=True):
         struct.pack_into(">i", out, 8, len(out) - LOG_OVERHEAD)
         struct.pack_into(">h", out, ATTRIBUTES_AT, self.attributes & ~CODEC_MASK)
         struct.pack_into(">i", out, HEADER_SIZE - 4, len(kept))
+        if kept and not self.log_append_time:
+            struct.pack_into(">q", out, _MAX_TIMESTAMP_AT, max(record.timestamp for record in kept))
         struct.pack_into(">I", out, CRC_AT, crc32c(memoryview(out)[ATTRIBUTES_AT:]))
         return parse(bytes(out))
 

@@ -10,6 +10,7 @@ from fakes.fake_wire import NOW_MS, record_batch
 
 from kafka_actors import errors
 from kafka_actors.testing.fake_kafka.machines.error_answers import Refused
+from kafka_actors.testing.fake_kafka.machines.log_segments import Retention
 from kafka_actors.testing.fake_kafka.machines.partition_log import (
     FoundOffset,
     InvalidRecords,
@@ -179,6 +180,19 @@ def test_compaction_keeps_the_last_record_of_a_key_outside_of_the_last_batch() -
     assert [r.offset for batch in log.batches for r in batch.records()] == [1, 2, 4]
     assert log.end_offset == 5
     assert log.read(0, 1 << 20, at_least_one=True) == b"".join(b.data for b in log.batches)
+
+
+def test_the_largest_timestamp_of_a_compacted_log_is_that_of_a_record_that_is_left() -> None:
+    log = PartitionLog()
+    limits = LogLimits(compacted=True, retention=Retention(retention_ms=1_000, segment_bytes=1))
+    for keys, ages in [([b"a", b"a"], [10, 500]), ([b"b"], [700])]:
+        stamps = [NOW_MS - age for age in ages]
+        log.append(parse(record_batch(*[b"v"] * len(keys), keys=keys, timestamps=stamps)), 0, limits, NOW_MS)
+    log.compact()
+    assert log.offset_of_max_timestamp() == FoundOffset(1, NOW_MS - 500, 0)
+    assert not log.retain(limits.retention, NOW_MS + 500)
+    assert log.retain(limits.retention, NOW_MS + 501)
+    assert log.start_offset == 3
 
 
 def test_compaction_keeps_a_producer_s_last_batch_even_without_records() -> None:

@@ -141,7 +141,14 @@ def test_what_is_left_of_a_partition_that_goes_is_not_committed_while_its_own_co
     session.core.auto_commits = True
     messages = iter(consumer)
     assert [next(messages).offset for _ in range(3)] == [0, 1, 2]
-    notices = [SimpleNamespace(what=RebalanceKind.REVOKED, partitions=frozenset({T0}), done=given.append)]
+    notices = [
+        SimpleNamespace(
+            what=RebalanceKind.REVOKED,
+            partitions=frozenset({T0}),
+            drained={T0: (0, 1)},
+            done=given.append,
+        )
+    ]
     session.core.rebalances.next = lambda: notices.pop() if notices else None
     session.attention = True
     assert next(messages).partition == 1

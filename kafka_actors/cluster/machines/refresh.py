@@ -36,6 +36,7 @@ class RefreshTimer:
         self._demanded = 0
         self._sent = 0
         self._met = 0
+        self._out = False
         self._failures = 0
         self._backoff = retry_backoff
         self._last_try: float | None = None
@@ -60,15 +61,14 @@ class RefreshTimer:
     def started(self) -> None:
         """Notes that a request is about to be sent, which meets all demands made so far."""
         self._sent = self._demanded
+        self._out = True
 
     def succeeded(self, now: float, *, incomplete: bool = False) -> int:
         """Notes an answer. Returns the highest demand that is met.
 
         `incomplete`: it has temporary errors, so another one is demanded, after the backoff.
         """
-        if self._sent == self._met:
-            self._sent = self._demanded  # an answer without `started`: its request counts as sent just now
-        self._met = self._sent
+        self._met = self._ended()
         self._last_try = self._last_success = now
         self._grow(incomplete)
         if incomplete:
@@ -77,12 +77,18 @@ class RefreshTimer:
 
     def failed(self, now: float) -> int:
         """Notes a failed request. Returns the highest demand that it should have met; a new demand takes its place."""
-        highest = self._sent if self._sent > self._met else self._demanded
-        self._sent = self._met = highest
+        self._met = highest = self._ended()
         self._last_try = now
         self._grow(True)
         self.demand()
         return highest
+
+    def _ended(self) -> int:
+        """Notes the end of a request. Returns the highest demand that it was to meet: all, where `started` didn't announce it."""
+        if not self._out:
+            self._sent = self._demanded
+        self._out = False
+        return self._sent
 
     def _grow(self, failed: bool) -> None:
         self._failures = self._failures + 1 if failed else 0

@@ -66,6 +66,38 @@ def test_a_demand_made_while_a_request_is_out_is_not_met_by_its_answer() -> None
     assert not t.demanded
 
 
+def test_a_demand_made_while_the_first_request_is_out_is_not_met_by_its_answer() -> None:
+    t = timer()
+    t.started()
+    demand = t.demand()
+    assert t.succeeded(1.0) < demand
+    assert t.demanded
+
+
+def test_a_demand_made_while_a_request_by_age_is_out_is_not_met_by_its_answer() -> None:
+    t = timer()
+    t.started()
+    t.succeeded(0.0)
+    t.started()
+    demand = t.demand()
+    assert t.succeeded(301.0) < demand
+    assert t.ttl(302.0) == 0.0
+    t.started()
+    assert t.succeeded(303.0) == demand
+    assert not t.demanded
+
+
+def test_a_demand_made_while_a_request_by_age_is_out_does_not_fail_with_it() -> None:
+    t = timer()
+    t.started()
+    t.succeeded(0.0)
+    t.started()
+    demand = t.demand()
+    assert t.failed(301.0) < demand
+    t.started()
+    assert t.succeeded(303.0) == demand
+
+
 def test_demands_before_a_request_share_its_answer() -> None:
     t = timer()
     assert t.demand() == t.demand()

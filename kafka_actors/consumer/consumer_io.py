@@ -11,7 +11,13 @@ from kafka_actors.base.arguments import API_TIMEOUT_S
 from kafka_actors.base.tasks import SILENT_S, warned_when_slow
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.errors import ConfigError, IllegalGenerationError, KafkaActorsError, KafkaTimeoutError
+from kafka_actors.errors import (
+    ConfigError,
+    IllegalGenerationError,
+    KafkaActorsError,
+    KafkaTimeoutError,
+    UnknownServerError,
+)
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import Fetcher, LocalSources, PartitionStart
 from kafka_actors.group import CommittedStart, ConsumerCoordinator, default_offset_commit_callback
@@ -307,8 +313,9 @@ class ConsumerIO:
         self, wanted: Mapping[TopicPartition, int], timeout_s: float
     ) -> dict[TopicPartition, ListedOffset]:
         """Returns offsets by timestamp. Raises the first error of a partition."""
+        isolation, limit_ms = self.config.isolation_level, timeout_s * 1000
         found = await self.lookups.list_offsets(
-            wanted, isolation_level=self.config.isolation_level, timeout_ms=timeout_s * 1000
+            wanted, isolation_level=isolation, timeout_ms=limit_ms, temporary=(UnknownServerError,)
         )
         result = {}
         for tp, answer in found.items():

@@ -14,7 +14,7 @@ from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.metadata import ClusterMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ClientConfig
-from kafka_actors.errors import KafkaActorsError, ProtocolError
+from kafka_actors.errors import KafkaActorsError, KafkaError, ProtocolError
 from kafka_actors.protocol import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kafka_actors.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
 from kafka_actors.protocol.messages.offset_for_leader_epoch import (
@@ -100,11 +100,13 @@ class OffsetLookups:
         isolation_level: IsolationLevel = "read_uncommitted",
         leader_epochs: Mapping[TopicPartition, int] | None = None,
         timeout_ms: float | None = None,
+        temporary: tuple[type[KafkaError], ...] = (),
     ) -> dict[TopicPartition, ListedOffset | KafkaActorsError]:
         """The first offset at or after a timestamp (milliseconds since 1970), by partition.
 
         `EARLIEST` and `LATEST` are the ends of the log; under read_committed the latest is the last stable
-        offset. `leader_epochs` are the epochs that the caller knows: an older leader's answer is refused.
+        offset. `leader_epochs` are the epochs that the caller knows: an older leader's answer is refused. `temporary` are errors after
+        which it is asked again, beside the retriable ones.
         """
         known = leader_epochs or {}
 
@@ -133,7 +135,9 @@ class OffsetLookups:
                 for p in t.partitions
             }
 
-        return await LeaderCall(self._client, partitions, "ListOffsets", ask, timeout_ms).run()
+        return await LeaderCall(
+            self._client, partitions, "ListOffsets", ask, timeout_ms, temporary=temporary
+        ).run()
 
     async def offsets_for_leader_epoch(
         self,
@@ -179,6 +183,8 @@ class LeaderCall(Generic[A]):
         request: str,
         ask: Callable[[int, list[TopicPartition], float], Awaitable[Answers[A]]],
         timeout_ms: float | None,
+        *,
+        temporary: tuple[type[KafkaError], ...] = (),
     ) -> None:
         self._client = client
         self._request = request
@@ -193,6 +199,7 @@ class LeaderCall(Generic[A]):
             retry_backoff=config.retry_backoff_ms / 1000,
             retry_backoff_max=config.retry_backoff_max_ms / 1000,
             rand=client.rand,
+            temporary=temporary,
         )
         self._tasks: dict[asyncio.Task[None], int] = {}
         self._driver = MachineDriver(client.now, on_crash=self._crashed)

@@ -8,7 +8,12 @@ from typing import Any
 from fakes.loop import in_loop
 from waiting import at_pace_s, until_async, within
 
-from kafka_actors.errors import KafkaTimeoutError, TopicAuthorizationFailedError, UnsupportedVersionError
+from kafka_actors.errors import (
+    KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+    UnknownServerError,
+    UnsupportedVersionError,
+)
 from kafka_actors.net import EARLIEST, LATEST, EpochEnd, KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.net.offsets import MAX_TIMESTAMP
 from kafka_actors.protocol import TopicPartition
@@ -104,6 +109,17 @@ async def test_temporary_errors_and_lost_connections_are_tried_again() -> None:
         found = await setup.lookups.list_offsets({TPS[0]: LATEST})
         assert found[TPS[0]] == ListedOffset(1, -1, 0)
         assert setup.kafka.count("ListOffsets") == 5
+
+
+@in_loop
+async def test_an_error_without_a_reason_is_tried_again_where_the_caller_wants_that() -> None:
+    async with Setup() as setup:
+        setup.kafka.on("ListOffsets", AnswerWithError(-1))
+        found = await setup.lookups.list_offsets({TPS[0]: LATEST})
+        assert isinstance(found[TPS[0]], UnknownServerError)
+        setup.kafka.on("ListOffsets", AnswerWithError(-1))
+        found = await setup.lookups.list_offsets({TPS[0]: LATEST}, temporary=(UnknownServerError,))
+        assert found[TPS[0]] == ListedOffset(1, -1, 0)
 
 
 @in_loop

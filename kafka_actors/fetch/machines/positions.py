@@ -20,14 +20,15 @@ Two states of `partition_state` wait here for an answer of the partition's leade
   records than those that its plan was made of. That is always an error.
 
 An answer counts only for the version of the partition that it was asked for: each transition makes a new one. A failed look-up
-is tried again after a backoff if the error is retriable, and fails the partition if not.
+is tried again after a backoff if the error is retriable, or the broker only says that something went wrong there; it fails the partition
+if not. Java: `OffsetFetcherUtils.handleListOffsetResponse`, `OffsetsForLeaderEpochUtils.handleResponse`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafka_actors.errors import KafkaActorsError, LogTruncationError
+from kafka_actors.errors import KafkaActorsError, LogTruncationError, UnknownServerError
 from kafka_actors.events import OffsetReset
 from kafka_actors.types import TopicPartition
 
@@ -183,7 +184,7 @@ class PositionLookups:
         """Has a failed look-up tried again after a backoff, with newer metadata; or fails the partition, if no
         retry mends the error.
         """
-        if error.retriable:
+        if error.retriable or isinstance(error, UnknownServerError):
             self._ask_again(partition, str(error), now)
         else:
             partition.looking_up = False

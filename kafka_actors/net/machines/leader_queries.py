@@ -23,7 +23,7 @@ from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.base.machine import Ready
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.cluster.snapshot import ClusterSnapshot
-from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, error_for_code
+from kafka_actors.errors import KafkaActorsError, KafkaError, KafkaTimeoutError, error_for_code
 from kafka_actors.types import TopicPartition
 
 A = TypeVar("A")
@@ -55,7 +55,10 @@ QueryAction = AskLeader | LearnTopics | RefreshMetadata
 
 
 class LeaderQueries(Generic[A]):
-    """Holds the queries of one call until each has its answer, or the deadline is over. `request` is the API's name, for errors."""
+    """Holds the queries of one call until each has its answer, or the deadline is over.
+
+    `request` is the API's name, for errors; `temporary` are errors that are temporary beside those that Kafka calls retriable.
+    """
 
     def __init__(
         self,
@@ -66,10 +69,12 @@ class LeaderQueries(Generic[A]):
         retry_backoff: float,
         retry_backoff_max: float,
         rand: Callable[[], float],
+        temporary: tuple[type[KafkaError], ...] = (),
     ) -> None:
         self._open = {tp: _OpenQuery(RetryTimer(retry_backoff, retry_backoff_max, rand)) for tp in partitions}
         self._request = request
         self._deadline = deadline
+        self._temporary = temporary
         self.answers: dict[TopicPartition, A | KafkaActorsError] = {}
         self.snapshot = ClusterSnapshot()
         """The cluster as it is known now: set it before each call of `poll` and `moved`."""
@@ -134,7 +139,7 @@ class LeaderQueries(Generic[A]):
         error = error_for_code(code, request=self._request, topic=tp.topic, partition=tp.partition)
         assert error is not None  # the caller has a code other than 0
         query.leader = None
-        if not error.retriable:
+        if not error.retriable and not isinstance(error, self._temporary):
             self._settle(tp, error)
             return False
         query.error = error

@@ -16,6 +16,7 @@ from kafka_actors.errors import (
     ConfigError,
     KafkaError,
     NodeNotReadyError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
     error_for_code,
 )
@@ -124,7 +125,9 @@ class MetadataActor(ActorShell):
             assert self._client is not None  # begin() comes first
             lookups = OffsetLookups(self._client)
             listed = await lookups.list_offsets(
-                dict.fromkeys(partitions, LATEST), isolation_level=self._config.isolation_level
+                dict.fromkeys(partitions, LATEST),
+                isolation_level=self._config.isolation_level,
+                temporary=(UnknownServerError,),
             )
             ends = []
             for partition, found in listed.items():

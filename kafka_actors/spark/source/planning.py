@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 
 from kafka_actors.admin.requests import CallDeadline, fresh_snapshot, persist, raise_first
 from kafka_actors.cluster.snapshot import ClusterSnapshot
-from kafka_actors.errors import ConfigError, KafkaActorsError, UnknownTopicOrPartitionError, error_for_code
+from kafka_actors.errors import (
+    ConfigError,
+    KafkaActorsError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
@@ -212,7 +218,7 @@ def _taken(
         if not isinstance(answer, KafkaActorsError):
             found[tp] = answer
             del left[tp]
-        elif last or not answer.retriable:
+        elif last or not (answer.retriable or isinstance(answer, UnknownServerError)):
             raise answer
     return found
 

@@ -20,6 +20,7 @@ from kafka_actors.errors import (
     KafkaTimeoutError,
     TopicAuthorizationFailedError,
     UnknownMemberIdError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
 )
 from kafka_actors.events import NoCommittedOffset, OffsetReset
@@ -399,8 +400,8 @@ async def test_offsets_of_logs_are_all_or_the_error_of_one():
     scene = Scene()
     found = {A: SimpleNamespace(offset=1), B: UnknownTopicOrPartitionError(topic="t", partition=1)}
 
-    async def list_offsets(wanted, *, isolation_level, timeout_ms):
-        assert timeout_ms == 1_500
+    async def list_offsets(wanted, *, isolation_level, timeout_ms, temporary):
+        assert (timeout_ms, temporary) == (1_500, (UnknownServerError,))
         return {tp: found[tp] for tp in wanted}
 
     scene.core.lookups.list_offsets = list_offsets

@@ -9,7 +9,9 @@ from kafka_actors.errors import (
     LogTruncationError,
     NoOffsetForPartitionError,
     RequestTimedOutError,
+    TopicAuthorizationFailedError,
     TopicRecreatedError,
+    UnknownServerError,
 )
 from kafka_actors.events import NoCommittedOffset, OffsetReset
 from kafka_actors.fetch.machines.partition_state import (
@@ -86,14 +88,24 @@ def test_a_new_partition_starts_at_its_beginning_under_latest():
     assert [x.kind for x in harness.plan().lookups] == [LookupKind.EARLIEST]
 
 
-def test_a_failed_lookup_is_repeated_and_changes_nothing():
+@pytest.mark.parametrize("error", [RequestTimedOutError("slow"), UnknownServerError()])
+def test_a_failed_lookup_is_repeated_and_changes_nothing(error):
     harness = Harness()
     partition = harness.assign(offset=None)
     (lookup,) = harness.plan().lookups
-    harness.machine.on_offset(lookup, RequestTimedOutError("slow"), harness.now)
+    harness.machine.on_offset(lookup, error, harness.now)
     plan = harness.plan()
     assert (plan.lookups, plan.refresh_metadata, partition.state) == ([], True, FetchState.AWAITING_OFFSET)
     assert [x.kind for x in harness.plan(after=0.11).lookups] == [LookupKind.EARLIEST]
+
+
+def test_a_lookup_that_is_not_allowed_is_the_partitions_error():
+    harness = Harness()
+    harness.assign(offset=None)
+    (lookup,) = harness.plan().lookups
+    harness.machine.on_offset(lookup, TopicAuthorizationFailedError(), harness.now)
+    with pytest.raises(TopicAuthorizationFailedError):
+        harness.machine.take()
 
 
 def test_an_answer_to_a_lookup_that_a_seek_overtook_is_ignored():
@@ -373,10 +385,11 @@ def test_records_that_are_put_back_leave_a_position_of_unknown_epoch_undoubted()
     assert [wants(issue) for issue in plan.pulls] == [[(0, 10, E1)]]
 
 
-def test_endless_failures_of_the_check_back_off():
+@pytest.mark.parametrize("error", [RequestTimedOutError("slow"), UnknownServerError()])
+def test_endless_failures_of_the_check_back_off(error):
     harness = Harness(leaders=(1,))
     ((tp, version, _, _),) = validating(harness)
-    harness.machine.on_epoch_end(tp, version, RequestTimedOutError("slow"), harness.now)
+    harness.machine.on_epoch_end(tp, version, error, harness.now)
     assert harness.plan().validations == []
     assert len(harness.plan(after=0.11).validations) == 1
 

@@ -8,9 +8,11 @@ from kafka_actors.cluster import ClusterSnapshot, PartitionMetadata, TopicMetada
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.errors import (
     DisconnectedError,
+    KafkaError,
     KafkaTimeoutError,
     NotLeaderOrFollowerError,
     TopicAuthorizationFailedError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
@@ -25,9 +27,17 @@ def snapshot(*leaders: int, error: int = 0) -> ClusterSnapshot:
     return ClusterSnapshot(topics={"t": TopicMetadata("t", error_code=error, partitions=parts)})
 
 
-def lookups(*tps: TopicPartition, deadline: float = 30.0) -> LeaderQueries[int]:
+def lookups(
+    *tps: TopicPartition, deadline: float = 30.0, temporary: tuple[type[KafkaError], ...] = ()
+) -> LeaderQueries[int]:
     return LeaderQueries(
-        tps, "ListOffsets", deadline=deadline, retry_backoff=0.1, retry_backoff_max=1.0, rand=lambda: 0.5
+        tps,
+        "ListOffsets",
+        deadline=deadline,
+        retry_backoff=0.1,
+        retry_backoff_max=1.0,
+        rand=lambda: 0.5,
+        temporary=temporary,
     )
 
 
@@ -88,6 +98,15 @@ def test_a_final_error_is_the_answer() -> None:
     answer = q.answers[A]
     assert isinstance(answer, TopicAuthorizationFailedError)
     assert (answer.request, answer.topic, answer.partition) == ("ListOffsets", "t", 0)
+
+
+def test_an_error_that_the_caller_calls_temporary_is_asked_again() -> None:
+    patient, strict = lookups(A, temporary=(UnknownServerError,)), lookups(A)
+    for q in (patient, strict):
+        planned(q, snapshot(1), 0.0)
+        assert not q.answered(A, 1, UnknownServerError.code, 0, 0.0)
+    assert planned(patient, snapshot(1), 0.2).ask == {1: [A]}
+    assert isinstance(strict.answers[A], UnknownServerError), "as Java's Admin has it"
 
 
 def test_metadata_is_asked_for_where_the_leader_or_topic_is_not_known() -> None:

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from kafka_actors.errors import KafkaError, NotLeaderOrFollowerError, TopicAuthorizationFailedError
+from kafka_actors.errors import (
+    KafkaError,
+    NotLeaderOrFollowerError,
+    TopicAuthorizationFailedError,
+    UnknownServerError,
+)
 from kafka_actors.net import LATEST, EpochEnd, ListedOffset
 from kafka_actors.spark.source.options import parse_batch, parse_stream
 from kafka_actors.spark.source.planning import PlanningBrokers
@@ -65,8 +70,11 @@ class Scene:
         return asyncio.run(self.brokers.offsets({T0: LATEST, T1: LATEST}))
 
 
-def test_a_partition_that_cannot_answer_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 3)
+@pytest.mark.parametrize("error", [NotLeaderOrFollowerError(), UnknownServerError()])
+def test_a_partition_that_cannot_answer_yet_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, error: KafkaError
+) -> None:
+    scene = Scene(monkeypatch, error, 3)
     assert scene.offsets() == {T0: 7, T1: 7}
     assert scene.lookups.asked == [[T0, T1], [T0], [T0], [T0]]
     assert scene.pauses == [1.0] * 3

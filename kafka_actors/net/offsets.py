@@ -174,7 +174,11 @@ class OffsetLookups:
 
 
 class LeaderCall(Generic[A]):
-    """Drives the queries of one call: a task for each request to a leader."""
+    """Drives the queries of one call: a task for each request to a leader.
+
+    `ask` gets a leader, its partitions and the milliseconds within which it has to answer: what is left of the call, at most
+    `request_timeout_ms`, so that an answer that is lost doesn't cost the whole call.
+    """
 
     def __init__(
         self,
@@ -241,7 +245,9 @@ class LeaderCall(Generic[A]):
     async def _ask_leader(self, leader: int, tps: list[TopicPartition]) -> None:
         stale = False
         try:
-            answers = await self._ask(leader, tps, (self._deadline - self._client.now()) * 1000)
+            left_ms = (self._deadline - self._client.now()) * 1000
+            limit_ms = min(left_ms, self._client.config.request_timeout_ms)
+            answers = await self._ask(leader, tps, limit_ms)
             now = self._client.now()
             for tp in [tp for tp in tps if tp in answers]:
                 code, answer = answers[tp]

@@ -112,6 +112,17 @@ async def test_temporary_errors_and_lost_connections_are_tried_again() -> None:
 
 
 @in_loop
+async def test_a_lost_answer_is_waited_for_as_long_as_for_any_and_asked_for_again() -> None:
+    async with Setup() as setup:
+        servers = setup.kafka.bootstrap_servers
+        async with KafkaClient(bootstrap_servers=servers, request_timeout_ms=500) as client:
+            setup.kafka.on("ListOffsets", Hold())
+            found = await OffsetLookups(client).list_offsets({TPS[0]: LATEST}, timeout_ms=60_000)
+        assert found[TPS[0]] == ListedOffset(1, -1, 0)
+        assert all(request.timeout_ms <= 500 for request in setup.list_requests()[setup.leaders[0]])
+
+
+@in_loop
 async def test_an_error_without_a_reason_is_tried_again_where_the_caller_wants_that() -> None:
     async with Setup() as setup:
         setup.kafka.on("ListOffsets", AnswerWithError(-1))

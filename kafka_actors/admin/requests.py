@@ -46,7 +46,7 @@ AskGroups = Callable[[BrokerMetadata, list[str], float], Awaitable[Mapping[str, 
 
 
 AttemptEach = Callable[[list[K], float], Awaitable[Mapping[K, A | KafkaActorsError]]]
-"""Function of the keys without an answer and the milliseconds left, which returns the answer or error of each."""
+"""Function of the keys without an answer and a limit in milliseconds, which returns the answer or error of each."""
 
 
 class CallDeadline:
@@ -63,15 +63,16 @@ class CallDeadline:
 
 
 async def persist(client: KafkaClient, attempt: Callable[[float], Awaitable[A]], deadline: CallDeadline) -> A:
-    """Calls `attempt(milliseconds left)` until it succeeds, with growing pauses after errors that may pass; returns its result.
+    """Calls `attempt(limit in milliseconds)` until it succeeds, with growing pauses after errors that may pass; returns its result.
 
+    The limit is what is left until the deadline, at most `request_timeout_ms`: no answer is waited for longer, so no broker needs to.
     Raises the first other error, and `KafkaTimeoutError` at the deadline.
     """
     config = client.config
     backoff = RetryTimer(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, client.rand)
     while True:
         try:
-            return await attempt(deadline.left_ms())
+            return await attempt(min(deadline.left_ms(), config.request_timeout_ms))
         except KafkaActorsError as error:
             if not _may_pass(error):
                 raise
@@ -88,7 +89,7 @@ async def persist_each(
 ) -> dict[K, A | KafkaActorsError]:
     """Answer of each key, or its error: one that does not pass, or the last one before the deadline.
 
-    `attempt(keys without an answer, milliseconds left)` returns answers and errors by key, or raises an error of all.
+    `attempt(keys without an answer, limit in milliseconds)` returns answers and errors by key, or raises an error of all.
     """
     open_ = dict.fromkeys(keys)
     answers: dict[K, A | KafkaActorsError] = {}

@@ -1,6 +1,7 @@
 """How the admin asks, with a client whose answers are written down beforehand and whose clock stands still."""
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -84,6 +85,10 @@ def test_what_may_pass_is_tried_again() -> None:
 def test_what_does_not_pass_is_raised_at_once(error: KafkaActorsError) -> None:
     with pytest.raises(type(error)):
         asyncio.run(_persist(Client(), _failing(error)))
+
+
+def test_no_attempt_takes_longer_than_a_request_may() -> None:
+    assert asyncio.run(_persist(Client(), _failing(), math.inf)) == Client.config.request_timeout_ms
 
 
 def test_after_the_time_given_the_last_error_is_told() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
+import pytest
 from fakes.answering import AnsweringClient
 
 from kafka_actors.admin import NewPartitions, NewTopic
@@ -36,6 +38,27 @@ from kafka_actors.protocol.messages.metadata import MetadataResponseTopic
 
 def _run(client: Any, call: str, *arguments: Any) -> dict[str, Any]:
     return asyncio.run(getattr(TopicRequests(client), call)(*arguments, CallDeadline(client)))
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "response"),
+    [
+        ("create", ([NewTopic("a")], False), CreateTopicsResponse(topics=[CreatableTopicResult("a")])),
+        ("delete", (["a"],), DeleteTopicsResponse(responses=[DeletableTopicResult("a")])),
+        (
+            "create_partitions",
+            ({"a": NewPartitions(2)}, False),
+            CreatePartitionsResponse(results=[CreatePartitionsTopicResult("a")]),
+        ),
+    ],
+)
+def test_the_controller_is_given_no_more_time_than_its_answer_is_waited_for(
+    call: str, arguments: tuple[Any, ...], response: Any
+) -> None:
+    client = AnsweringClient(response)
+    calling = getattr(TopicRequests(client), call)(*arguments, CallDeadline(client, math.inf))  # type: ignore[arg-type]
+    assert asyncio.run(calling) == {"a": None}
+    assert client.asked[0].timeout_ms == client.config.request_timeout_ms
 
 
 def test_a_description_creates_no_topic() -> None:

@@ -93,11 +93,14 @@ def client_credentials(
 
 
 def forget(config: ClientConfig, token: Secret, before: float) -> bool:
-    """Drops a token that a broker has refused. Returns whether it was the cached one, and was requested before that time."""
+    """Drops a token that a broker has refused. Returns whether another try sends another one: another connection has replaced it
+    already, or it was requested before that time."""
     with _lock:
         cached = _tokens.get(_key(config))
-        if cached is None or cached.token != token:
+        if cached is None:
             return False
+        if cached.token != token:
+            return cached.token is not None
         cached.ends = 0.0
         return cached.requested < before
 

@@ -99,10 +99,9 @@ def test_a_file_may_be_missing_for_a_moment_while_it_is_replaced(file):
         assert isinstance(login.error_of(caught.value), ConnectionFailedError) is accepted
 
 
-def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
-    tokens = iter("abc")
-    monkeypatch.setattr(oauth, "_fetch", lambda *_: (Secret(next(tokens)), 1e9))
-    config = build(
+def client_credentials():
+    """A config whose tokens are cached under a client id of its own."""
+    return build(
         ClientConfig,
         {
             "security_protocol": "SASL_SSL",
@@ -112,6 +111,12 @@ def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
             "sasl_oauthbearer_client_credentials_client_secret": "hush",
         },
     )
+
+
+def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
+    tokens = iter("abc")
+    monkeypatch.setattr(oauth, "_fetch", lambda *_: (Secret(next(tokens)), 1e9))
+    config = client_credentials()
 
     def log_in():
         login = SaslLogin(config)
@@ -127,6 +132,20 @@ def test_a_kept_token_that_is_refused_is_asked_for_anew(monkeypatch):
     assert isinstance(refusal, SaslAuthenticationFailedError), "it was asked for just now"
     assert "the token is no JWT" in str(refusal)
     assert b"Bearer c" in log_in()[1]
+
+
+def test_each_connection_that_sent_a_refused_token_tries_the_one_that_replaced_it(monkeypatch):
+    tokens = iter("ab")
+    monkeypatch.setattr(oauth, "_fetch", lambda *_: (Secret(next(tokens)), 1e9))
+    config = client_credentials()
+    next(SaslLogin(config).steps("broker"))
+    first, second = SaslLogin(config), SaslLogin(config)
+    for login in (first, second):
+        assert b"Bearer a" in next(login.steps("broker"))
+    assert isinstance(first.error_of(REFUSED), ConnectionFailedError)
+    assert b"Bearer b" in next(SaslLogin(config).steps("broker"))
+    assert isinstance(second.error_of(REFUSED), ConnectionFailedError)
+    assert b"Bearer b" in next(SaslLogin(config).steps("broker"))
 
 
 @pytest.fixture(autouse=True)

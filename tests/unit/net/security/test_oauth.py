@@ -95,12 +95,23 @@ def test_a_failed_renewal_is_tried_again_in_a_moment_and_the_old_token_used_unti
 
 def test_a_token_that_a_broker_refused_is_not_used_again(endpoint):
     token = oauth.client_credentials(endpoint.config, lambda: endpoint.now)
-    assert not oauth.forget(endpoint.config, Secret("another"), endpoint.now)
     assert oauth.forget(endpoint.config, token, endpoint.now + 1.0)
     assert endpoint.token() == "token 2"
     assert not oauth.forget(endpoint.config, Secret("token 2"), endpoint.now - 1.0), (
         "it is newer than the login"
     )
+
+
+def test_a_refused_token_that_was_replaced_meanwhile_leaves_the_new_one(endpoint):
+    old = oauth.client_credentials(endpoint.config, lambda: endpoint.now)
+    assert oauth.forget(endpoint.config, old, endpoint.now + 1.0)
+    assert endpoint.token() == "token 2"
+    assert oauth.forget(endpoint.config, old, endpoint.now - 1.0), "another try sends the new one"
+    assert endpoint.token() == "token 2"
+
+
+def test_a_token_that_was_never_cached_is_not_forgotten(endpoint):
+    assert not oauth.forget(endpoint.config, Secret("another"), endpoint.now)
 
 
 def test_clients_with_other_options_have_tokens_of_their_own(endpoint, monkeypatch):

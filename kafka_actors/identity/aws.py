@@ -97,12 +97,19 @@ class AwsMsk:
     def _region_for(self, host: str) -> str:
         found = self._region or region_of(host) or os.environ.get("AWS_REGION")
         if not found:
-            found = self._session().get_config_variable("region")
+            found = self._configured_region()
         if not found:
             raise SaslError(
                 f"AWS: the region of {host} is unknown: give sasl_identity={{'region': …}} or set AWS_REGION"
             )
         return str(found)
+
+    def _configured_region(self) -> Any:
+        errors = sdk("botocore.exceptions", "aws")
+        try:
+            return self._session().get_config_variable("region")
+        except (errors.BotoCoreError, OSError) as error:
+            raise self._raised(error, errors) from None
 
     def _session(self) -> Any:
         return sdk("botocore.session", "aws").Session(profile=self._profile)

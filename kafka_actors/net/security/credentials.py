@@ -57,10 +57,7 @@ class SaslLogin:
         if mechanism == "OAUTHBEARER":
             provider = _provider(config)
             token, extensions = _token(config, provider, host)
-            self._token, self._identity = (
-                token,
-                getattr(provider, "identity", None) or (lambda: claims_of(token)),
-            )
+            self._token, self._identity = token, lambda: _identity_of(provider, token)
             return oauthbearer(token, extensions)
         if mechanism == "AWS_MSK_IAM":
             signer = _made(_AWS_MSK, config)
@@ -151,6 +148,17 @@ def _token(config: ClientConfig, provider: Any, host: str) -> tuple[Secret, dict
             f"OAUTHBEARER: the token provider's token() returned a {type(token).__name__}, not a str"
         )
     return Secret(token), extensions
+
+
+def _identity_of(provider: Any, token: Secret) -> str:
+    """One line for an error: the provider's `identity()` where it has that method, else the token's claims."""
+    try:
+        identity = getattr(provider, "identity", None)
+        if callable(identity):
+            return str(identity())
+    except Exception:  # the user's code: the broker's refusal is the error to raise
+        pass
+    return claims_of(token)
 
 
 def claims_of(token: Secret) -> str:

@@ -83,6 +83,11 @@ def test_a_profile_that_is_not_there():
         AwsMsk(profile_name="nobody").token_for(HOST)
 
 
+def test_a_profile_that_is_not_there_is_the_same_error_where_it_was_to_name_the_region():
+    with pytest.raises(SaslError, match="AWS: profile nobody: ProfileNotFound"):
+        AwsMsk(profile_name="nobody").payload_for("kafka-1.internal.example")
+
+
 def test_no_credentials_say_where_they_were_looked_for(environment):
     environment.delenv("AWS_ACCESS_KEY_ID")
     environment.delenv("AWS_SECRET_ACCESS_KEY")

@@ -210,6 +210,37 @@ def test_a_refused_token_says_whose_it_is_and_not_what_it_is(named):
     )
 
 
+class OwnIdentity:
+    """A provider whose `identity` is of the user's own making."""
+
+    def __init__(self, identity):
+        self.identity = identity
+
+    def token(self):
+        return "opaque"
+
+
+def failing():
+    raise RuntimeError("mine")
+
+
+@pytest.mark.parametrize(
+    ("identity", "told"),
+    [
+        (lambda: "signed as ann", "signed as ann"),
+        ("ann@example", "the token is no JWT"),
+        (failing, "the token is no JWT"),
+    ],
+)
+def test_a_refusal_is_the_brokers_whatever_a_providers_identity_is(identity, told):
+    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    login = SaslLogin(build(ClientConfig, {**options, "sasl_oauth_token_provider": OwnIdentity(identity)}))
+    next(login.steps("broker"))
+    said = login.error_of(REFUSED)
+    assert isinstance(said, SaslAuthenticationFailedError)
+    assert told in str(said)
+
+
 def test_a_provider_that_cannot_be_made_is_an_error_of_sasl(named):
     config = build(ClientConfig, {**named, "sasl_oauth_token_provider": "tokens_by_name:Nobody"})
     with pytest.raises(SaslError, match="tokens_by_name:Nobody can't be made with audience"):

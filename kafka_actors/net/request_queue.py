@@ -112,7 +112,9 @@ class RequestQueue:
                 self._renew_if_quiet()
                 break
             queued = self._queue.popleft()
-            if not queued.waiter.done():  # else its caller was cancelled
+            if queued.deadline <= now:  # written, it would be overdue at once, and close the connection
+                self._expire(queued)
+            elif not queued.waiter.done():  # else its caller was cancelled
                 self._send(queued, now)
         self._set_timer(now)
 
@@ -190,11 +192,14 @@ class RequestQueue:
             return
         for queued in [queued for queued in self._queue if queued.deadline <= now]:
             self._queue.remove(queued)
-            queued.fail(NodeNotReadyError(f"{self._address}: too busy to send {queued.api}"))
+            self._expire(queued)
         if not len(self) and now >= self._idle_at():
             self._close(None)
             return
         self._send_due()
+
+    def _expire(self, queued: _QueuedRequest) -> None:
+        queued.fail(NodeNotReadyError(f"{self._address}: too busy to send {queued.api}"))
 
     # ------------------------------------------------------------ closing
 

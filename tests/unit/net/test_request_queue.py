@@ -45,8 +45,8 @@ class Wire:
     def _renew(self) -> None:
         self.renewals += 1
 
-    def send(self) -> asyncio.Task[Any]:
-        return asyncio.ensure_future(self.queue.send(HeartbeatRequest("g", 1, "m"), VERSION, 30.0))
+    def send(self, seconds: float = 30.0) -> asyncio.Task[Any]:
+        return asyncio.ensure_future(self.queue.send(HeartbeatRequest("g", 1, "m"), VERSION, seconds))
 
     def answer(self, nth: int, **fields: Any) -> None:
         header, _ = decode_header(ApiKey.HEARTBEAT, VERSION, "request", self.written[nth][4:])
@@ -82,6 +82,19 @@ async def test_requests_beyond_the_window_wait_in_order(wire: Wire) -> None:
     assert [(await task).error_code for task in tasks] == [0, 0, 0, 0]
     assert len(wire.queue) == 0
     assert wire.closes == []
+
+
+@with_wire(window=1)
+async def test_a_request_whose_time_ended_in_the_queue_is_not_written(wire: Wire) -> None:
+    first, second, third = wire.send(), wire.send(5.0), wire.send()
+    await turns(3)
+    wire.now += 5.0  # the process was suspended, and hears of the response before its timers run
+    wire.answer(0)
+    with pytest.raises(NodeNotReadyError, match="too busy to send Heartbeat"):
+        await second
+    assert (len(wire.written), wire.closes) == (2, []), "the first and the third"
+    wire.answer(1)
+    assert [(await task).error_code for task in (first, third)] == [0, 0]
 
 
 @with_wire()

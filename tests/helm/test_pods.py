@@ -79,6 +79,32 @@ def test_a_heads_pod_stops_what_runs_and_waits_until_it_has_ended() -> None:
     assert dashboard.asked == [look, ("POST", "/api/jobs/ours/stop"), look, look]
 
 
+def test_a_dashboard_that_fails_to_answer_ends_no_drain() -> None:
+    """It is busy at first, at the stop, and while the job drains."""
+    busy = (503, "{}")
+    lists = iter([busy, "RUNNING", busy, "RUNNING", (200, "no JSON"), "STOPPED"])
+    stops = iter([busy, (200, '{"stopped": true}')])
+
+    def answer(method: str, path: str) -> tuple[int, str]:
+        if method == "POST":
+            return next(stops)
+        said = next(lists)
+        return (
+            said
+            if isinstance(said, tuple)
+            else (200, json.dumps([{"submission_id": "ours", "status": said}]))
+        )
+
+    dashboard = Server(answer)
+    try:
+        command = [sys.executable, STOP, "600", f"http://127.0.0.1:{dashboard.port}"]
+        subprocess.run(command, check=True, timeout=slow_s(30))
+    finally:
+        dashboard.close()
+    assert next(lists, None) is None, "the end was heard of"
+    assert next(stops, None) is None, "the stop was sent again"
+
+
 @pytest.mark.parametrize("place", ["variable", "file", "home", "nowhere"])
 def test_a_cluster_with_a_token_is_sent_it_from_where_ray_has_it(tmp_path: Path, place: str) -> None:
     """The token is looked for where Ray's own clients do: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""

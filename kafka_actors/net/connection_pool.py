@@ -54,6 +54,7 @@ class ConnectionPool:
         self._clock = clock
         self._rand = rand
         self._nodes: dict[int, _Node] = {}
+        self._closed = False
         self.versions: ApiVersionTable | None = None
         """The API versions of the broker that was connected to last; None before the first."""
         self.newest_features: ApiVersionTable | None = None
@@ -98,7 +99,7 @@ class ConnectionPool:
         """The node's connection, opened if need be, after the pause that an earlier failure demands.
 
         Callers share an attempt. Raises `NodeNotReadyError` if the node isn't known or `deadline` (of the
-        clock) passed, `ConnectionFailedError` and what else `Connection.open` raises.
+        clock) passed, or the pool was closed; `ConnectionFailedError` and what else `Connection.open` raises.
         """
         node = self._node(node_id)
         if node is None:
@@ -117,7 +118,8 @@ class ConnectionPool:
         return task.result()
 
     def begin(self, node_id: int) -> bool:
-        """Connects to the node in the background, when its backoff is over. Returns whether that began just now."""
+        """Connects to the node in the background, when its backoff is over. Returns whether that began just now. Raises
+        `NodeNotReadyError` once the pool was closed."""
         node = self._node(node_id)
         if node is None or node.live() is not None or node.connecting is not None:
             return False
@@ -125,6 +127,8 @@ class ConnectionPool:
         return True
 
     def _begin(self, node: _Node) -> asyncio.Task[Connection]:
+        if self._closed:
+            raise NodeNotReadyError("the client was closed")
         task = asyncio.create_task(self._connect(node))
         task.add_done_callback(_retrieved)
         return task
@@ -195,7 +199,8 @@ class ConnectionPool:
         return node.connecting
 
     async def close(self, node_ids: Iterable[int] | None = None) -> None:
-        """Closes these nodes' connections, all by default, and waits until nothing of them runs."""
+        """Closes these nodes' connections, and waits until nothing of them runs. By default all, and the pool: none is opened again."""
+        self._closed = self._closed or node_ids is None
         chosen = list(self._nodes) if node_ids is None else [n for n in node_ids if n in self._nodes]
         ending = [task for task in map(self._drop, chosen) if task is not None]
         if ending:

@@ -18,6 +18,7 @@ from kafka_actors.errors import (
     KafkaActorsError,
     NoBrokersAvailable,
     NoBrokersError,
+    NodeNotReadyError,
     RebootstrapRequiredError,
     UnknownHostError,
     UnrecognizedBrokerVersion,
@@ -66,6 +67,7 @@ class MetadataRefresher:
         self._due = asyncio.Event()
         self._rebootstrap = False
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
         cluster.add_request_listener(self._due.set)
 
     # ------------------------------------------------------------ topics
@@ -95,7 +97,7 @@ class MetadataRefresher:
         """Asks the bootstrap servers, again and again, until one answers; then refreshes in the background.
 
         Raises `NoBrokersAvailable` when `seconds` have passed, with each server's reason; before that what
-        `KafkaClient.bootstrap` raises at once.
+        `KafkaClient.bootstrap` raises at once, and `NodeNotReadyError` after `stop`.
         """
         end = self._clock() + seconds
         while not self._cluster.snapshot().brokers:
@@ -106,6 +108,7 @@ class MetadataRefresher:
             except TimeoutError:
                 raise self.not_connected(seconds) from None
             except KafkaActorsError:
+                self._check_running()
                 self._raise_if_hopeless()
         self.start()
 
@@ -143,15 +146,21 @@ class MetadataRefresher:
     # ------------------------------------------------------------ refreshing
 
     def start(self) -> None:
-        """Refreshes in the background from now on, in the running event loop."""
+        """Refreshes in the background from now on, in the running event loop. Raises `NodeNotReadyError` after `stop`."""
+        self._check_running()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Ends refreshing in the background."""
+        """Ends refreshing in the background, for good."""
+        self._stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise NodeNotReadyError("the client was closed")
 
     async def _run(self) -> None:
         while True:

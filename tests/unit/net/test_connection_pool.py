@@ -168,3 +168,16 @@ async def test_closing_ends_an_attempt_for_its_callers(monkeypatch: pytest.Monke
     await nodes.pool.close()
     with pytest.raises(NodeNotReadyError, match="stopped connecting"):
         await caller
+
+
+@in_loop
+async def test_a_closed_pool_opens_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch)
+    await nodes.pool.close([0])
+    await nodes.pool.connection(0, nodes.now + 10)
+    await nodes.pool.close()
+    with pytest.raises(NodeNotReadyError, match="the client was closed"):
+        await nodes.pool.connection(1, nodes.now + 10)
+    with pytest.raises(NodeNotReadyError, match="the client was closed"):
+        nodes.pool.begin(1)
+    assert len(nodes.opened) == 1

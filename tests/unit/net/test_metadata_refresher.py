@@ -1,16 +1,67 @@
-"""Asking several nodes: the first answer counts, and a slow or failing node holds up no other."""
+"""Metadata that is learned and refreshed; and asking several nodes, where the first answer counts, and a slow or failing one holds up no other."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
-from fakes.loop import in_loop
+from fakes.loop import in_loop, turns
 
-from kafka_actors.errors import DisconnectedError, NoBrokersError
-from kafka_actors.net.metadata_refresher import first_answer
+from kafka_actors.cluster import ClusterMetadata
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.errors import (
+    ConnectionFailedError,
+    DisconnectedError,
+    NoBrokersError,
+    NodeNotReadyError,
+)
+from kafka_actors.net.connection_pool import ConnectionPool
+from kafka_actors.net.metadata_refresher import MetadataRefresher, first_answer
+from kafka_actors.protocol import MetadataRequest, MetadataResponse
+from kafka_actors.protocol.messages.metadata import MetadataResponseBroker
 
 SOON, NEVER_S = 0.0, 3600.0
+COMPLETE = MetadataResponse(brokers=[MetadataResponseBroker(1, "b", 9092)])
+
+
+class Scene:
+    """A refresher of one bootstrap server, whose answer waits for `gate`: it is the next of `answers`, an error is raised."""
+
+    def __init__(self, *answers: MetadataResponse | Exception) -> None:
+        self.answers = list(answers)
+        self.gate = asyncio.Event()
+        config = build(ClientConfig, bootstrap_servers="a:1")
+        self.cluster = ClusterMetadata(bootstrap_servers="a:1")
+        pool = ConnectionPool(
+            config, self.cluster.broker_metadata, lambda _: None, time.monotonic, lambda: 0.5
+        )
+        self.refresher = MetadataRefresher(self.cluster, pool, config, self._ask, time.monotonic, lambda: 0.5)
+
+    async def _ask(self, node_id: int, request: MetadataRequest) -> tuple[MetadataResponse, int]:
+        await self.gate.wait()
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, 13
+
+
+@pytest.mark.parametrize("answer", [COMPLETE, ConnectionFailedError("refused")])
+def test_a_bootstrap_ends_with_the_client_and_leaves_nothing_that_runs(
+    answer: MetadataResponse | Exception,
+) -> None:
+    @in_loop
+    async def run() -> None:
+        scene = Scene(answer)
+        waiting = asyncio.ensure_future(scene.refresher.bootstrap(NEVER_S))
+        await turns(5)
+        await scene.refresher.stop()
+        scene.gate.set()
+        with pytest.raises(NodeNotReadyError, match="the client was closed"):
+            await waiting
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run()
 
 
 @in_loop

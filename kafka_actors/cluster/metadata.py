@@ -10,7 +10,7 @@ from copy import copy
 from typing import Any
 
 from kafka_actors.base.addresses import parse_address, parse_bootstrap_servers
-from kafka_actors.errors import ConfigError, NoBrokersError, error_for_code
+from kafka_actors.errors import ConfigError, KafkaActorsError, NoBrokersError, error_for_code
 from kafka_actors.protocol import FindCoordinatorResponse, MetadataResponse
 from kafka_actors.types import TopicPartition
 
@@ -185,9 +185,7 @@ class ClusterMetadata:
         stay as they are known, and that it is no answer to `request_update`. A response with an error, or
         without any broker, is a failed update.
         """
-        error: Exception | None = error_for_code(metadata.error_code, request="Metadata")
-        if error is None and not metadata.brokers:
-            error = NoBrokersError("a broker answered Metadata without naming any broker")
+        error = error_of(metadata)
         if error is not None:
             if not partial:
                 self.failed_update(error)
@@ -276,6 +274,13 @@ class ClusterMetadata:
 
     def _notify(self) -> None:
         call_each(self._listeners, self)
+
+
+def error_of(metadata: MetadataResponse) -> KafkaActorsError | None:
+    """The error of a response as a whole; None for one that can be taken in."""
+    if not metadata.error_code and not metadata.brokers:
+        return NoBrokersError("a broker answered Metadata without naming any broker")
+    return error_for_code(metadata.error_code, request="Metadata")
 
 
 def _bootstrap_brokers(servers: Any) -> dict[int, BrokerMetadata]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from kafka_actors.base.topics import check_topics
 from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.cluster.future import Future
-from kafka_actors.cluster.metadata import ClusterMetadata
+from kafka_actors.cluster.metadata import ClusterMetadata, error_of
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import (
     AuthenticationError,
@@ -192,9 +192,13 @@ class MetadataRefresher:
             raise
 
     async def fetch(self, topics: list[str]) -> None:
-        """Asks about these topics only; the others stay as they are known. Raises as `refresh`."""
+        """Asks about these topics only; the others stay as they are known. Raises as `refresh`, and the error of the answer."""
         self._untracked.update(dict.fromkeys(topics, self._clock() + UNTRACKED_S))
         response, version = await self._ask_any(metadata_request(topics))
+        if (error := error_of(response)) is not None:
+            self._rebootstrap |= isinstance(error, RebootstrapRequiredError)
+            self._cluster.request_update()
+            raise error
         self._cluster.update_metadata(response, version=version, partial=True)
 
     # ------------------------------------------------------------ requests to any broker

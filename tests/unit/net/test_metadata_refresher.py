@@ -15,6 +15,7 @@ from kafka_actors.errors import (
     DisconnectedError,
     NoBrokersError,
     NodeNotReadyError,
+    RebootstrapRequiredError,
 )
 from kafka_actors.net.connection_pool import ConnectionPool
 from kafka_actors.net.metadata_refresher import MetadataRefresher, first_answer
@@ -62,6 +63,29 @@ def test_a_bootstrap_ends_with_the_client_and_leaves_nothing_that_runs(
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run()
+
+
+@in_loop
+async def test_an_answer_about_some_topics_that_demands_to_bootstrap_again_is_heeded() -> None:
+    """KIP-1102: the brokers that are known are obsolete."""
+    scene = Scene(COMPLETE, MetadataResponse(error_code=RebootstrapRequiredError.code))
+    scene.gate.set()
+    await scene.refresher.refresh()
+    assert scene.refresher.candidates() == [1, -1]
+    assert scene.cluster.ttl() > 0
+    with pytest.raises(RebootstrapRequiredError):
+        await scene.refresher.fetch(["t"])
+    assert scene.refresher.candidates() == [-1]
+    assert scene.cluster.ttl() < NEVER_S, "all metadata is asked for anew"
+
+
+@in_loop
+async def test_an_answer_about_some_topics_that_names_no_broker_is_an_error() -> None:
+    scene = Scene(COMPLETE, MetadataResponse())
+    scene.gate.set()
+    await scene.refresher.refresh()
+    with pytest.raises(NoBrokersError, match="without naming any broker"):
+        await scene.refresher.fetch(["t"])
 
 
 @in_loop

@@ -259,8 +259,12 @@ class ClusterMetadata:
         return copied
 
     def restore(self, snapshot: ClusterSnapshot) -> None:
-        """Starts from another object's snapshot, so that leader epochs don't go backwards here either."""
+        """Goes on from another object's snapshot, so that leader epochs don't go backwards here either. The updates requested so far
+        resolve with it; `ttl` stays as it is."""
         self._snapshot = snapshot
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            future.success(self)
         self._notify()
 
     def _settle(self, met: int, exception: BaseException | None) -> None:

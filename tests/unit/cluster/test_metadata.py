@@ -258,6 +258,14 @@ def test_restore_keeps_leader_epochs_from_going_back() -> None:
     assert second.snapshot().version >= first.snapshot().version
 
 
+def test_restore_leaves_nobody_waiting_and_metadata_as_due_as_it_was() -> None:
+    metadata, _ = make()
+    futures = [metadata.request_update(), metadata.request_update()]
+    metadata.restore(metadata.snapshot())
+    assert [future.result() for future in futures] == [metadata, metadata]
+    assert metadata.ttl() == 0
+
+
 def test_fail_requests_leaves_nobody_waiting() -> None:
     metadata, _ = make()
     metadata.update_started()

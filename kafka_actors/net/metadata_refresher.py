@@ -57,6 +57,8 @@ class MetadataRefresher:
         rand: Callable[[], float],
     ) -> None:
         self.topics: list[str] | None = []
+        self._tracked: Future[ClusterMetadata] = Future()
+        self._tracked.success(cluster)
         self._untracked: dict[str, float] = {}
         self._cluster = cluster
         self._pool = pool
@@ -73,14 +75,12 @@ class MetadataRefresher:
     # ------------------------------------------------------------ topics
 
     def track(self, topics: Iterable[str] | None) -> Future[ClusterMetadata]:
-        """Tracks these topics, None for all. The future resolves when their metadata was fetched; at once if nothing changes."""
+        """Tracks these topics, None for all. The future resolves when their metadata was fetched: at once where that was so before."""
         wanted = None if topics is None else sorted(check_topics(topics))
-        if wanted == self.topics:
-            settled: Future[ClusterMetadata] = Future()
-            settled.success(self._cluster)
-            return settled
-        self.topics = wanted
-        return self._cluster.request_update()
+        if wanted != self.topics or self._tracked.exception() is not None:
+            self.topics = wanted
+            self._tracked = self._cluster.request_update()
+        return self._tracked
 
     def tracks(self, topic: str) -> bool:
         """Whether the topic's metadata is kept fresh."""

@@ -66,6 +66,29 @@ def test_a_bootstrap_ends_with_the_client_and_leaves_nothing_that_runs(
 
 
 @in_loop
+async def test_topics_that_are_tracked_twice_are_there_once_their_metadata_was_fetched() -> None:
+    scene = Scene(COMPLETE)
+    first, second = (scene.refresher.track(["a"]) for _ in range(2))
+    assert not second.is_done
+    scene.gate.set()
+    await scene.refresher.refresh()
+    assert first.result() is second.result() is scene.refresher.track(["a"]).result() is scene.cluster
+
+
+@in_loop
+async def test_topics_whose_metadata_could_not_be_fetched_are_asked_for_when_they_are_tracked_again() -> None:
+    scene = Scene(ConnectionFailedError("refused"), COMPLETE)
+    scene.gate.set()
+    first = scene.refresher.track(["a"])
+    with pytest.raises(NoBrokersError):
+        await scene.refresher.refresh()
+    assert isinstance(first.exception(), NoBrokersError)
+    second = scene.refresher.track(["a"])
+    await scene.refresher.refresh()
+    assert second.result() is scene.cluster
+
+
+@in_loop
 async def test_an_answer_about_some_topics_that_demands_to_bootstrap_again_is_heeded() -> None:
     """KIP-1102: the brokers that are known are obsolete."""
     scene = Scene(COMPLETE, MetadataResponse(error_code=RebootstrapRequiredError.code))

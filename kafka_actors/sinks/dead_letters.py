@@ -12,6 +12,7 @@ from kafka_actors.base.batches import HEADERS_TYPE, numbers
 from kafka_actors.config import ProducerConfig
 from kafka_actors.producer import Producer
 from kafka_actors.producer.futures import BatchFuture
+from kafka_actors.records.batch import MAX_MILLIS
 
 from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, check_target, producer_of, producer_to
 from .transactional import ProducerSlot
@@ -21,7 +22,19 @@ CONTEXT = ("topic", "partition", "offset", "timestamp", "group", "stage", "reaso
 """Names of the headers of a dead letter, in their order."""
 MORE = ("timestamp_type", "tier", "attempt", "not_before")
 _NAMES = [PREFIX + name for name in (*CONTEXT, *MORE)]
-_NUMBERS = ("partition", "offset", "timestamp", *MORE)
+_INT32 = 2**31 - 1
+_LATEST = 253_402_300_799_999
+"""The last millisecond that a `datetime` has."""
+_NUMBERS = {
+    "partition": _INT32,
+    "offset": 2**63 - 1,
+    "timestamp": MAX_MILLIS,
+    "timestamp_type": _INT32,
+    "tier": _INT32,
+    "attempt": _INT32,
+    "not_before": _LATEST,
+}
+"""Headers that are numbers, each with its highest: those of others may be any."""
 _OWN = ("topic", "partition", "offset", "timestampType", "headers")
 LONGEST_TEXT = 1000
 
@@ -185,12 +198,12 @@ def as_they_were(batch: pa.RecordBatch) -> WaitingRecords:
     for row, headers in enumerate(columns["headers"]):
         if (said := _said(headers)) is None:
             continue
-        columns["topic"][row], whole = said
+        at, columns["topic"][row], whole = said
         columns["partition"][row] = whole["partition"]
         columns["offset"][row] = whole["offset"]
         columns["timestamp"][row] = whole["timestamp"] * 1000
         columns["timestampType"][row] = whole["timestamp_type"]
-        columns["headers"][row] = headers[: -len(_NAMES)] or None
+        columns["headers"][row] = headers[:at] or None
         attempts[row], not_before[row] = whole["attempt"], whole["not_before"]
     types = {field.name: field.type for field in batch.schema}
     made = {name: batch[name] for name in types}
@@ -198,13 +211,18 @@ def as_they_were(batch: pa.RecordBatch) -> WaitingRecords:
     return WaitingRecords(pa.RecordBatch.from_pydict(made, schema=batch.schema), attempts, not_before)
 
 
-def _said(headers: Any) -> tuple[str, dict[str, int]] | None:
-    """Returns what the last headers of a record say, its topic and the numbers; None where they aren't those of a retry topic."""
-    last = (headers or [])[-len(_NAMES) :]
-    if [header["key"] for header in last] != _NAMES:
+def _said(headers: Any) -> tuple[int, str, dict[str, int]] | None:
+    """Returns what the headers of a retry topic say: where they begin, the record's topic, and the numbers; None where there are none.
+    They are the last that are together, and behind them may be what was added on the way, as a trace context."""
+    names = [header["key"] for header in headers or ()]
+    last = len(names) - len(_NAMES)
+    at = next((at for at in range(last, -1, -1) if names[at : at + len(_NAMES)] == _NAMES), None)
+    if at is None:
         return None
-    said = {header["key"].removeprefix(PREFIX): header["value"] or b"" for header in last}
+    said = {name.removeprefix(PREFIX): headers[at + n]["value"] or b"" for n, name in enumerate(_NAMES)}
     try:
-        return said["topic"].decode(), {name: int(said[name]) for name in _NUMBERS}
+        whole = {name: int(said[name]) for name in _NUMBERS}
+        topic = said["topic"].decode()
     except ValueError:
         return None
+    return (at, topic, whole) if all(abs(whole[name]) <= most for name, most in _NUMBERS.items()) else None

@@ -2,10 +2,13 @@
 comes back as it was."""
 
 import pyarrow as pa
+import pytest
 from fakes.records import records
+from fakes.spans import context
 
 from kafka_actors.base.batches import SCHEMA
 from kafka_actors.sinks.dead_letters import PREFIX, as_they_were, dead_letters, retry_records
+from kafka_actors.telemetry.headers import with_context
 
 
 def test_key_value_and_headers_are_the_records_and_more_headers_say_the_rest():
@@ -97,6 +100,46 @@ def test_headers_that_make_no_sense_are_left_as_they_are():
     ]
     foreign = records([b"v"], headers=broken)
     assert as_they_were(foreign).batch.equals(foreign)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("partition", 2**31),
+        ("offset", 2**63),
+        ("timestamp", 2**60),
+        ("timestamp_type", -(2**31)),
+        ("not_before", 253_402_300_800_000),  # the year 10000
+    ],
+)
+def test_numbers_that_are_too_large_are_left_as_they_are(name, number):
+    made = retry_records(SOURCE.slice(1, 1), ["a"], "g", 1, [1], [10])
+    (headers,) = ([(h["key"], h["value"]) for h in row] for row in made["headers"].to_pylist())
+    changed = dict(headers) | {PREFIX + name: b"%d" % number}
+    foreign = records([b"v"], headers=[list(changed.items())], topic="orders-retry-10s")
+    found = as_they_were(foreign)
+    assert found.batch.equals(foreign)
+    assert found.due(0, "orders-retry-10s") == 1
+
+
+def test_they_come_back_so_with_a_trace_context_behind_them():
+    tried = retry_records(SOURCE, ["a", "b", "c"], "g", 1, [1, 0, 2], [10, 20, 30])
+    traced, _ = with_context(tried, context(9))
+    found = as_they_were(kept(traced))
+    assert found.batch["headers"].equals(SOURCE["headers"])
+    assert (found.batch["topic"].to_pylist(), found.batch["offset"].to_pylist()) == (
+        ["orders"] * 3,
+        [100, 101, 102],
+    )
+    assert (found.attempts, found.not_before) == ([1, 0, 2], [10, 20, 30])
+
+
+def test_of_several_such_headers_the_last_are_those_of_the_retry_topic():
+    first = retry_records(SOURCE.slice(1, 1), ["a"], "g", 1, [1], [10])
+    put_back = kept(first)  # a record that was copied from a retry topic with its headers, and fails again
+    found = as_they_were(kept(retry_records(put_back, ["b"], "g", 1, [3], [30]), first=8))
+    assert found.batch["headers"].equals(put_back["headers"])
+    assert (found.batch["topic"].to_pylist(), found.attempts) == (["orders-retry-10s"], [3])
 
 
 def test_due_are_those_before_the_first_that_waits():

@@ -91,16 +91,20 @@ class RecordIntake:
 
         Returns the index to go on from, the batch's result, and the index of the first row in the batch.
         """
-        with self._lock:
-            batch, writer = self._open(partition, hint)
-            first, before = writer.count, writer.used
-            at = writer.append(rows, order, lo, hi, self.limit)
-            batch.charge += writer.used - before
-            self._taken += writer.used - before
-            result: BatchResult = batch.ticket
-            closed = [self._close(partition)] if at < hi or writer.used >= self.limit else []
-            closed += self._close_overdue()
-        self._pack(closed)
+        closed: list[ProducerBatch] = []
+        try:
+            with self._lock:
+                batch, writer = self._open(partition, hint)
+                first, before = writer.count, writer.used
+                at = writer.append(rows, order, lo, hi, self.limit)
+                batch.charge += writer.used - before
+                self._taken += writer.used - before
+                result: BatchResult = batch.ticket
+                if at < hi or writer.used >= self.limit:
+                    self._close(partition, closed)
+                self._close_overdue(closed)
+        finally:
+            self._pack(closed)
         return at, result, first
 
     def append_one(
@@ -112,25 +116,27 @@ class RecordIntake:
         timestamp_ms: int,
     ) -> tuple[BatchResult, int]:
         """Appends a record. Returns the batch's result and the record's index in it."""
-        closed = []
-        with self._lock:
-            batch, writer = self._open(partition, FIRST_BYTES)
-            before = writer.used
-            if not writer.append_one(key, value, headers, timestamp_ms, self.limit):
-                closed.append(self._close(partition))
-                batch, writer = self._open(partition, before)
+        closed: list[ProducerBatch] = []
+        try:
+            with self._lock:
+                batch, writer = self._open(partition, FIRST_BYTES)
                 before = writer.used
-                writer.append_one(key, value, headers, timestamp_ms, self.limit)
-            batch.charge += writer.used - before
-            self._taken += writer.used - before
-            result: BatchResult = batch.ticket
-            index = writer.count - 1
-            if writer.used >= self.limit:
-                closed.append(self._close(partition))
-            if self._overdue:
-                closed += self._close_overdue()
-        if closed:
-            self._pack(closed)
+                if not writer.append_one(key, value, headers, timestamp_ms, self.limit):
+                    self._close(partition, closed)
+                    batch, writer = self._open(partition, before)
+                    before = writer.used
+                    writer.append_one(key, value, headers, timestamp_ms, self.limit)
+                batch.charge += writer.used - before
+                self._taken += writer.used - before
+                result: BatchResult = batch.ticket
+                index = writer.count - 1
+                if writer.used >= self.limit:
+                    self._close(partition, closed)
+                if self._overdue:
+                    self._close_overdue(closed)
+        finally:
+            if closed:
+                self._pack(closed)
         return result, index
 
     def _open(self, partition: TopicPartition, hint: int) -> tuple[ProducerBatch, KernelWriter]:
@@ -153,15 +159,22 @@ class RecordIntake:
 
     def close_all(self) -> None:
         """Closes all open batches, without lingering."""
-        with self._lock:
-            closed = [self._close(partition) for partition in self._accumulator.all()]
-        self._pack(closed)
+        self._close_all()
 
     def shut(self, reason: str | KafkaActorsError) -> None:
         """Closes all open batches and takes no more records. Sending raises the error from now on, `UsageError` for a text."""
-        with self._lock:
-            self.refusal = reason
-        self.close_all()
+        self._close_all(reason)
+
+    def _close_all(self, refusal: str | KafkaActorsError | None = None) -> None:
+        closed: list[ProducerBatch] = []
+        try:
+            with self._lock:
+                if refusal is not None:  # together, or a record could come between and find its batch full
+                    self.refusal = refusal
+                for partition in self._accumulator.all():
+                    self._close(partition, closed)
+        finally:
+            self._pack(closed)
 
     def refused(self) -> KafkaActorsError:
         """Returns the error of records that are not taken."""
@@ -175,12 +188,13 @@ class RecordIntake:
         if not self._lock.acquire(blocking=False):
             self._overdue = True
             return False
+        closed: list[ProducerBatch] = []
         try:
             self._overdue = True
-            closed = self._close_overdue()
+            self._close_overdue(closed)
         finally:
             self._lock.release()
-        self._pack(closed)
+            self._pack(closed)
         return True
 
     def next_due(self) -> float | None:
@@ -190,26 +204,34 @@ class RecordIntake:
         except RuntimeError:  # the open batches changed meanwhile
             return self._clock()
 
-    def _close_overdue(self) -> list[ProducerBatch]:
+    def _close_overdue(self, closed: list[ProducerBatch]) -> None:
         if not self._overdue:
-            return []
+            return
         self._overdue = False
-        return [self._close(partition) for partition in self._accumulator.due(self._clock())]
+        for partition in self._accumulator.due(self._clock()):
+            self._close(partition, closed)
 
-    def _close(self, partition: TopicPartition) -> ProducerBatch:
+    def _close(self, partition: TopicPartition, closed: list[ProducerBatch]) -> None:
+        """Closes a batch, within the lock, and adds it to those that the caller packs."""
         batch = self._accumulator.close(partition)
         batch.ready = self._codec == "none"
+        closed.append(batch)
         self._hand_over(batch)
-        return batch
 
     def _pack(self, closed: list[ProducerBatch]) -> None:
-        for batch in closed:
-            if self._codec != "none":
-                packed = compress(self._codec, batch.content.body())
-                batch.content.pack(packed, CODECS[self._codec])
+        """Compresses batches that were closed. All are ready afterwards, also where that is cut off by Ctrl-C, or fails: one that is not
+        compressed is sent as it is, and one that is not ready holds up its partition for good."""
+        try:
+            for batch in closed:
+                if self._codec != "none":
+                    packed = compress(self._codec, batch.content.body())
+                    batch.content.pack(packed, CODECS[self._codec])
+                    batch.ready = True
+        finally:
+            for batch in closed:
                 batch.ready = True
-        if closed:
-            self._nudge()
+            if closed:
+                self._nudge()
 
 
 _NO_TIMESTAMP = -1

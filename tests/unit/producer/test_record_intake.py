@@ -1,4 +1,4 @@
-"""Records that come while a producer is closed."""
+"""Records on their way into batches: what closes these, and what comes while a producer is closed."""
 
 import asyncio
 
@@ -6,11 +6,45 @@ import pytest
 
 from kafka_actors.config import ProducerConfig, build
 from kafka_actors.errors import DisconnectedError, UsageError
+from kafka_actors.producer import record_intake
 from kafka_actors.producer.producer_io import ProducerIO
+from kafka_actors.producer.record_intake import RecordIntake
+from kafka_actors.records import decode
+from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import TopicPartition
 
-A = TopicPartition("orders", 0)
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOST = DisconnectedError("lost")
+
+
+class Intake(RecordIntake):
+    """Batches that were closed are `handed`, and `nudges` counts how often the producer's thread was told."""
+
+    def __init__(self, **options):
+        self.handed, self.nudges = [], 0
+        config = build(ProducerConfig, bootstrap_servers="b:1", **options)
+        super().__init__(config, ACTIVE, lambda: 0.0, self.handed.append, self.nudge)
+
+    def nudge(self):
+        self.nudges += 1
+
+    def put(self, partition=A, size=600):
+        self.append_one(partition, None, b"x" * size, None, 0)
+
+
+class Lock:
+    """A lock that calls `then` when it is first let go of: another thread's turn."""
+
+    def __init__(self, lock, then):
+        self._lock, self._then = lock, [then]
+
+    def __enter__(self):
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+        while self._then:
+            self._then.pop()()
 
 
 def test_what_comes_while_a_producer_is_closed_is_refused_and_what_was_open_gets_its_error():
@@ -35,3 +69,51 @@ def test_who_waits_for_a_topic_hears_that_the_producer_is_closed():
             await core.learn("orders", core.client.now() + 60)
 
     asyncio.run(wait())
+
+
+# ------------------------------------------------------------ closed batches
+
+CODEC = {"compression_type": "lz4", "batch_size": 1000, "linger_ms": 0}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("closes", [Intake.put, Intake.close_all, Intake.close_due])
+def test_batches_whose_compression_is_cut_off_are_sent_as_they_are(closes, error, monkeypatch):
+    def compress(*_):
+        raise error
+
+    intake = Intake(**CODEC)
+    intake.put(A)
+    intake.put(B)
+    monkeypatch.setattr(record_intake, "compress", compress)
+    before = intake.nudges
+    with pytest.raises(error):
+        closes(intake)
+    assert intake.handed
+    assert intake.nudges > before
+    for batch in intake.handed:
+        assert batch.ready
+        rows = decode(batch.content.seal(-1, -1, -1), topic="orders", partition=0)
+        assert rows["value"].to_pylist() == [b"x" * 600]
+
+
+def test_a_full_batch_is_compressed_and_sent_where_the_record_behind_it_is_refused():
+    intake = Intake(**CODEC)
+    intake.put()
+    intake.refusal = "the transaction is being ended"
+    with pytest.raises(UsageError, match="being ended"):
+        intake.put()
+    (batch,) = intake.handed
+    assert batch.ready
+    assert batch.size < 200
+    assert intake.nudges
+
+
+def test_what_is_refused_finds_no_batch_open():
+    intake = Intake(**CODEC)
+    intake.put()
+    seen = []
+    intake._lock = Lock(intake._lock, lambda: seen.append((intake.refusal, len(intake.handed))))
+    intake.shut("closed")
+    assert seen == [("closed", 1)]
+    assert intake.handed[0].ready

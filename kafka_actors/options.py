@@ -297,7 +297,7 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     max_request_size: Positive = MIB
     """The most bytes of a request, and of a single record with its batch."""
     buffer_memory: Positive = 32 * MIB
-    """The most bytes that may wait to be sent and acknowledged. One batch may exceed it."""
+    """The most bytes that may wait to be sent and acknowledged. A batch counts with its memory, 2 KB and more; one may exceed it."""
     max_block_ms: NonNegative = 60_000
     """The longest time for which `send` blocks: for the first connection, for `buffer_memory`, and for a topic's metadata."""
     delivery_timeout_ms: Positive = 120_000

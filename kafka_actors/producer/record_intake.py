@@ -29,6 +29,10 @@ from .machines.batch import Accumulator, ProducerBatch
 
 FIRST_BYTES = 1024
 """Bytes reserved for a batch that is begun by a single record."""
+NEXT_BYTES = 16_384
+"""The same for one behind a batch that got full, at most. All of it counts, and many partitions have such a batch open."""
+BATCH_BYTES = 1200
+"""Bytes of a batch's objects: its queue entry, its result, and what the allocator adds."""
 
 
 class RecordIntake:
@@ -95,10 +99,9 @@ class RecordIntake:
         try:
             with self._lock:
                 batch, writer = self._open(partition, hint)
-                first, before = writer.count, writer.used
+                first = writer.count
                 at = writer.append(rows, order, lo, hi, self.limit)
-                batch.charge += writer.used - before
-                self._taken += writer.used - before
+                self._charge(batch, BATCH_BYTES + writer.used)
                 result: BatchResult = batch.ticket
                 if at < hi or writer.used >= self.limit:
                     self._close(partition, closed)
@@ -120,14 +123,11 @@ class RecordIntake:
         try:
             with self._lock:
                 batch, writer = self._open(partition, FIRST_BYTES)
-                before = writer.used
                 if not writer.append_one(key, value, headers, timestamp_ms, self.limit):
                     self._close(partition, closed)
-                    batch, writer = self._open(partition, before)
-                    before = writer.used
+                    batch, writer = self._open(partition, min(writer.used, NEXT_BYTES))
                     writer.append_one(key, value, headers, timestamp_ms, self.limit)
-                batch.charge += writer.used - before
-                self._taken += writer.used - before
+                self._charge(batch, BATCH_BYTES + writer.used)
                 result: BatchResult = batch.ticket
                 index = writer.count - 1
                 if writer.used >= self.limit:
@@ -151,9 +151,17 @@ class RecordIntake:
                 lambda: ProducerBatch(partition, self.kernel.writer(capacity), self._clock(), result),
             )
             self.unsettled[result] = None
+            self._charge(batch, BATCH_BYTES + capacity)
             if len(self._accumulator) == 1:
                 self._nudge()  # to set the timer for the first one
         return batch, batch.content
+
+    def _charge(self, batch: ProducerBatch, size: int) -> None:
+        """Counts the memory of a batch, within the lock: what was reserved for it, and what it has grown to beyond that."""
+        more = size - batch.charge
+        if more > 0:
+            batch.charge = size
+            self._taken += more
 
     # ------------------------------------------------------------ closing
 

@@ -18,8 +18,8 @@ CALL_S = 5.0
 SLACK_S = 1.0
 CLOSE_GRACE_S = 9.0
 """Seconds beyond its limit that a close may take: 5 for an IO thread, 3 for connections, 1 for the rest."""
-RECORD_BYTES = 128
-"""At most what a record of these takes in memory, with the header of its batch."""
+BATCH_BYTES = 2_500
+"""At most what a batch of one of these records takes in memory."""
 
 
 class Writer:
@@ -32,7 +32,7 @@ class Writer:
         self.random = Random(f"{name} {run.world.seed}")
         self.anew = False
         self._number = 0
-        self._memory = Random(f"memory of {name} {run.world.seed}").choice([2**25, 2**25, 2_000])
+        self._memory = Random(f"memory of {name} {run.world.seed}").choice([2**25, 2**25, 20_000])
 
     def options(self) -> dict[str, Any]:
         """The producer's options."""
@@ -103,5 +103,5 @@ class Writer:
 
     def _check_memory(self, producer: AsyncProducer) -> None:
         used = producer._core.intake.used
-        if used > self._memory + RECORD_BYTES:
+        if used > self._memory + BATCH_BYTES:
             self.run.checks.fail(f"{self.name} holds {used} bytes: its buffer_memory is {self._memory}")

@@ -71,6 +71,40 @@ def test_who_waits_for_a_topic_hears_that_the_producer_is_closed():
     asyncio.run(wait())
 
 
+# ------------------------------------------------------------ memory
+
+
+def test_a_batch_counts_with_all_its_memory_and_not_with_its_records_alone():
+    intake = Intake(buffer_memory=1_000_000)
+    while not intake.full:
+        intake.put(size=1)
+        intake.close_all()
+    assert len(intake.handed) < 1_000_000 / 2_000  # a batch of one small record takes about so much
+    assert intake.used == sum(batch.charge for batch in intake.handed)
+
+
+def test_records_count_where_they_need_more_than_was_reserved():
+    intake = Intake(batch_size=100_000)
+    intake.put(size=1)
+    reserved = intake.used
+    intake.put(size=1)
+    assert intake.used == reserved
+    intake.put(size=50_000)
+    assert 51_000 < intake.used < 53_000
+    intake.close_all()
+    intake.release(intake.handed[0].charge)
+    assert intake.used == 0
+
+
+def test_a_batch_behind_a_full_one_does_not_count_as_full_itself():
+    intake = Intake()
+    intake.put(size=262_000)
+    full = intake.used
+    intake.put()
+    assert intake.handed
+    assert intake.used - full < 20_000
+
+
 # ------------------------------------------------------------ closed batches
 
 CODEC = {"compression_type": "lz4", "batch_size": 1000, "linger_ms": 0}

@@ -115,7 +115,8 @@ class ProducerSessions(Cut):
         self._counts = dict.fromkeys(("committed", "aborted", "repeated", "lost"), 0)
         self._committed_at: float | None = None
         self._refused: dict[tuple[TopicPartition, int, int], BaseException] = {}
-        """Results of which a part was written before the rest was refused: they are not begun again."""
+        """Errors of results of which a part was written before the rest was refused, by their partition, first and last offset. Results of
+        these records are not begun again, nor those that have others as well: a partition that grows is read in other batches each time."""
         self._closing = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="discarded-producers")
 
     # ------------------------------------------------------------ sessions
@@ -262,9 +263,9 @@ class ProducerSessions(Cut):
         complete: bool,
     ) -> CallFailed | Lost | None:
         origin = origin_of(batch)
-        key = (partition, origin.first_offset, origin.last_offset)
-        if (known := self._refused.get(key)) is not None and not self._slot.taken:
-            return self._function.failure(known, *key[1:])
+        first, last = origin.first_offset, origin.last_offset
+        if (known := self._refusal(partition, first, last)) is not None and not self._slot.taken:
+            return self._function.failure(known, first, last)
         try:
             self._function.write_result(result, batch)
         except TransactionBroken as broken:
@@ -274,14 +275,23 @@ class ProducerSessions(Cut):
             failed = session.producer.failure
             if failed is None and _is_of_the_result(error):
                 if not self._slot.taken:
-                    return self._function.failure(error, *key[1:])
-                self._refused[key] = error
+                    return self._function.failure(error, first, last)
+                self._refused[partition, first, last] = error
                 failed = TransactionAbortedError(f"a result was written in part: {error}")
             self.fail(session, failed or error)
             return LOST
         if complete:
             self._slot.taken = False  # it counts as processed, whatever becomes of the next one
         return None
+
+    def _refusal(self, partition: TopicPartition, first: int, last: int) -> BaseException | None:
+        """Returns the error of a result for some or all of these records; None where there is none."""
+        found = (
+            error
+            for (of, lowest, highest), error in self._refused.items()
+            if of == partition and first <= lowest and highest <= last
+        )
+        return next(found, None)
 
     def spoiled(self, error: BaseException) -> None:
         """Takes that something was written in the cut whose offsets will not be committed."""
@@ -296,6 +306,10 @@ class ProducerSessions(Cut):
     def committed(self, session: ProducerSession, entries: list[CommitEntry]) -> None:
         """Takes that the transaction was committed, with these offsets. Within the cut."""
         session.opened_at = None
+        ends = {entry.partition: entry.offset for entry in entries}
+        for partition, first, last in list(self._refused):
+            if last < ends.get(partition, 0):
+                del self._refused[partition, first, last]
         with self._lock:
             if self.present is not session:
                 return  # it was fenced meanwhile: what its last transaction became shows in the group's offsets

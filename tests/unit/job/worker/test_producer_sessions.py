@@ -302,6 +302,56 @@ def test_a_result_written_in_part_aborts_and_is_not_begun_again(monkeypatch):
     assert scene.producer.seen == []
 
 
+def in_parts(batch):
+    """Two batches, as a function may return them; the second one is refused by `refuse_second`."""
+    batch = batch.select(["key", "value"])
+    return [batch.slice(0, 1), batch.slice(1)]
+
+
+def refuse_second(producer):
+    def refuse():
+        producer.error = MessageTooLargeError("too large") if producer.seen[1:] else None
+
+    producer.before_send = refuse
+
+
+def test_a_result_written_in_part_is_not_begun_again_with_records_that_came_meanwhile(scene):
+    scene.function._made = in_parts
+    refuse_second(scene.producer)
+    assert scene.call(P0, E1, b"a", b"b") is LOST
+    scene.orders(S2, {P0: E3})
+    failure = scene.call(P0, E3, b"a", b"b", b"came meanwhile")
+    assert isinstance(failure, CallFailed)
+    assert isinstance(failure.cause, MessageTooLargeError)
+    assert (failure.first, failure.last) == (100, 102)
+    assert scene.producer.seen == []
+
+
+def test_parts_of_such_a_result_are_written_and_others_too(scene):
+    scene.function._made = in_parts
+    refuse_second(scene.producer)
+    assert scene.call(P0, E1, b"a", b"b") is LOST
+    scene.function._made = lambda batch: batch.select(["key", "value"])
+    scene.orders(S2, {P0: E3, P1: E3})
+    assert scene.call(P0, E3, b"a") is None
+    assert scene.call(P1, E3, b"of another partition", b"too") is None
+    assert scene.call(P0, E3, b"b", b"came meanwhile", first=101) is None
+
+
+def test_what_is_committed_is_forgotten(scene):
+    scene.function._made = in_parts
+    refuse_second(scene.producer)
+    assert scene.call(P0, E1, b"a", b"b") is LOST
+    scene.function._made = lambda batch: batch.select(["key", "value"])
+    scene.orders(S2, {P0: E3})
+    assert scene.call(P0, E3, b"a") is None
+    scene.committed()
+    assert scene.sessions._refused
+    assert scene.call(P0, E3, b"b", first=101) is None
+    scene.committed()
+    assert not scene.sessions._refused
+
+
 def test_messages_before_the_one_that_failed_are_written(monkeypatch):
     scene = Scene(monkeypatch, unit="message")
     scene.orders(S1, {P0: E1})

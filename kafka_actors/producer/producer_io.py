@@ -250,7 +250,10 @@ class ProducerIO:
             self._fail(error)
 
     def _leader(self, partition: TopicPartition) -> int | None:
-        return self.client.cluster.leader_for_partition(partition)
+        """Returns a partition's leader; None also where the list of brokers lacks it, as that of a broker that lags: it has no address."""
+        snapshot = self.client.snapshot
+        leader = snapshot.leader(partition)
+        return leader if leader in snapshot.brokers else None
 
     # ------------------------------------------------------------ requests
 

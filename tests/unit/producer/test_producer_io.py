@@ -1,13 +1,21 @@
-"""The producer's loop, when something in it fails that should not."""
+"""The producer's loop: when something in it fails that should not, and when a leader has no address."""
 
 import asyncio
 
 import pytest
 
+from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.config import ProducerConfig, build
 from kafka_actors.errors import UsageError
 from kafka_actors.producer.futures import RecordFuture
+from kafka_actors.producer.machines.sender import ConnectNode
 from kafka_actors.producer.producer_io import ProducerIO
+from kafka_actors.protocol import MetadataResponse
+from kafka_actors.protocol.messages.metadata import (
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from kafka_actors.types import TopicPartition
 
 
@@ -35,5 +43,36 @@ def test_nobody_waits_in_vain_for_a_producer_that_failed(where, monkeypatch):
                 await RecordFuture(result, index, 0)
         with pytest.raises(UsageError, match="the producer failed: ValueError: a mistake"):
             core.intake.append_one(TopicPartition("t", 0), None, b"x", None, 0)
+
+    asyncio.run(main())
+
+
+def metadata(brokers, leader, epoch):
+    """An answer that lists these brokers, and t-0 with its leader."""
+    partition = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092) for node in brokers],
+        topics=[MetadataResponseTopic(name="t", partitions=[partition])],
+    )
+
+
+def test_a_leader_that_the_brokers_listed_last_lack_is_asked_for_and_not_connected_to():
+    async def main():
+        core = ProducerIO(build(ProducerConfig, {}))
+        core._loop = core.intake.loop = asyncio.get_running_loop()
+        core._sender.identify(1, 0)
+        cluster, done = core.client.cluster, []
+        core._carry_out = done.append
+        core.intake.append_one(TopicPartition("t", 0), None, b"x", None, 0)
+        core.intake.close_all()
+        cluster.update_metadata(metadata([1, 2, 3], leader=3, epoch=7))
+        cluster.update_metadata(metadata([1, 2], leader=2, epoch=6))  # of a broker that lags
+        core._turn()
+        assert done == [RefreshMetadata()]
+        done.clear()
+        cluster.update_metadata(metadata([1, 2, 3], leader=3, epoch=7))
+        core._turn()
+        assert done == [ConnectNode(3)]
+        await core.close(UsageError("over"))
 
     asyncio.run(main())

@@ -174,7 +174,7 @@ class Transactions:
         """Gives up waiting for a commit, for a `with` block whose time is over or that is cancelled. Without offsets in it only
         `commit_transaction` could tell what became of it, and has to be called. Returns whether the transaction is to be aborted
         instead. For any thread."""
-        if self.machine.state is _S.COMMITTING and self.machine.has_offsets:
+        if self._verb == "commit_transaction" and self.machine.has_offsets:  # it may have ended meanwhile
             self._left = True
             self._nudge()
         return self.open
@@ -258,6 +258,8 @@ class Transactions:
                     self._waiting.append(waiter)
                     await waiter
         except TimeoutError:
+            if over():  # in the same moment
+                return
             raise KafkaTimeoutError(
                 f"{name}: not done within {limit_s:g} s{self.because}; it goes on: call it again to wait for its end"
             ) from self.machine.last_error

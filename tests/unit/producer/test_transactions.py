@@ -1,12 +1,18 @@
 """A producer's transactions: requests in their order, errors in each state, and the verbs."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
 from kafka_actors import errors
 from kafka_actors.base.backoff import RetryTimer
+from kafka_actors.config import ProducerConfig, build
 from kafka_actors.producer.machines.transaction_errors import TransactionApi, TransactionState
 from kafka_actors.producer.machines.transaction_requests import CONCURRENT_S, TakeIdentity
 from kafka_actors.producer.machines.transactions import TransactionManager
+from kafka_actors.producer.record_intake import RecordIntake
+from kafka_actors.producer.transactions import Transactions
 from kafka_actors.protocol import (
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnResponse,
@@ -29,6 +35,7 @@ from kafka_actors.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from kafka_actors.records.kernel import ACTIVE
 from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 API, STATE = TransactionApi, TransactionState
@@ -669,3 +676,54 @@ def test_an_identity_that_somebody_else_got_is_taken_over_without_a_request(vers
     assert (request.body.producer_id, request.body.producer_epoch) == (9, 4)
     with pytest.raises(errors.UsageError, match="adopt"):
         c.machine.adopt(9, 5)
+
+
+# ---------------------------------------------------------------- verbs and their time
+
+
+async def with_offsets():
+    """The verbs of a producer in a transaction that has a group's offsets, and its coordinator."""
+    config = build(ProducerConfig, bootstrap_servers="b:1", transactional_id="copier")
+    intake = RecordIntake(config, ACTIVE, lambda: 0.0, lambda batch: None, lambda: None)
+    client = SimpleNamespace(transaction_version=lambda: 2)
+    own = Transactions(config, client, intake, lambda: 0.5, nudge=lambda: None, dead=lambda: None)
+    c = Coordinator(2)
+    c.machine = own.machine
+    c.initialized()
+    await own.begin(1.0)
+    own.machine.add_offsets(OFFSETS, MEMBER)
+    c.does(API.OFFSET_COMMIT)
+    return own, c
+
+
+def end(c):
+    """Answers EndTxn, which brings another epoch."""
+    c.does(API.END)
+    assert c.poll() is None
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before it is left", "behind that"])
+def test_a_commit_that_ends_when_its_time_is_over_keeps_nobody_from_the_next_transaction(late):
+    async def main():
+        own, c = await with_offsets()
+        with pytest.raises(errors.KafkaTimeoutError, match="commit_transaction: not done"):
+            await own.commit(0.0)
+        if not late:
+            end(c)
+        assert not own.leave()
+        if late:
+            end(c)
+        await own.begin(1.0, initialize=True)  # the next `with` block
+        assert own.machine.state is STATE.IN_TRANSACTION
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_ends_in_the_moment_in_which_its_time_is_over_has_ended():
+    async def main():
+        own, c = await with_offsets()
+        asyncio.get_running_loop().call_soon(end, c)
+        await own.commit(0.0)
+        assert own.machine.committed
+
+    asyncio.run(main())

@@ -81,8 +81,8 @@ class Sending:
         self._intake = core.intake
         self._rand = rand
         self._now_ms = now_ms
-        self._snapshot: ClusterSnapshot | None = None
-        self._topics: dict[str, tuple[int, list[int]]] = {}
+        self._found: tuple[ClusterSnapshot | None, dict[str, tuple[int, list[int]]]] = None, {}
+        """The metadata that was looked at last, and what was found there by topic: in one attribute, since any thread may change it."""
         self._sticky: dict[str, StickyPartitioner] = {}
         self._spans = SendSpans(core.config.client_id, lambda: core.client.snapshot)
 
@@ -105,17 +105,18 @@ class Sending:
 
     def _known(self, topic: str) -> tuple[int, list[int]] | None:
         snapshot = self._core.client.snapshot
-        if snapshot is not self._snapshot:
-            self._topics = {}
-            self._snapshot = snapshot
-        known = self._topics.get(topic)
+        of, topics = self._found
+        if of is not snapshot:
+            topics = {}
+            self._found = snapshot, topics
+        known = topics.get(topic)
         if known is None:
             found = snapshot.topics.get(topic)
             if found is None or not found.partitions or not self._core.client.tracks(topic):
                 return None
             available = sorted(p.partition for p in found.partitions.values() if p.leader >= 0)
             known = max(found.partitions) + 1, available or sorted(found.partitions)
-            self._topics[topic] = known
+            topics[topic] = known
         return known
 
     def _sticky_of(self, topic: str) -> StickyPartitioner:

@@ -226,6 +226,34 @@ def test_the_partitions_of_a_topic_are_known_when_metadata_is() -> None:
     assert (found, stage.waited) == ({0, 1, 2}, [Unknown("t")])
 
 
+class WhileLooked(dict[str, Any]):
+    """Topics of metadata; the first time that one is looked up `then` is called: another thread's turn."""
+
+    then: list[Callable[[], Any]]
+
+    def get(self, *args: Any) -> Any:
+        found = super().get(*args)
+        while self.then:
+            self.then.pop()()
+        return found
+
+
+def test_what_a_thread_finds_in_older_metadata_is_not_kept_for_newer() -> None:
+    stage = Stage(metadata(u=[1]))
+    topics = WhileLooked(metadata(t=[1, 1], u=[1]).topics)
+    topics.then = []
+    stage.client.snapshot = ClusterSnapshot(topics=topics)
+    stage.send("u")
+
+    def another_thread() -> None:
+        stage.client.snapshot = metadata(t=[1, 1, 1, 1], u=[1])
+        stage.send("u")
+
+    topics.then.append(another_thread)
+    stage.send("t", partition=0)
+    assert stage.run(stage.sending.partitions("t")) == {0, 1, 2, 3}
+
+
 # ------------------------------------------------------------ many records
 
 

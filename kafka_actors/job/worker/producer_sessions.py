@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import (
+    DeliveryTimeoutError,
     KafkaActorsError,
     KafkaTimeoutError,
     NoBrokersAvailable,
@@ -56,6 +57,7 @@ CLOSE_MS = 1_000
 _PASSING = (
     *OF_ONE_PRODUCER,
     *REFUSED_MEMBERSHIP,
+    DeliveryTimeoutError,
     KafkaTimeoutError,
     NoBrokersAvailable,
     OutOfOrderSequenceNumberError,

@@ -9,6 +9,7 @@ from fakes.records import records
 
 from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import (
+    DeliveryTimeoutError,
     KafkaTimeoutError,
     MessageTooLargeError,
     ProducerFencedError,
@@ -283,6 +284,16 @@ def test_brokers_that_take_nothing_end_the_session_and_no_policy_takes_records_o
     scene.producer.error = KafkaTimeoutError("no room")
     assert scene.call(P0, E1, b"a") is LOST
     assert scene.sessions.report().failed == S1
+
+
+@pytest.mark.parametrize(
+    "error", [DeliveryTimeoutError("scored", 0, 1, 120_000, True), KafkaTimeoutError("no room")]
+)
+def test_brokers_that_are_away_for_long_end_the_session_and_not_the_job(scene, error):
+    scene.call(P0, E1, b"a")
+    scene.sessions.fail(scene.sessions.present, error)
+    assert scene.sessions.report().aborted == 1
+    assert scene.final == []
 
 
 def test_a_result_written_in_part_aborts_and_is_not_begun_again(monkeypatch):

@@ -212,6 +212,11 @@ class ClusterMetadata:
         self._notify()
         return True
 
+    def forget_former_ids(self) -> None:
+        """Has the next response believed, whichever ids topics had before: for whoever knows which id a topic has, or asks several brokers
+        until they agree."""
+        self._memory.former_ids.clear()
+
     def failed_update(self, exception: BaseException) -> None:
         """Takes in the failure of a Metadata request: the requested updates fail with it, and it is tried again."""
         self._settle(self._timer.failed(self._clock()), exception)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,17 +12,20 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import NewPartitions
+from msgspec.structs import replace
 from waiting import slow_s, until
 
 from kafka_actors import Consumer
 from kafka_actors.admin import Admin
 from kafka_actors.errors import ConfigError, DataLossError, NonEmptyGroupError, TopicRecreatedError
+from kafka_actors.protocol import MetadataResponse
 from kafka_actors.spark.source import task_reader as reading
 from kafka_actors.spark.source.options import parse_batch, parse_stream
 from kafka_actors.spark.source.planning import plan
 from kafka_actors.spark.source.stream_driver import StreamDriver
 from kafka_actors.spark.source.task_reader import ReadSession, read_ranges
 from kafka_actors.testing import FakeKafka, KafkaCluster
+from kafka_actors.testing.fake_kafka import BrokerCall, ChangeResponse
 from kafka_actors.testing.produce import Produce
 from kafka_actors.types import TopicPartition
 
@@ -297,6 +301,32 @@ def test_a_leader_that_changes_without_loss_is_nothing_new(fake_kafka: FakeKafka
         after = query.latest(end)
         assert [row[1] for row in query.rows(end, after)] == [2]
         assert fake_kafka.count("OffsetForLeaderEpoch") == 1
+
+
+def test_a_broker_that_names_the_id_of_a_topic_that_was_deleted_before_changes_nothing(
+    fake_kafka: FakeKafka,
+) -> None:
+    """As one does that was suspended: client and stream have never seen that id."""
+
+    def older(_: BrokerCall, found: MetadataResponse) -> MetadataResponse:
+        return replace(found, topics=[replace(t, topic_id=uuid.UUID(int=7)) for t in found.topics])
+
+    topic = fake_kafka.create_topic("orders")
+    fake_kafka.produce(topic, [b"0", b"1"])
+    options = {"failOnDataLoss": "false", "fetchOffset__retryIntervalMs": "10"}
+    with closing(
+        Query(fake_kafka.bootstrap_servers, subscribe=topic, startingOffsets="earliest", **options)
+    ) as query:
+        start = query.initial()
+        end = query.latest(start)
+        assert len(query.rows(start, end)) == 2
+        query.driver.prepare_available_now()  # with metadata from now on
+        fake_kafka.on("Metadata", ChangeResponse(older))
+        assert query.latest(end) == end
+        with reading.sessions.lend(query.options.client.key, lambda: pytest.fail("none was kept")) as session:
+            fake_kafka.on("Metadata", ChangeResponse(older))
+            session.refresh()
+        assert len(query.rows(start, end)) == 2
 
 
 def test_a_broker_that_dies_between_triggers_ends_no_query(

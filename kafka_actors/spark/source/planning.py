@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from functools import partial
 from typing import Any, TypeVar
 
-from kafka_actors.admin.requests import CallDeadline, fresh_snapshot, persist, raise_first
+from kafka_actors.admin.requests import CallDeadline, ask_node, fresh_snapshot, persist, raise_first
+from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import (
     ConfigError,
@@ -42,6 +43,9 @@ A = TypeVar("A")
 
 logger = logging.getLogger(__name__)
 
+_OTHERS_MS = 2_000
+"""Milliseconds within which other brokers are to answer, whose metadata are compared with those of the first one."""
+
 
 class PlanningBrokers:
     """Client for the planning of a query. For one event loop."""
@@ -67,9 +71,11 @@ class PlanningBrokers:
         await self.client.close()
 
     async def refresh(self, since: float | None = None) -> None:
-        """Requests metadata, unless that was done after `since`. Raises `KafkaTimeoutError` where no broker answered for
-        `request_timeout_ms`."""
+        """Requests metadata, unless that was done after `since`. Without it they are believed, whichever ids topics had before. Raises
+        `KafkaTimeoutError` where no broker answered for `request_timeout_ms`."""
         requested_at = self._clock()
+        if since is None:
+            self.client.cluster.forget_former_ids()
         if since is None or self._requested_at <= since:
             await persist(self.client, partial(fresh_snapshot, self.client), CallDeadline(self.client))
             self._requested_at = requested_at
@@ -87,17 +93,39 @@ class PlanningBrokers:
 
     async def partitions(self) -> list[TopicPartition]:
         """The selected partitions. Metadata is requested again for missing ones, as a topic that was just created may be
-        unknown for a moment.
+        unknown for a moment, and while other brokers name other ids of their topics.
 
         Raises `ConfigError` for a topic or partition that doesn't exist, `KafkaError` for one that may not be described.
         """
         for _ in range(self._options.lookup_retries):
             try:
-                return _selected(self.client.snapshot, self._options)
+                selected = _selected(self.client.snapshot, self._options)
             except ConfigError:
-                await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
-                await self.refresh()
+                selected = None
+            if selected is not None and await self._others_agree(selected):
+                return selected
+            await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
+            await self.refresh()
         return _selected(self.client.snapshot, self._options)
+
+    async def _others_agree(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether two brokers name the ids of the partitions' topics that metadata have, which may be of one that lags behind and still has a
+        topic that was deleted. One of the two at least is another one; leaders come first, since they are asked for offsets as well."""
+        snapshot, known = self.client.snapshot, self.topic_ids(partitions)
+        if not known or len(snapshot.brokers) < 2:
+            return True
+        leaders = (snapshot.leader(tp) for tp in partitions)
+        nodes = [n for n in dict.fromkeys((*leaders, *snapshot.brokers)) if n in snapshot.brokers][:2]
+        named = await asyncio.gather(*(self._named(node, known) for node in nodes))
+        return all(known[topic] == other for ids in named for topic, other in ids.items())
+
+    async def _named(self, node: int, topics: Iterable[str]) -> dict[str, bytes]:
+        """The ids of topics by the metadata of one broker; none where it doesn't answer."""
+        try:
+            found = await ask_node(self.client, node, metadata_request(sorted(topics)), _OTHERS_MS)
+        except KafkaActorsError:
+            return {}
+        return {t.name: t.topic_id.bytes for t in found.topics if t.name is not None and t.topic_id.int}
 
     def present(self) -> list[TopicPartition]:
         """The selected partitions that exist, by the present metadata."""

@@ -60,6 +60,8 @@ class StreamBrokers:
         self._io = IoThread("kafka-stream")
         self._validated: dict[TopicPartition, tuple[int, int, int]] = {}
         """Positions that were compared with the log of a newer leader: its epoch, the one that they were of, and the offset."""
+        self._recreated: set[tuple[str, bytes, bytes]] = set()
+        """Topics whose metadata stayed with another id than the stream's: names, the stream's ids, and the present ones."""
 
     @cached_property
     def _groups(self) -> GroupRequests:
@@ -138,15 +140,23 @@ class StreamBrokers:
             await self._wait_for(wanted)
         observed = await self._ends(base)
         for _ in range(self._options.lookup_retries):
-            if not truncated(base, observed) and not truncated(StreamOffsets(self._fixed_ends), observed):
+            if not self._behind(base, observed):
                 break
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
             await brokers.refresh()
             observed = await self._ends(base)
+        self._recreated |= _other_ids(base, observed)
         starts = await brokers.listed_while_there(dict.fromkeys(newcomers(base, observed), EARLIEST))
         if starts is None:
             return await self._observed(base, self._clock())
         return replace(observed, starts={tp: listed.offset for tp, listed in starts.items()})
+
+    def _behind(self, base: StreamOffsets, observed: ObservedPartitions) -> bool:
+        """Whether brokers may not have heard yet of what the stream knows: their logs end before it, or a topic has another id, such as that
+        of one that was deleted before."""
+        if truncated(base, observed) or truncated(StreamOffsets(self._fixed_ends), observed):
+            return True
+        return not _other_ids(base, observed) <= self._recreated
 
     @property
     def _fixed_ends(self) -> dict[TopicPartition, int]:
@@ -210,14 +220,24 @@ class StreamBrokers:
                 "stop them, or name another group in kafka.group.id"
             )
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits offsets for the group without being a member, of topics with their present ids. Raises `NonEmptyGroupError`, and
+    def commit(self, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, bytes]) -> None:
+        """Commits offsets for the group without being a member, of the topics with these ids. Raises `NonEmptyGroupError`, and
         other errors that keep it from committing."""
         to_commit = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
-        ids = self._brokers.topic_ids(offsets)
-        self._run(self._groups.commit(self._group_id, to_commit, CallDeadline(self._brokers.client), ids))
+        self._run(
+            self._groups.commit(self._group_id, to_commit, CallDeadline(self._brokers.client), topic_ids)
+        )
 
 
 def _is_here(topic: str, base: StreamOffsets, topic_ids: Mapping[str, bytes]) -> bool:
     """Whether the topic that the stream has read is the one of this name, as far as ids say so."""
     return topic in base.topic_ids and base.topic_ids[topic] == topic_ids.get(topic)
+
+
+def _other_ids(base: StreamOffsets, observed: ObservedPartitions) -> set[tuple[str, bytes, bytes]]:
+    """Topics that have another id than the stream's, with both."""
+    return {
+        (topic, known, observed.topic_ids[topic])
+        for topic, known in base.topic_ids.items()
+        if observed.topic_ids.get(topic, known) != known
+    }

@@ -250,7 +250,7 @@ class StreamDriver:
         if not new or (new == self._refused and now < self._retry_at):
             return
         try:
-            self._brokers.commit(new)
+            self._brokers.commit(new, observed.topic_ids)
         except KafkaActorsError as error:
             self._refused, self._retry_at = new, now + _COMMIT_PAUSE_S
             logger.warning("group %s: offsets are not committed: %s", self._options.group_id, error)

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from kafka_actors.base.io_thread import IoThread
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.errors import DataLossError, DisconnectedError, KafkaTimeoutError
+from kafka_actors.errors import DataLossError, DisconnectedError, KafkaTimeoutError, TopicRecreatedError
 from kafka_actors.fetch import FetchedBytes, Fetcher, LocalSources, PartitionStart
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
 from kafka_actors.spark.python_worker import IdlePool, freeze_imports
@@ -74,7 +75,7 @@ class ReadSession:
             self.refresh()
 
     def refresh(self) -> None:
-        """Requests metadata of the topics again. Raises as `begin`."""
+        """Requests metadata of the topics again, and believes them, whichever ids topics had before. Raises as `begin`."""
         self._io.run(self._refresh())
 
     def end(self) -> None:
@@ -85,6 +86,7 @@ class ReadSession:
         await self.client.set_topics(topics)
 
     async def _refresh(self) -> None:
+        self.client.cluster.forget_former_ids()
         await self.client.update_metadata()
 
     def take(self, timeout_s: float) -> FetchedBytes | None:
@@ -180,9 +182,12 @@ class _TaskRead:
         self._left = {r.tp: r for r in ranges}
         self._positions = {r.tp: r.start for r in ranges}  # behind the last record that was returned
         self._clock = clock
+        self._planned_ids = {r.topic: r.topic_id for r in ranges}
+        self._recreated: set[str] = set()  # topics whose metadata stayed with another id
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        self._refresh_topic_ids()
+        for topic in self._planned_ids:
+            self._wait_for_id(topic)
         self._fetcher.assign({tp: _start(r) for tp, r in self._left.items()})
         timeout_s = self._options.poll_timeout_ms / 1000
         deadline = self._clock() + timeout_s
@@ -190,6 +195,8 @@ class _TaskRead:
             try:
                 item = self._session.take(max(deadline - self._clock(), 0.0))
             except DataLossError as loss:
+                if self._clock() < deadline and self._read_on(loss):
+                    continue
                 self._lost(loss)
                 deadline = self._clock() + timeout_s
                 continue
@@ -213,15 +220,30 @@ class _TaskRead:
         del self._left[tp]
         self._fetcher.revoke([tp])
 
-    def _refresh_topic_ids(self) -> None:
-        """Requests metadata where a topic's id differs from the planned one: metadata of an earlier task may be older than the
-        plan, and the fetcher would report the topic as recreated."""
-        known = self._session.client.snapshot
-        if any(
-            r.topic_id is not None and known.topic_id(r.topic) not in (None, r.topic_id)
-            for r in self._left.values()
-        ):
+    def _wait_for_id(self, topic: str) -> bool:
+        """Requests metadata until a topic has its planned id, as often as `fetchOffset.numRetries` says after the first time: those of
+        an earlier task, or of a broker that lags behind, may be older than the plan. Returns whether it has."""
+        planned, requests = self._planned_ids[topic], 0
+        while planned is not None and self._session.client.snapshot.topic_id(topic) not in (None, planned):
+            if topic in self._recreated or requests > self._options.lookup_retries:
+                self._recreated.add(topic)
+                return False
+            if requests:
+                time.sleep(self._options.lookup_retry_interval_ms / 1000)
             self._session.refresh()
+            requests += 1
+        return True
+
+    def _read_on(self, loss: DataLossError) -> bool:
+        """Goes on with a range whose topic has its planned id after all, and returns whether it does. No topic gets an id of before, so
+        the broker that named another one lagged behind."""
+        tp = TopicPartition(loss.topic, loss.partition)
+        if not isinstance(loss, TopicRecreatedError) or self._planned_ids[tp.topic] is None:
+            return False
+        if not self._wait_for_id(tp.topic):
+            return False
+        self._assign_again(replace(self._left[tp], start=self._positions[tp]))
+        return True
 
     def _lost(self, loss: DataLossError) -> None:
         if self._options.fail_on_data_loss:
@@ -232,9 +254,12 @@ class _TaskRead:
         if rest is None:
             self._done(tp)
         else:
-            self._left[tp], self._positions[tp] = rest, rest.start
-            self._fetcher.revoke([tp])
-            self._fetcher.assign({tp: _start(rest)})
+            self._assign_again(rest)
+
+    def _assign_again(self, r: TaskRange) -> None:
+        self._left[r.tp], self._positions[r.tp] = r, r.start
+        self._fetcher.revoke([r.tp])
+        self._fetcher.assign({r.tp: _start(r)})
 
     def _stalled(self) -> None:
         """Ends a wait of `kafkaConsumer.pollTimeoutMs` without records: records are lost where the topic is gone or the log ends

@@ -302,14 +302,30 @@ def test_a_copy_with_partitions_is_as_old_and_remembers_as_much() -> None:
     assert (copy.ttl(), metadata.ttl()) == (0, 200_000)
 
 
+def about(topic_id: uuid.UUID, leader: int) -> MetadataResponse:
+    parts = [MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=0)]
+    topic = MetadataResponseTopic(name="t", topic_id=topic_id, partitions=parts)
+    return MetadataResponse(brokers=[MetadataResponseBroker(1, "a", 1)], topics=[topic])
+
+
+def test_former_ids_that_are_forgotten_are_believed_at_once() -> None:
+    metadata, _ = make()
+    former, present = (uuid.UUID(int=i) for i in (1, 2))
+    for topic_id in (
+        present,
+        former,
+        present,
+    ):  # the broker in between was behind, and looked like a new topic
+        metadata.update_metadata(about(topic_id, 1))
+    assert metadata.snapshot().topic_id("t") == former.bytes
+    metadata.forget_former_ids()
+    metadata.update_metadata(about(present, 1))
+    assert metadata.snapshot().topic_id("t") == present.bytes
+
+
 def test_a_copy_with_partitions_is_not_fooled_by_an_answer_about_a_topics_former_self() -> None:
     metadata, _ = make()
     old, new = (uuid.UUID(int=i) for i in (1, 2))
-
-    def about(topic_id: uuid.UUID, leader: int) -> MetadataResponse:
-        parts = [MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=0)]
-        topic = MetadataResponseTopic(name="t", topic_id=topic_id, partitions=parts)
-        return MetadataResponse(brokers=[MetadataResponseBroker(1, "a", 1)], topics=[topic])
 
     metadata.update_metadata(about(old, 1))
     metadata.update_metadata(about(new, 2))

@@ -1,8 +1,9 @@
-"""What planning asks again: `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart; and when no longer."""
+"""What planning asks again, and of which brokers: `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart; and when no longer."""
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,12 @@ from kafka_actors.errors import (
     UnknownServerError,
 )
 from kafka_actors.net import LATEST, EpochEnd, ListedOffset
+from kafka_actors.protocol import MetadataResponse
+from kafka_actors.protocol.messages.metadata import (
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from kafka_actors.spark.source.options import parse_batch, parse_stream
 from kafka_actors.spark.source.planning import PlanningBrokers
 from kafka_actors.types import TopicPartition
@@ -157,7 +164,8 @@ def test_news_of_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_topics_are_asked_about_again_unless_that_was_done_since(since: float | None, times: int) -> None:
     """A client that asks twice in a row waits in between, so a stream that starts asks once."""
     clock = iter((1.0, 2.0))
-    asked = []
+    asked: list[str] = []
+    forgotten: list[str] = []
 
     async def refreshed() -> None:
         brokers = PlanningBrokers(
@@ -168,9 +176,93 @@ def test_topics_are_asked_about_again_unless_that_was_done_since(since: float | 
         async def update_metadata() -> None:
             asked.append("")
 
+        brokers.client.cluster.forget_former_ids = lambda: forgotten.append("")  # type: ignore[method-assign]
         brokers.client.update_metadata = update_metadata  # type: ignore[method-assign,assignment]
         await brokers.refresh()
         await brokers.refresh(since)
 
     asyncio.run(refreshed())
     assert len(asked) == times
+    assert len(forgotten) == (1 if since else 2), "a doubt"
+
+
+class Metadata:
+    """A client of three brokers, whose metadata come from broker 1; `ids` are those that each broker names."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, ids: dict[int, bytes | KafkaError], **options: str
+    ) -> None:
+        self.ids = ids
+        self.asked: list[int] = []
+        self.pauses: list[float] = []
+        self.first = 1
+        given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", **options}
+        self.brokers = PlanningBrokers(parse_batch(given))
+        monkeypatch.setattr(asyncio, "sleep", self._pause)
+        monkeypatch.setattr("kafka_actors.spark.source.planning.ask_node", self._ask)
+        monkeypatch.setattr(self.brokers, "refresh", self._refresh)
+        self._take_in()
+
+    def _response(self, node: int) -> MetadataResponse:
+        topic_id = self.ids[node]
+        if isinstance(topic_id, KafkaError):
+            raise topic_id
+        partition = MetadataResponsePartition(leader_id=2)
+        topic = MetadataResponseTopic(0, "t", uuid.UUID(bytes=topic_id), partitions=[partition])
+        return MetadataResponse(brokers=[MetadataResponseBroker(n, "a", n) for n in self.ids], topics=[topic])
+
+    def _take_in(self) -> None:
+        self.brokers.client.cluster.update_metadata(self._response(self.first))
+
+    async def _ask(self, client: Any, node: int, request: Any, limit_ms: float) -> MetadataResponse:
+        self.asked.append(node)
+        return self._response(node)
+
+    async def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    async def _refresh(self) -> None:
+        self.brokers.client.cluster.forget_former_ids()
+        self._take_in()
+
+    def topic_id(self) -> bytes:
+        """The topic's id by which a query is planned."""
+        return self.brokers.topic_ids(asyncio.run(self.brokers.partitions()))["t"]
+
+
+NEW, OLD = b"n" * 16, b"o" * 16
+
+
+def test_a_query_is_planned_by_ids_that_two_other_brokers_name_leaders_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Metadata(monkeypatch, {1: NEW, 2: NEW, 3: OLD})
+    assert (scene.topic_id(), scene.asked, scene.pauses) == (NEW, [2, 1], [])
+
+
+def test_a_broker_that_still_has_a_topic_that_was_deleted_plans_no_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Metadata(monkeypatch, {1: OLD, 2: NEW, 3: NEW})
+
+    async def pause(seconds: float) -> None:
+        scene.pauses.append(seconds)
+        if len(scene.pauses) == 2:
+            scene.ids[1] = NEW
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    assert (scene.topic_id(), scene.pauses) == (NEW, [1.0, 1.0])
+
+
+def test_brokers_that_do_not_agree_or_answer_keep_no_query_from_starting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Metadata(monkeypatch, {1: OLD, 2: NEW, 3: NEW}, **{"fetchOffset.numRetries": "2"})
+    assert (scene.topic_id(), len(scene.pauses)) == (OLD, 2)
+    silent = Metadata(monkeypatch, {1: NEW, 2: NotLeaderOrFollowerError(), 3: OLD})
+    assert (silent.topic_id(), silent.pauses) == (NEW, [])
+
+
+def test_one_broker_alone_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Metadata(monkeypatch, {1: NEW})
+    assert (scene.topic_id(), scene.asked) == (NEW, [])

@@ -20,7 +20,7 @@ from kafka_actors.spark.source.stream_brokers import StreamBrokers
 from kafka_actors.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-ID = b"i" * 16
+ID, OTHER = b"i" * 16, b"o" * 16
 
 
 class Brokers:
@@ -29,6 +29,7 @@ class Brokers:
     def __init__(self, options: Any, clock: Any) -> None:
         self.client = SimpleNamespace()
         self.present_now = [[T0, T1]]
+        self.ids = [ID]
         self.ends: list[dict[TopicPartition, int] | None] = [{T0: 10, T1: 20}]
         self.starts = {T0: 2, T1: 3}
         self.epoch = 5
@@ -48,6 +49,8 @@ class Brokers:
         self.refreshes.append(since)
         if since is None and len(self.present_now) > 1:
             self.present_now.pop(0)
+        if since is None and len(self.ids) > 1:
+            self.ids.pop(0)
 
     async def partitions(self) -> list[TopicPartition]:
         if self.error is not None:
@@ -58,7 +61,7 @@ class Brokers:
         return self.present_now[0]
 
     def topic_ids(self, partitions: Any) -> dict[str, bytes]:
-        return {tp.topic: ID for tp in partitions}
+        return {tp.topic: self.ids[0] for tp in partitions}
 
     async def logs(
         self, partitions: list[TopicPartition], start: Any, end: Any
@@ -96,6 +99,9 @@ class Groups:
 
     async def members_of(self, group: str, deadline: Any) -> str:
         return self.members
+
+    async def commit(self, group: str, offsets: Any, deadline: Any, ids: Mapping[str, bytes]) -> None:
+        self.committed_ids = ids
 
 
 class InThisThread:
@@ -203,6 +209,24 @@ def test_an_end_before_the_position_is_looked_up_again(monkeypatch: pytest.Monke
     assert len(scene.pauses) == 2
 
 
+def test_a_topic_is_made_anew_only_once_metadata_stay_with_its_other_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that was suspended names the id of a topic that was deleted before. KIP-516: no topic gets an id of before."""
+    base = StreamOffsets({T0: 1, T1: 1}, {"t": ID})
+    scene = Scene(monkeypatch)
+    scene.brokers.ids = [OTHER, OTHER, ID]
+    assert scene.stream.observed(base).topic_ids == {"t": ID}
+    assert len(scene.pauses) == 2
+    scene.brokers.ids = [OTHER]
+    assert scene.stream.observed(base).topic_ids == {"t": OTHER}
+    assert len(scene.pauses) == 2 + 3
+    assert scene.stream.observed(base).topic_ids == {"t": OTHER}
+    assert len(scene.pauses) == 2 + 3, (
+        "Spark's own offsets have no ids, so the stream may ask at each trigger"
+    )
+
+
 def test_partitions_that_go_during_a_look_up_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.brokers.present_now = [[T0, T1], [T0]]
@@ -222,6 +246,12 @@ def test_a_group_with_members_is_refused(committing: Scene) -> None:
         NonEmptyGroupError, match=r"commitOffsets: group 'g' has members \(2: consumer-1, consumer-2\)"
     ):
         committing.stream.check_group()
+
+
+def test_offsets_are_committed_with_the_ids_of_the_topics_that_they_are_of(committing: Scene) -> None:
+    committing.brokers.ids = [OTHER]  # metadata that came since
+    committing.stream.commit({T0: 5}, {"t": ID})
+    assert committing.groups.committed_ids == {"t": ID}
 
 
 def test_the_thread_ends_with_the_connections(committing: Scene) -> None:

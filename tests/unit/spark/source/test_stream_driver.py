@@ -53,7 +53,7 @@ class FakeBrokers:
     def check_group(self) -> None:
         self.asked += 1
 
-    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, bytes]) -> None:
         if self.refusal is not None:
             self.asked += 1
             raise self.refusal

@@ -26,7 +26,7 @@ from kafka_actors.spark.source.task_reader import read_ranges
 from kafka_actors.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-ID = b"i" * 16
+ID, OTHER = b"i" * 16, b"o" * 16
 
 
 def snapshot(topic_id: bytes | None = ID) -> ClusterSnapshot:
@@ -79,6 +79,7 @@ class Session:
         self.began: list[TopicPartition] = []
         self.ended = False
         self.refreshed = 0
+        self.ids: list[bytes] = []  # of metadata that come yet
         self._script = script
 
     def begin(self, partitions: Iterator[TopicPartition]) -> None:
@@ -89,6 +90,8 @@ class Session:
 
     def refresh(self) -> None:
         self.refreshed += 1
+        if self.ids:
+            self.client.snapshot = snapshot(self.ids.pop(0))
 
     def take(self, timeout_s: float) -> Any:
         step = self._script.pop(0) if self._script else None
@@ -118,6 +121,8 @@ class Task:
 
         monkeypatch.setattr(task_reader.sessions, "lend", lend)
         monkeypatch.setattr(task_reader, "freeze_imports", lambda: None)
+        self.pauses: list[float] = []
+        monkeypatch.setattr("time.sleep", self.pauses.append)
         self._options = parse_batch(
             {
                 "kafka.bootstrap.servers": "a:1",
@@ -224,9 +229,57 @@ def test_records_that_will_never_come_are_a_loss(
         task.read(TaskRange("t", 0, 5, 9))
 
 
-def test_metadata_that_are_older_than_the_plan_are_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    for known, refreshed in ((b"o" * 16, 1), (ID, 0), (None, 0)):
-        task = Task(monkeypatch, item(T0, 5, 6))
-        task.session.client.snapshot = snapshot(known)
-        task.read(TaskRange("t", 0, 5, 6, ID))
-        assert task.session.refreshed == refreshed
+@pytest.mark.parametrize(
+    ("known", "later", "refreshed"),
+    [(OTHER, [ID], 1), (OTHER, [OTHER, OTHER, ID], 3), (ID, [], 0), (None, [], 0)],
+)
+def test_metadata_that_are_older_than_the_plan_are_requested_again(
+    monkeypatch: pytest.MonkeyPatch, known: bytes | None, later: list[bytes], refreshed: int
+) -> None:
+    task = Task(monkeypatch, item(T0, 5, 6))
+    task.session.client.snapshot, task.session.ids = snapshot(known), later
+    assert task.read(TaskRange("t", 0, 5, 6, ID)) == [(0, 5)]
+    assert (task.session.refreshed, len(task.pauses)) == (refreshed, max(refreshed - 1, 0))
+
+
+def test_a_range_is_read_on_once_its_topic_has_the_planned_id_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that was suspended had named the id of a topic that was deleted before."""
+    for lossy in ("true", "false"):
+        task = Task(
+            monkeypatch,
+            item(T0, 5, 7),
+            TopicRecreatedError("t", 0, 7, "a", "b"),
+            item(T0, 7, 9),
+            failOnDataLoss=lossy,
+        )
+        assert task.read(TaskRange("t", 0, 5, 9, ID)) == [(0, 5), (0, 6), (0, 7), (0, 8)]
+        assert task.session.fetcher.assigned[-1] == {T0: PartitionStart(offset=7, end_offset=9, topic_id=ID)}
+
+
+def test_a_topic_that_stays_with_another_id_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = [TopicRecreatedError("t", p, 5, "a", "b") for p in (0, 1)]
+    task = Task(monkeypatch, *lost, failOnDataLoss="false", **{"fetchOffset.numRetries": "2"})
+    task.session.client.snapshot = snapshot(OTHER)
+    assert task.read(TaskRange("t", 0, 5, 9, ID), TaskRange("t", 1, 5, 9, ID)) == []
+    assert (task.session.refreshed, len(task.pauses)) == (3, 2)
+
+
+def test_ids_that_go_back_and_forth_end_with_the_time_without_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = Task(monkeypatch)
+
+    def take(timeout_s: float) -> Any:
+        task.session.now += 1.0
+        raise TopicRecreatedError("t", 0, 5, "a", "b")
+
+    monkeypatch.setattr(task.session, "take", take)
+    with pytest.raises(TopicRecreatedError):
+        task.read(TaskRange("t", 0, 5, 9, ID))
+    assert task.session.now == 5.0
+
+
+def test_a_range_without_an_id_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(monkeypatch, TopicRecreatedError("t", 0, 5, "a", "b"), failOnDataLoss="false")
+    assert task.read(TaskRange("t", 0, 5, 9)) == []
+    assert len(task.session.fetcher.assigned) == 1

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_actors.errors import MessageTooLargeError, UsageError
+from kafka_actors.base.topics import check_topic
+from kafka_actors.errors import ConfigError, MessageTooLargeError, UsageError
 from kafka_actors.records.batch import HEADER_SIZE, MAX_MILLIS, Kernel, Places, RecordRows
 from kafka_actors.records.encode import row_columns
 
@@ -62,7 +63,7 @@ class PartitionRows(NamedTuple):
 def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[PartitionRows]:
     """Yields the rows of each topic: all go to `topic` if it isn't None, else the column `topic` decides.
 
-    Raises `UsageError` for unknown columns and where a row's topic isn't known.
+    Raises `UsageError` for unknown columns, and where a row has no topic or one whose name can't be a topic's.
     """
     check_columns(batch.schema)
     if topic is not None:
@@ -79,14 +80,25 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[PartitionRows
         raise UsageError(f"send_batch: row {row} has no topic")
     if not batch.num_rows:
         return
-    encoded = column.cast(pa.string()).dictionary_encode()
+    try:
+        encoded = column.cast(pa.string()).dictionary_encode()
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"send_batch: the column topic: {error}") from None
     names = encoded.dictionary.to_pylist()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code in np.unique(codes).tolist():
         numbers = np.flatnonzero(codes == code)
         everything = len(numbers) == batch.num_rows
         rows = batch if everything else batch.take(pa.array(numbers))
-        yield PartitionRows(names[code], rows, None if everything else numbers)
+        yield PartitionRows(_checked(names[code]), rows, None if everything else numbers)
+
+
+def _checked(topic: str) -> str:
+    """The topic that rows name. A name that can't be is an error of these rows, as one that is missing."""
+    try:
+        return check_topic(topic)
+    except ConfigError as error:
+        raise UsageError(f"send_batch: the column topic {error.message}") from None
 
 
 def check_columns(schema: pa.Schema) -> None:

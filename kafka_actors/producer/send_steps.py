@@ -158,7 +158,7 @@ class Sending:
         for part in by_topic(batch, topic):
             part = self._spans.batch(part, future)
             rows = rows_of(part, kernel, now_ms, self._core.config.max_request_size)
-            count, available = yield from self._partitions(check_topic(part.topic))
+            count, available = yield from self._partitions(part.topic)
             if (highest := highest_partition(part)) >= count:
                 count, available = yield from self._with(part.topic, highest)
             ready.append(

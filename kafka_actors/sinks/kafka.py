@@ -39,6 +39,13 @@ class TargetProducer(Producer):
 
     _missing_s = MISSING_S
 
+    @property
+    def failure(self) -> KafkaActorsError | None:
+        """The error with which the transaction has to be aborted, or the producer ended; None if there is none."""
+        if self._closed:
+            return self._is_closed()
+        return self._transactions("failure").machine.error
+
 
 def producer_of(config: ProducerConfig) -> Producer:
     """Makes and connects a producer. Called in the worker, because it resolves references to secrets. Raises `ConfigError`."""

@@ -14,7 +14,6 @@ from msgspec.structs import asdict
 from kafka_actors.base.io_thread import ended_within
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
-    KafkaActorsError,
     KafkaTimeoutError,
     MessageTooLargeError,
     TopicAuthorizationFailedError,
@@ -35,7 +34,7 @@ NOTHING_TAKEN = (
     UnknownTopicOrPartitionError,
     TopicAuthorizationFailedError,
 )
-"""Errors of `send_batch` after which no row of the batch is sent."""
+"""Errors of `send_batch` after which no row of the batch is sent, unless the transaction has failed before."""
 STEP_MS = 5_000.0
 """Time of one wait for the end of a transaction, which goes on until it is known."""
 
@@ -88,13 +87,6 @@ class SessionProducer(TargetProducer):
                 self._check_open()
                 if self.failure is not None:
                     raise
-
-    @property
-    def failure(self) -> KafkaActorsError | None:
-        """The error with which the transaction has to be aborted, or the producer ended; None if there is none."""
-        if self._closed:
-            return self._is_closed()
-        return self._transactions("failure").machine.error
 
     def discard(self) -> None:
         """Closes all connections. Nothing is sent any more, and nobody waits on."""

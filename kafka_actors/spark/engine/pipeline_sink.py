@@ -29,6 +29,7 @@ from kafka_actors.pipeline.fused import FailedRecord, events_of, of_policy
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import WriteKafka, WriteParquet
 from kafka_actors.sinks.kafka import is_final
+from kafka_actors.sinks.sink import TransactionBroken
 from kafka_actors.sinks.stage import OpenSinks
 from kafka_actors.spark.python_worker import WorkerCache, freeze_imports
 from kafka_actors.spark.source.machines.task_markers import WriteName
@@ -249,7 +250,10 @@ class SinkTask:
         for part in self._before.parts(good) if self._policies else ():
             self.rows += part.rows.batch.num_rows
             failures: list[FailedRecord] = []
-            self._sinks.write(part.rows, part.source, failures)
+            try:
+                self._sinks.write(part.rows, part.source, failures)
+            except TransactionBroken as broken:  # it is past the policies for errors of rows
+                raise broken.cause from broken.cause.__cause__
             self._handle_failures(failures, part.source)
         if failed is not None:
             self._dead_letters.write_failed(failed)

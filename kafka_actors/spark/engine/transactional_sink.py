@@ -12,21 +12,19 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_actors.config import ProducerConfig
-from kafka_actors.errors import MessageTooLargeError, UsageError
+from kafka_actors.errors import SinkError
 from kafka_actors.pipeline.engines import CheckedSink
 from kafka_actors.pipeline.source import ReadKafka, producer_config, transactional_config
 from kafka_actors.pipeline.stages import Stage, WriteKafka
 from kafka_actors.sinks.kafka import CLOSE_MS, SINK_TOPIC, check_target
-from kafka_actors.sinks.sink import Origin, Writer
+from kafka_actors.sinks.sink import Origin, TransactionBroken, Writer
 from kafka_actors.sinks.stage import OpenSinks, opened
+from kafka_actors.sinks.transactional import NOTHING_TAKEN
 from kafka_actors.spark.source.data_source_options import TRANSACTION_TIMEOUT_MS
 from kafka_actors.spark.source.machines.plan_operators import check_repeatable_rows
 from kafka_actors.spark.source.machines.task_markers import PREFIX, WriteName, splits_digest
 from kafka_actors.spark.source.task_transaction import TaskTransaction, task_producer
 from kafka_actors.spark.source.transactional import explained, sources_of
-
-_NOTHING_TAKEN = (MessageTooLargeError, UsageError)
-"""Errors of `send_batch` after which no row of the batch is on its way."""
 
 
 def exactly_once(sinks: Iterable[CheckedSink]) -> list[WriteKafka]:
@@ -58,42 +56,43 @@ class TransactionalTaskWriter:
     """Open Kafka sink that writes within the transaction of the present task, and takes rows without sending them where an earlier try has
     committed them."""
 
-    def __init__(self, config: ProducerConfig, topic: str | None) -> None:
+    def __init__(self, name: str, config: ProducerConfig, topic: str | None) -> None:
+        self._name = name
         self._topic = topic
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._producer = task_producer(config)
         self._transaction: TaskTransaction | None = None
-        self._failure: Exception | None = None
 
     def transaction(
         self, write: WriteName, sink: str, topic: str, partition: int, splits: str
     ) -> TaskTransaction:
         """The transaction of a task, to be entered before its first row."""
         task = write.task(sink, topic, partition)
-        self._failure = None
         self._transaction = TaskTransaction(self._producer, task, splits, self._timeout_s)
         return self._transaction
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
-        """Raises as `Producer.send_batch`. After an error that leaves open which rows are on their way it raises that again for all rows: the
-        transaction has to be aborted, whatever `on_error` says."""
+        """Raises what is wrong with these rows (`NOTHING_TAKEN`). After another error some may be on their way: it raises `TransactionBroken`,
+        because the transaction has to be aborted, whatever `on_error` says."""
         assert self._transaction is not None  # a task enters it first
-        if self._failure is not None:
-            raise self._failure
         if not self._transaction.writes:
             return
         try:
             self._producer.send_batch(batch, self._topic)
-        except _NOTHING_TAKEN:
-            raise
         except Exception as error:
-            self._failure = error
-            raise
+            failure = self._producer.failure
+            if isinstance(error, NOTHING_TAKEN) and failure is None:
+                raise
+            raise TransactionBroken(self._failed(failure or error)) from error
+
+    def _failed(self, cause: Exception) -> SinkError:
+        """The error of the sink for what ended its transaction."""
+        error = SinkError(self._name, f"{type(cause).__name__}: {cause}")
+        error.__cause__ = cause
+        return error
 
     def flush(self) -> None:
         """Waits until all rows are acknowledged; they are read once the task's transaction is committed. Raises `UndeliveredError`."""
-        if self._failure is not None:
-            raise self._failure
         self._producer.flush()
 
     def close(self) -> None:
@@ -117,7 +116,7 @@ class ProcessSinks:
         topic = stage.marker_topic or stage.topic
         assert topic is not None  # `write_kafka` asks for one
         same = sum(known == topic for _, known, _ in self._transactional)
-        writer = TransactionalTaskWriter(config, stage.topic)
+        writer = TransactionalTaskWriter(stage.name, config, stage.topic)
         self._transactional.append((f"{topic}+{same + 1}" if same else topic, topic, writer))
         return writer
 

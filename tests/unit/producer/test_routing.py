@@ -49,6 +49,21 @@ def test_a_row_without_a_topic_is_named_and_goes_nowhere(column):
 @pytest.mark.parametrize(
     ("column", "said"),
     [
+        (pa.array(["a", "a b"]), "the column topic has 'a b': a topic's name has"),
+        (pa.array(["a", ""]), "the column topic has ''"),
+        (pa.array([b"a", b"\xff"]), "the column topic: Invalid UTF8"),
+    ],
+    ids=["space", "empty", "bytes"],
+)
+def test_a_name_that_can_be_no_topics_is_an_error_of_its_row(column, said):
+    """So the policies for errors of rows apply, as to a topic that isn't there."""
+    with pytest.raises(UsageError, match=said):
+        topics(column)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
         (pa.array([0, MAX_MILLIS, 0, MAX_MILLIS + 1, -1]), f"timestamp of row 3 is {MAX_MILLIS + 1}: "),
         (pa.array([0, -MAX_MILLIS, -MAX_MILLIS - 1, 0, None]), f"timestamp of row 2 is {-MAX_MILLIS - 1}: "),
         (pa.array([0, 0, 0, 0, 2**62], pa.timestamp("s")), "seconds beyond 64 bits of milliseconds"),

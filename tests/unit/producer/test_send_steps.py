@@ -285,7 +285,7 @@ def test_each_row_goes_to_its_topic_and_partition() -> None:
         ({"topic": ["t", "t", "u"], "value": [b"", b"", b"x" * 2_000]}, MessageTooLargeError),
         ({"topic": ["t", "t", "u"], "partition": pa.array([0, 0, 9], pa.int32())}, UsageError),
         ({"topic": ["t", "t", None]}, UsageError),
-        ({"topic": ["t", "t", "u u"]}, ConfigError),
+        ({"topic": ["t", "t", "u u"]}, UsageError),
         ({"topic": ["t", "t", "u"], "valeu": [b"", b"", b""]}, UsageError),
     ],
     ids=["too large", "no such partition", "no topic", "no name", "misspelt"],

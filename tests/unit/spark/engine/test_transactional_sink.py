@@ -13,15 +13,20 @@ from kafka_actors.errors import (
     DisconnectedError,
     KafkaTimeoutError,
     MessageTooLargeError,
+    ProducerFencedError,
+    SinkError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
     UsageError,
 )
 from kafka_actors.pipeline.rows import rows_of
 from kafka_actors.sinks import Origin
+from kafka_actors.sinks.sink import TransactionBroken
 from kafka_actors.spark.engine import pipeline_sink, transactional_sink
 from kafka_actors.spark.engine.frames import PipelineFrame
 from kafka_actors.spark.engine.pipeline_sink import PipelineBatchWriter, SinkPlan
 from kafka_actors.spark.engine.transactional_sink import checked_splits
-from kafka_actors.spark.source.machines.task_markers import PREFIX, TaskMarker
+from kafka_actors.spark.source.machines.task_markers import PREFIX, TaskMarker, WriteName
 
 RECORDS = ka.Pipeline.read_kafka("orders", group_id="g", bootstrap_servers="a:1")
 READ = RECORDS.raw()
@@ -38,6 +43,7 @@ class Producer:
         self.said, self.offsets, self.errors = said, offsets, errors
         self.sent = []
         self.closed = False
+        self.failure = None
 
     def take_over(self, transactional_id):
         self.id = transactional_id
@@ -147,8 +153,18 @@ def test_rows_that_name_their_topics_have_their_markers_under_the_topic_for_them
     assert next(iter(scene.offsets.values())).keys() == {("markers", 0)}
 
 
-def test_a_row_that_is_too_large_is_skipped_and_the_rest_is_committed_and_not_sent_again(scene):
-    scene.errors += [MessageTooLargeError(), MessageTooLargeError()]
+@pytest.mark.parametrize(
+    "error",
+    [
+        MessageTooLargeError(),
+        UsageError("no such partition"),
+        UnknownTopicOrPartitionError(topic="wrong"),
+        TopicAuthorizationFailedError(topic="wrong"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_row_that_is_refused_is_skipped_and_the_rest_is_committed_and_not_sent_again(scene, error):
+    scene.errors += [error, error]
     pipeline = READ.on_error("skip", retries=0).write_kafka("scored", format="columns", **EXACT)
     first = writer(pipeline)
     assert first.write(iter([ROWS])).refused is None
@@ -157,26 +173,40 @@ def test_a_row_that_is_too_large_is_skipped_and_the_rest_is_committed_and_not_se
     assert len(scene.made[0].sent) == 2
 
 
-@pytest.mark.parametrize("on_error", ["fail", "skip"])
-def test_where_nobody_knows_which_rows_are_on_their_way_the_task_fails_and_aborts(
-    scene, on_error, monkeypatch
-):
-    """A retry would send some of them twice in the same transaction."""
-    monkeypatch.setattr("time.sleep", lambda _: None)
-    scene.errors += [KafkaTimeoutError("no room")]
-    pipeline = READ.write_kafka("scored", format="columns", on_error=on_error, **EXACT)
-    with pytest.raises(ka.KafkaActorsError, match="no room"):
-        writer(pipeline).write(iter([ROWS]))
+@pytest.mark.parametrize("on_error", ["fail", "skip", "dead_letter"])
+@pytest.mark.parametrize("error", [KafkaTimeoutError("no room"), DisconnectedError("no room")])
+def test_an_error_of_the_transaction_ends_the_task_at_once_and_is_none_of_its_rows(scene, on_error, error):
+    """A retry would send some rows twice in the same transaction, and dead letters would be of rows that the task's next try writes."""
+    scene.errors += [error]
+    pipeline = READ.dead_letters("dead").write_kafka("scored", format="columns", on_error=on_error, **EXACT)
+    with pytest.raises(SinkError, match=r"^write_kafka\(scored\): \w+Error: no room") as caught:
+        writer(pipeline).write(iter([ROWS, ROWS]))
+    assert caught.value.__cause__ is error
     assert scene.made[0].sent == []
     assert scene.said[-1] == "abort"
     assert scene.made[0].closed
 
 
-def test_an_error_of_one_try_is_raised_in_the_task(scene):
-    scene.errors += [DisconnectedError("gone")] * 4
-    pipeline = READ.on_error("fail", retries=0).write_kafka("scored", format="columns", **EXACT)
-    with pytest.raises(ka.errors.StageError, match="gone"):
-        writer(pipeline).write(iter([ROWS]))
+def test_what_a_producer_refuses_that_has_failed_is_no_fault_of_the_rows(scene):
+    fenced = ProducerFencedError("fenced")
+    made = transactional_sink.TransactionalTaskWriter(
+        "s", SimpleNamespace(transaction_timeout_ms=1), "scored"
+    )
+    made.transaction(WriteName("0" * 32, 0, streaming=False), "s", "scored", 0, "splits").writes = True
+    scene.made[0].failure = fenced
+    scene.errors += [UsageError("the transaction has to be aborted")]
+    with pytest.raises(TransactionBroken) as caught:
+        made.write(SOURCE, Origin("orders", 0, 0, 2))
+    assert caught.value.cause.__cause__ is fenced
+
+
+def test_an_error_that_another_try_would_meet_ends_the_write(scene):
+    wrong = ConfigError("compression_type", "is not known")
+    scene.errors += [wrong]
+    pipeline = READ.write_kafka("scored", format="columns", on_error="skip", **EXACT)
+    refused = writer(pipeline).write(iter([ROWS])).refused
+    assert isinstance(refused, SinkError)
+    assert refused.__cause__ is wrong
 
 
 def test_topics_of_both_kinds_are_looked_up_where_the_write_is_planned(monkeypatch):
@@ -211,7 +241,9 @@ def test_a_plan_is_read_only_for_sinks_that_deliver_exactly_once(monkeypatch):
 
 
 def test_a_writer_takes_no_rows_before_its_task_has_begun(scene):
-    made = transactional_sink.TransactionalTaskWriter(SimpleNamespace(transaction_timeout_ms=1), "scored")
+    made = transactional_sink.TransactionalTaskWriter(
+        "s", SimpleNamespace(transaction_timeout_ms=1), "scored"
+    )
     with pytest.raises(AssertionError):
         made.write(SOURCE, Origin("orders", 0, 0, 2))
     assert "TransactionalTaskWriter" in repr(made)

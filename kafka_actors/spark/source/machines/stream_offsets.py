@@ -285,7 +285,7 @@ def losses(
             found.append(TopicRecreatedError(*tp, offset, old, new))
         elif until is None:
             found.append(DataLossError(*tp, offset, "the partition is gone, or is no longer read"))
-        elif tp in end.parted:
+        elif tp in end.parted and start != end:
             found.append(DataLossError(*tp, offset, f"the log was truncated: it parts at {end.parted[tp]}"))
         elif until < offset:
             found.append(DataLossError(*tp, offset, f"the log ends at {until}: it was truncated"))
@@ -319,9 +319,9 @@ def started_late(base: StreamOffsets, observed: ObservedPartitions) -> list[Data
 
 
 def ranges_between(start: StreamOffsets, end: StreamOffsets) -> list[TaskRange]:
-    """The non-empty ranges of a micro-batch, by partition. One that is new in `end`, or of a topic that was created again, begins at 0."""
+    """The non-empty ranges of a micro-batch; none from an end to itself, as Spark asks at a restart. New partitions and topics begin at 0."""
     start = _resumed(start, end)
-    begins = {**start.by_partition, **end.parted}
+    begins = start.by_partition if start == end else {**start.by_partition, **end.parted}
     ranges = []
     for tp, until in sorted(end.by_partition.items()):
         begin = begins.get(tp, 0) if start.same_topic(tp.topic, end) else 0

@@ -1,8 +1,16 @@
-"""How far Spark's checkpoint is, from what Spark says where a stream is planned."""
+"""How far Spark's checkpoint is, from what Spark says where a stream is planned; and what is between two offsets of it."""
 
 from __future__ import annotations
 
-from kafka_actors.spark.source.machines.stream_offsets import CheckpointProgress, StreamOffsets
+from msgspec.structs import replace
+
+from kafka_actors.spark.source.machines.offset_ranges import TaskRange
+from kafka_actors.spark.source.machines.stream_offsets import (
+    CheckpointProgress,
+    StreamOffsets,
+    losses,
+    ranges_between,
+)
 from kafka_actors.types import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -54,3 +62,14 @@ def test_where_not_every_end_is_kept_only_what_spark_tells_of_counts() -> None:
     assert spark.asks(28) == 20
     spark.commits(28)
     assert spark.asks(32) == 32
+
+
+def test_a_truncation_that_was_passed_over_is_behind_a_query_that_is_started_again_at_its_end() -> None:
+    """Spark from 4.1 on asks for the tasks between the newest offsets of its checkpoint and themselves before anything else."""
+    before = StreamOffsets({T0: 10}, {"t": b"i" * 16}, leader_epochs={T0: 5})
+    end = replace(
+        before, leader_epochs={T0: 6}, parted={T0: 5}
+    )  # the log parts at 5, and had grown to 10 again
+    assert (losses(end, end), ranges_between(end, end)) == ([], [])
+    assert len(losses(before, end)) == 1
+    assert ranges_between(before, end) == [TaskRange("t", 0, 5, 10, b"i" * 16, 6)]

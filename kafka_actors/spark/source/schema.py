@@ -144,7 +144,8 @@ def _check_secret(name: str, value: str) -> None:
     if field == "sasl_jaas_config":
         secrets = [text for ours, text in login_of(name, value).items() if ours in SECRETS]
     else:
-        secrets = [value] if name in REGISTRYS_SECRETS or "password" in field or "secret" in field else []
+        secret = name in REGISTRYS_SECRETS or field in SECRETS or "password" in field or "secret" in field
+        secrets = [value] if secret else []
     if not all(refers(text) for text in secrets):
         raise ConfigError(
             name,

@@ -6,6 +6,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from kafka_actors import records
+from kafka_actors.config.security import SECRETS
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.spark.source.data_source import KafkaDataSource
 from kafka_actors.spark.source.schema import (
@@ -108,7 +109,7 @@ def test_what_is_no_table_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("kafka.sasl.plain.password", "hush"),
+        *((f"kafka.{field.replace('_', '.')}", "hush") for field in sorted(SECRETS)),
         ("kafka.ssl.truststore.password", "hush"),
         ("kafka.sasl.jaas.config", LOGIN.format("hush")),
         ("schema.registry.basic.auth.user.info", "alice:hush"),

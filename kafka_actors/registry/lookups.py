@@ -57,21 +57,27 @@ class SchemaCache:
                 return known
             asking = self._asking.setdefault(address, threading.Lock())
         with asking:
-            with self._lock:
-                if (known := self._look(address)) is not None:
-                    return known
             try:
-                found = ask()
-            except SchemaNotFoundError as error:
                 with self._lock:
-                    if len(self._missing) >= MOST_MISSING:
-                        self._missing.clear()
-                    self._missing[address] = self._clock() + MISSING_S, error
-                raise
+                    if (known := self._look(address)) is not None:
+                        return known
+                return self._fetch(address, ask)
+            finally:
+                with self._lock:
+                    self._asking.pop(address, None)
+
+    def _fetch(self, address: SchemaAddress, ask: Callable[[], Schema]) -> Schema:
+        try:
+            found = ask()
+        except SchemaNotFoundError as error:
             with self._lock:
-                self._known[address] = found
-                self._asking.pop(address, None)
-            return found
+                if len(self._missing) >= MOST_MISSING:
+                    self._missing.clear()
+                self._missing[address] = self._clock() + MISSING_S, error
+            raise
+        with self._lock:
+            self._known[address] = found
+        return found
 
     def _look(self, address: SchemaAddress) -> Schema | None:
         """Returns what is known, and raises what is known not to be there. Call it with the lock held."""

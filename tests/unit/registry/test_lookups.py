@@ -80,6 +80,20 @@ def test_few_of_many_broken_ids_are_kept_in_mind(monkeypatch):
         with pytest.raises(SchemaNotFoundError, match=f"schema id {number}"):
             made.once(number, lambda number=number: ask(number))
     assert asked == [1, 2, 3, 4, 1]
+    assert made._asking == {}
+
+
+def test_nothing_is_kept_of_an_id_that_could_not_be_asked_for():
+    """Any value that begins with a zero byte names an id, so in a topic without frames they are many."""
+    made = SchemaCache()
+
+    def ask():
+        raise SchemaRegistryUnavailableError("no answer")
+
+    for number in range(3):
+        with pytest.raises(SchemaRegistryUnavailableError):
+            made.once(number, ask)
+    assert made._asking == {}
 
 
 def test_a_process_keeps_some_caches_and_no_more():

@@ -63,7 +63,10 @@ _ELSE = "is not known to keep each row in the task that has read it"
 _NODE = re.compile(r"^[ :]*(?:[+:]- )?(?:\* )?(?P<name>[A-Za-z].*?) \((?P<number>\d+)\)$")
 _ALIAS = re.compile(r"(.*?) AS ([^\s,\]]+#\d+)", re.DOTALL)
 """An expression of a Project, and the column that it is."""
-_RANDOM = re.compile(r"(?<![\w.`])(rand|randn|uuid|shuffle|monotonically_increasing_id|spark_partition_id)\(")
+_RANDOM = re.compile(
+    r"(?<![\w.`])(rand|random|randn|randstr|uuid|shuffle|reflect|try_reflect|java_method|monotonically_increasing_id|spark_partition_id)\("
+)
+"""Functions that Spark says are not deterministic, as plans name them: `uniform` is made of `rand`; `reflect` calls any method of Java's."""
 
 
 class PlanOperator(NamedTuple):

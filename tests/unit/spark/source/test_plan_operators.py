@@ -122,9 +122,17 @@ def test_the_splits_of_a_batch_are_planned_once_and_those_beside_a_stream_are_no
         check(text)
 
 
-def test_rows_that_are_chosen_by_random_numbers_are_refused():
-    with pytest.raises(ConfigError, match=r"Filter has rand\(\), which is another value then"):
-        check(STREAM.replace("(n#1 > 0)", "(rand(-12) > 0.5)"))
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("rand(-12)", "random(-12)", "randn(-12)", "randstr(1, -12)", "uuid(Some(-12))"),
+        *("reflect(java.util.UUID, randomUUID)", "java_method(java.util.UUID, randomUUID)"),
+    ],
+)
+def test_rows_that_are_chosen_by_random_numbers_are_refused(call):
+    name = call.partition("(")[0]
+    with pytest.raises(ConfigError, match=rf"Filter has {name}\(\), which is another value then"):
+        check(STREAM.replace("(n#1 > 0)", f"({call} > 0.5)"))
     check(STREAM.replace("(n#1 > 0)", "(operand(n#1) > 0.5)"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import uuid
 from collections.abc import Collection
@@ -13,8 +12,7 @@ from typing import Any, Protocol
 
 from kafka_actors.base.paths import sync
 from kafka_actors.errors import ConfigError, HandoverError
-from kafka_actors.spark.source.checkpoint import checkpoint_of, reason_of
-from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
+from kafka_actors.spark.source.checkpoint import checkpoint_of, log_lines, reason_of
 from kafka_actors.types import TopicPartition
 
 _OPTION = "checkpoint"
@@ -167,15 +165,12 @@ class HadoopFiles:
         return str(self._directory.toString())
 
 
-_FORMAT = "v1"
-
-
 def finished_offsets(
     files: CheckpointFiles, topics: Collection[str]
 ) -> list[dict[TopicPartition, int]] | None:
     """The end of the last finished batch, of each source that reads these topics (a union with itself has two).
 
-    None where no batch is finished. Raises `HandoverError` for a checkpoint of another format.
+    None where no batch is finished. Raises `HandoverError` for a checkpoint of a format that isn't known.
     """
     batches = [int(name) for name in files.names("commits") if name.isdecimal()]
     if not batches:
@@ -184,12 +179,9 @@ def finished_offsets(
     text = files.read(f"offsets/{batch}")
     if text is None:
         raise HandoverError(f"the checkpoint {files!r} is not whole: commits/{batch} has no offsets/{batch}")
-    form, _, *sources = text.splitlines()
-    if form != _FORMAT:
-        raise HandoverError(f"the offsets in the checkpoint {files!r} have format {form}: known is {_FORMAT}")
-    found = [json.loads(source) for source in sources if source.startswith("{")]
-    return [StreamOffsets.from_json(one).by_partition for one in found if _reads(one, topics)]
-
-
-def _reads(offsets: dict[str, Any], topics: Collection[str]) -> bool:
-    return not offsets.keys().isdisjoint(topics)
+    try:
+        lines = log_lines(text, f"offsets/{batch}")
+    except ConfigError as error:
+        raise HandoverError(f"the checkpoint {files!r}: {error.message}") from None
+    found = [line.kafka.offsets.by_partition for line in lines if line.kafka is not None]
+    return [offsets for offsets in found if any(tp.topic in topics for tp in offsets)]

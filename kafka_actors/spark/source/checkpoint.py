@@ -109,7 +109,7 @@ def kept_schema(spark: Any, checkpoint: str, selects: Callable[[str], bool]) -> 
     text = None if found is None else found.newest_offsets(spark._jvm)
     if found is None or text is None:
         return None
-    for each in (line.kafka for line in _lines(text, f"{found.uri}/offsets")):
+    for each in (line.kafka for line in log_lines(text, f"{found.uri}/offsets")):
         if each is not None and any(selects(tp.topic) for tp in each.offsets.by_partition):
             known = QueryCheckpoint(found.location).restored(each) if each.form == "spark" else each.offsets
             return known.schema
@@ -178,7 +178,7 @@ class QueryCheckpoint:
     def _batch(self, number: int, finished: bool) -> OffsetLogBatch:
         name = f"offsets/{number}"
         text = self._files.read(name) or ""
-        lines = _lines(text, f"{self._path}/{name}")
+        lines = log_lines(text, f"{self._path}/{name}")
         return OffsetLogBatch(number, finished, (text.split("\n") + [""] * 2)[:2], lines)
 
     def state(self, source: str) -> StateFiles:
@@ -238,7 +238,7 @@ class QueryCheckpoint:
         return compact(found.to_json())
 
 
-def _lines(text: str, name: str) -> list[OffsetLogLine]:
+def log_lines(text: str, name: str) -> list[OffsetLogLine]:
     """The lines of a file of Spark's offset log, behind its first two. Raises `ConfigError` for an unknown version."""
     version, _, *rest = text.split("\n") + [""] * 2
     if version not in ("v1", "v2"):

@@ -77,7 +77,10 @@ class Checkpoint:
             (directory / name).mkdir()
 
     def plan(self, batch, *sources, form="v1"):
-        lines = [form, "{}", *(json.dumps(source) for source in sources)]
+        texts = [json.dumps(source) for source in sources]
+        if form == "v2":
+            texts = [f"{number}:{text}" for number, text in enumerate(texts)]
+        lines = [form, "{}", *texts]
         (self.directory / "offsets" / str(batch)).write_text("\n".join(lines))
 
     def finish(self, batch):
@@ -105,8 +108,10 @@ def test_only_batches_that_are_finished_count_and_the_last_of_them(checkpoint):
     assert checkpoint.finished() == [{T0: 5, T1: 2}]
 
 
-def test_sources_of_other_topics_are_passed_over(checkpoint):
-    checkpoint.plan(0, {"t": {"0": 1}}, {"other": {"0": 9}}, {"t": {"0": 3}})
+@pytest.mark.parametrize("form", ["v1", "v2"])
+def test_sources_of_other_topics_are_passed_over(checkpoint, form):
+    """In both versions of Spark's offset log: spark.sql.streaming.offsetLog.formatVersion."""
+    checkpoint.plan(0, {"t": {"0": 1}}, {"other": {"0": 9}}, {"t": {"0": 3}}, form=form)
     checkpoint.finish(0)
     assert checkpoint.finished() == [{T0: 1}, {T0: 3}]
 
@@ -114,8 +119,8 @@ def test_sources_of_other_topics_are_passed_over(checkpoint):
 @pytest.mark.parametrize("missing", [True, False])
 def test_a_checkpoint_that_is_not_whole_or_of_another_form_is_named(checkpoint, missing):
     if not missing:
-        checkpoint.plan(0, {}, form="v2")
+        checkpoint.plan(0, {}, form="v3")
     checkpoint.finish(0)
-    said = r"commits/0 has no offsets/0" if missing else "have format v2"
+    said = r"commits/0 has no offsets/0" if missing else "offsets/0 has version 'v3': v1 and v2 are known"
     with pytest.raises(HandoverError, match=said):
         checkpoint.finished()

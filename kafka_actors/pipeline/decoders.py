@@ -7,7 +7,7 @@ from typing import Any
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.schemas import AvroDecoder, ProtobufDecoder
 from kafka_actors.schemas.reader_schema import ReaderSchema
-from kafka_actors.schemas.registry import Registry
+from kafka_actors.schemas.registry import Registry, check_subject
 from kafka_actors.schemas.results import ValueDecoder
 
 from .json_schema import JsonSchemaDecoder
@@ -31,6 +31,8 @@ def reader_schema(stage: str, registry: Any, **options: Any) -> ReaderSchema:
     subject, version = options.get("subject"), options.get("version", "latest")
     if subject is not None and (not isinstance(subject, str) or not subject):
         raise ConfigError(stage, f"subject is {subject!r}: accepts a subject's name")
+    if subject is not None:
+        check_subject(f"{stage}: subject", subject)
     if version != "latest" and not _is_number(version, 1):
         raise ConfigError(stage, f"version is {version!r}: accepts a number from 1, or 'latest'")
     check_id(stage, options.get("schema_id"))

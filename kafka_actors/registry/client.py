@@ -140,7 +140,10 @@ class SchemaRegistry:
         found = _schema(
             self._http.request("GET", ("subjects", subject, "versions", str(version)), what=what), what
         )
-        self._cache.known({found.id: found, **({found.guid: found} if found.guid else {})})
+        if not subject.startswith(":."):  # else its id is of another context, as a reference may be
+            self._cache.known({found.id: found})
+        if found.guid:
+            self._cache.known({found.guid: found})
         return found
 
     def _once(self, address: SchemaAddress, ask: Callable[[], Schema]) -> Schema:

@@ -17,7 +17,7 @@ from .avro_schema import AvroRecord, AvroType, arrow_schema, parse
 from .errors import SchemaNotFoundError
 from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import avro_kernel
-from .registry import Registry, Schema, SchemaKey, Version, schema_at
+from .registry import Registry, Schema, SchemaKey, Version, check_subject, schema_at
 from .results import Array, DecodedRows, decoded_struct
 
 
@@ -58,6 +58,7 @@ class AvroDecoder:
         if isinstance(schema, Registry):
             registry, schema = schema, None
             if subject is not None:
+                check_subject("subject", subject)
                 schema, references = _of(registry, registry.schema_of(subject, version))
         self._text = schema_text(schema, ".avsc")
         self._references = dict(references or {})

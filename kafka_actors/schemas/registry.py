@@ -7,6 +7,8 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
+from kafka_actors.errors import ConfigError
+
 SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
 Version: TypeAlias = int | Literal["latest"]
 SchemaKey: TypeAlias = int | str
@@ -88,6 +90,18 @@ class SchemaRequest(Struct, frozen=True):
 
     registry: int
     address: SchemaAddress
+
+
+def check_subject(option: str, subject: str) -> None:
+    """Checks the subject by which values are read. Raises `ConfigError` for one of a named context: each context has ids of its own, and
+    the id in front of a value is looked up in that of the registry's address."""
+    if subject.startswith(":."):
+        context, _, name = subject[1:].partition(":")
+        raise ConfigError(
+            option,
+            f"is {subject!r}, of the context {context}, which has ids of its own: end the registry's address with /contexts/{context}, and "
+            f"name the subject as {name!r}",
+        )
 
 
 def schema_at(registry: Registry, address: SchemaAddress) -> Schema:

@@ -90,6 +90,14 @@ def test_references_come_each_behind_those_that_it_refers_to_itself(fake):
     assert list(registry.references_of(registry.schema_of("person"))) == ["City", "Address"]
 
 
+def test_a_reference_to_another_context_is_not_taken_for_the_schema_with_its_id_here(fake):
+    number = fake.add(":.shared:city", ORDER)
+    registry = SchemaRegistry(fake.url)
+    assert registry.schema_of(":.shared:city", 1).id == number
+    registry.schema_by_id(number)
+    assert fake.requests[-1] == f"GET /schemas/ids/{number}"
+
+
 def test_references_in_a_circle_are_refused(fake):
     fake.add("a", {"type": "string"}, references=[{"name": "B", "subject": "b", "version": 1}])
     fake.add("b", {"type": "int"}, references=[{"name": "A", "subject": "a", "version": 1}])

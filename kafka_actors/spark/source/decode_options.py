@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kafka_actors.config.references import resolve
 from kafka_actors.errors import ConfigError
+from kafka_actors.schemas.registry import check_subject
 
 from .data_source_options import INT_MAX, CaseInsensitiveOptions
 
@@ -153,14 +154,15 @@ def decode_options(options: CaseInsensitiveOptions) -> DecodeOptions | None:
         number = None
     else:
         number = options.number(VERSION, None, 1, INT_MAX)
-    subject = options.text(SUBJECT)
+    if subject := options.text(SUBJECT):
+        check_subject(SUBJECT, subject := resolve(SUBJECT, subject))
     schema_id = options.number(ID, None, 0, 2**32 - 1)
     if schema_id is not None and (subject or number):
         raise ConfigError(ID, "is given beside a subject or a version: one of them names the schema")
     return DecodeOptions(
         kind=kind,
         registry=_registry(options),
-        subject=None if not subject else resolve(SUBJECT, subject),
+        subject=subject or None,
         version=number,
         schema_id=schema_id,
         schema=None if schema is None else resolve(SCHEMA, schema),

@@ -23,6 +23,10 @@ PROTO = 'syntax = "proto3"; message M { }'
         ),
         (lambda: READ.decode(REGISTRY, version="newest"), "decode: version is 'newest'"),
         (lambda: READ.decode(REGISTRY, subject=""), "decode: subject is ''"),
+        (
+            lambda: READ.decode(REGISTRY, subject=":.prod:orders-value"),
+            r"decode: subject: is ':\.prod:orders-value', of the context \.prod, .* with /contexts/\.prod, .* as 'orders-value'",
+        ),
         (lambda: READ.decode(REGISTRY, enums="both"), "decode: enums is 'both': accepts 'name' or 'number'"),
         (
             lambda: READ.decode(REGISTRY, on_new_schema="skip"),

@@ -72,6 +72,10 @@ def test_the_names_are_those_of_spark_and_confluent_in_any_case() -> None:
             {"schema.registry.id": "7", "schema.registry.subject": "s"},
             "schema.registry.id: is given beside a subject or a version",
         ),
+        (
+            {"schema.registry.subject": ":.prod:orders-value"},
+            "schema.registry.subject: is ':.prod:orders-value', of the context .prod, which has ids of its own",
+        ),
         ({"schema.registry.url": " , "}, "schema.registry.url: is empty"),
         ({"decode": "registry", "decode.schema": "{}"}, "decode.schema: is not for decode=registry"),
         ({"decode.message": "shop.Order"}, "decode.message: is not for decode=avro"),

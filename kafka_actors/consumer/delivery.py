@@ -93,10 +93,7 @@ class Cursor:
     def advance(self) -> bool:
         """Goes to the next chunk that has records; False at the end, when the bytes are released."""
         for chunk in self._chunks:
-            try:
-                self._before = self._fetcher.position_epoch(self.partition)
-            except UsageError:  # it was taken away this very moment
-                break
+            self._before = self._fetcher.position_epoch(self.partition)
             # Before it counts as consumed: an interrupt in between must not lose it.
             self.batch, self.row, self.begun, self._epoch = chunk.batch, 0, 0, chunk.leader_epoch
             self._start, self.end = self.end, chunk.next_offset

@@ -81,7 +81,7 @@ class ConsumerTelemetry:
         except UsageError:
             return  # one of them was revoked meanwhile
         now = self._clock()
-        for tp, (position, end, reason) in progress.items():
+        for tp, (position, end, reason, _) in progress.items():
             where = of_group(group, topic=tp.topic, partition=tp.partition)
             if end is not None:
                 yield TallyPoint(CURRENT_OFFSET.name, where, end)

@@ -27,7 +27,7 @@ from .fetch_driver import FetchDriver, FetchTelemetry, RecordSource
 from .lookups import LookupClient
 from .machines.buffer import FetchedBytes
 from .machines.fetch_machine import FetchMachine
-from .machines.partition_state import CommitPosition, FetchProgress, LookupPurpose, PartitionStart
+from .machines.partition_state import UNKNOWN, CommitPosition, FetchProgress, LookupPurpose, PartitionStart
 from .messages import Epoch
 
 
@@ -233,9 +233,10 @@ class Fetcher:
             return partition is not None and partition.epoch == epoch and partition.position == position
 
     def position_epoch(self, tp: TopicPartition) -> int:
-        """Returns the leader epoch of the last consumed record, to be committed with the position; -1 if unknown."""
+        """Returns the leader epoch of the last consumed record, to be committed with the position; -1 if it isn't known, or not assigned."""
         with self._lock:
-            return self._machine.partitions.require(tp).position_epoch
+            partition = self._machine.partitions.get(tp)
+            return UNKNOWN if partition is None else partition.position_epoch
 
     def end(self, tp: TopicPartition) -> int | None:
         """Returns the end of the log as last seen: high watermark, or last stable offset under read_committed."""
@@ -244,7 +245,7 @@ class Fetcher:
             return positions.require(tp).end(positions.read_committed)
 
     def progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
-        """Returns `position`, `end` and `reason` of partitions, all as of one moment. Raises `UsageError` for one that isn't
+        """Returns `position`, `end`, `reason` and `position_epoch` of partitions, all as of one moment. Raises `UsageError` for one that isn't
         assigned."""
         with self._lock:
             return self._machine.progress(partitions, self._clock())

@@ -16,7 +16,7 @@ from kafka_actors.records import Chunk
 from kafka_actors.types import TopicPartition
 
 P3, EPOCH = TopicPartition("orders", 3), (1, 1)
-FIRST, END = 100, 103
+FIRST, END, LEADER_EPOCH = 100, 103, 4
 MANY = 200
 """Turns of the loop: more than a commit takes that waits for nothing."""
 
@@ -46,8 +46,14 @@ class Fetches:
     def revoke(self, partitions):
         pass
 
+    def topic_id(self, tp):
+        return None
+
+    def position_epoch(self, tp):
+        return LEADER_EPOCH
+
     def progress(self, partitions):
-        return {partition: FetchProgress(FIRST, END, "") for partition in partitions}
+        return {partition: FetchProgress(FIRST, END, "", LEADER_EPOCH) for partition in partitions}
 
     def take(self):
         return self._waiting.pop() if self._waiting else None

@@ -90,7 +90,7 @@ def test_partitions_that_are_neither_processed_nor_explained_are_found(monkeypat
 def test_an_offset_that_counts_as_committed_for_another_topic_is_found(monkeypatch):
     """Without it a job had no commit for a topic that was made anew, where it had processed as much of it as of the one before."""
 
-    def positioned(self, partition, offset, *, rewind=False, topic_id=None):
+    def positioned(self, partition, offset, leader_epoch=-1, *, rewind=False, topic_id=None):
         held = self.held.get(partition)
         if held is not None and (held.processed is None or rewind):
             held.processed, held.rewind = offset, rewind

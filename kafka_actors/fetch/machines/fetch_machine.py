@@ -356,14 +356,13 @@ class FetchMachine:
     def progress(
         self, partitions: Iterable[TopicPartition], now: float
     ) -> dict[TopicPartition, FetchProgress]:
-        """Returns position, end of the log, and what holds fetching up, for each of these partitions."""
+        """Returns position, end of the log, what holds fetching up, and the position's leader epoch, for each of these partitions."""
         committed = self.partitions.read_committed
         found = {}
         for tp in partitions:
             partition = self.partitions.require(tp)
-            found[tp] = FetchProgress(
-                partition.known_position, partition.end(committed), self._reason(partition, now)
-            )
+            end, reason = partition.end(committed), self._reason(partition, now)
+            found[tp] = FetchProgress(partition.known_position, end, reason, partition.position_epoch)
         return found
 
     def reason(self, tp: TopicPartition, now: float) -> str:

@@ -47,12 +47,13 @@ class FetchState(Enum):
 
 
 class FetchProgress(NamedTuple):
-    """Progress of a partition: the offset behind the last consumed record, the end of the log as last seen, and why no
-    records are fetched (empty while they are)."""
+    """Progress of a partition: the offset behind the last consumed record, the end of the log as last seen, why no records are fetched
+    (empty while they are), and that record's leader epoch, -1 if unknown."""
 
     position: int | None
     end: int | None
     blocked: str
+    leader_epoch: int = UNKNOWN
 
 
 class CommitPosition(NamedTuple):

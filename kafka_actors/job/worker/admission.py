@@ -75,10 +75,13 @@ class Admission:
         with self._lock:
             if not self._assignment.active(partition, fetched.epoch):
                 return
-            self._assignment.positioned(partition, fetched.fetch_offset)
             held = self._assignment.held[partition]
+            if held.processed is None:
+                at = fetched.fetch_offset, self._reader.position_epoch(partition)
+                self._assignment.positioned(partition, *at)
             begun = fetched.epoch, held.resets, fetched.fetch_offset
-            window = self._in_flight.window(partition, *begun, held.done, held.dealt, held.slices)
+            known = held.done, held.dealt, held.slices, held.leader_epoch
+            window = self._in_flight.window(partition, *begun, *known)
             waits, room = window.waits, self._in_flight.room_bytes(window)
         if waits:
             self._pause(partition)

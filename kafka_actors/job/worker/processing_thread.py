@@ -58,6 +58,7 @@ class FetchedRecords(Protocol):
     def pause(self, partitions: Iterable[TopicPartition]) -> None: ...
     def resume(self, partitions: Iterable[TopicPartition]) -> None: ...
     def waiting(self) -> Collection[TopicPartition]: ...
+    def position_epoch(self, tp: TopicPartition) -> int: ...
 
     @property
     def newcomer(self) -> bool: ...
@@ -67,7 +68,6 @@ class MovableRecords(FetchedRecords, Protocol):
     """The part of a `Fetcher` that calls which overlap use, from any thread."""
 
     def position(self, tp: TopicPartition) -> int | None: ...
-    def position_epoch(self, tp: TopicPartition) -> int: ...
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None: ...
     def seek_to_end(self, tp: TopicPartition) -> None: ...
 
@@ -254,9 +254,12 @@ class ProcessingThread:
         with self._lock:
             if not self._assignment.active(partition, epoch):
                 return
-            # Before any of it is consumed: else the start would count as processed while a linger holds records back.
-            self._assignment.positioned(partition, fetched.fetch_offset)
-            resets, done = self._assignment.held[partition].resets, self._assignment.held[partition].done
+            held = self._assignment.held[partition]
+            if held.processed is None:
+                # Before any of it is consumed: else the start would count as processed while a linger holds records back.
+                at = fetched.fetch_offset, self._reader.position_epoch(partition)
+                self._assignment.positioned(partition, *at)
+            resets, done = held.resets, held.done
         rebatcher, turn_over = self._rebatcher(partition, epoch), partial(self._turn_over, fetched)
         for chunk in self._reader.decode(fetched, unpacked):
             batch = without(chunk.batch, done, chunk.leader_epoch) if done else chunk.batch

@@ -64,7 +64,6 @@ class _ReadAhead:
 
     def __init__(self) -> None:
         self.start: int | None = None
-        self.leader_epoch = -1
         self.end: int | None = None
 
 
@@ -207,20 +206,20 @@ class RetryPartitions(NoRetryPartitions):
             held = self._assignment.held.get(partition)
             if held is None or held.begun_under != epoch:
                 return False
-            if ahead.start is None:
-                self._assignment.positioned(partition, at)  # else the end would count as processed
-            start = held.processed if held.processed is not None else at
+            if ahead.start is None:  # else the end would count as processed
+                self._assignment.positioned(partition, at, self._reader.position_epoch(partition))
+            start, leader_epoch = held.processed if held.processed is not None else at, held.leader_epoch
         if ahead.start is None:
-            ahead.start, ahead.leader_epoch = start, self._reader.position_epoch(partition)
+            ahead.start = start
             self._reader.seek_to_end(partition)
             return False
         if ahead.end is None:
             ahead.end = at
-            self._reader.seek(partition, start, ahead.leader_epoch)
+            self._reader.seek(partition, start, leader_epoch)
             return start >= ahead.end
         if at < ahead.end:
             return False
-        self._reader.seek(partition, start, ahead.leader_epoch)
+        self._reader.seek(partition, start, leader_epoch)
         return True
 
     def takes(self, fetched: FetchedBytes) -> bool:

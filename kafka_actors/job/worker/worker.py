@@ -240,7 +240,7 @@ class Worker:
         progress = self._fetcher.progress(partitions)
         for partition, at in progress.items():
             if at.position is not None:
-                self._assignment.positioned(partition, at.position)
+                self._assignment.positioned(partition, at.position, at.leader_epoch)
         return progress
 
     async def _apply(self, orders: Orders) -> None:
@@ -388,9 +388,10 @@ class Worker:
         if isinstance(event, OffsetReset):
             partition = TopicPartition(event.topic, event.partition)
             topic_id, cut = self._fetcher.topic_id(partition), event.reason == "truncated"
+            leader_epoch = self._fetcher.position_epoch(partition)
             with self._lock:
                 self._processing.note_done()
-                back = self._assignment.reset(partition, event.new, topic_id, cut=cut)
+                back = self._assignment.reset(partition, event.new, topic_id, leader_epoch, cut=cut)
             if back is not None:
                 self._fetcher.seek(partition, *back)
         self._events(event)

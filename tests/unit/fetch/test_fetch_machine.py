@@ -269,6 +269,7 @@ def test_the_position_behind_a_skipped_batch_is_committed_without_a_leader_epoch
     item.leader_epoch = 5
     harness.machine.consumed(item, 20)
     assert harness.machine.partitions.require(A0).position_epoch == 5
+    assert harness.machine.progress([A0], 0.0)[A0].leader_epoch == 5
     harness.machine.bad_batch(item, bad(20, 25))
     assert harness.machine.partitions.require(A0).position_epoch == -1
 

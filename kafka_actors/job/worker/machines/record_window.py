@@ -125,7 +125,8 @@ class WindowChunk:
 class RecordWindow:
     """One partition's window. `start`: the offset where reading began. `resets`: how often the position had been reset before. `told`: what
     an earlier reader had done beyond the start. `suspects`: calls in which workers died. `dealt`: which slice of how many the worker
-    has; the chunks are without the records of others. None for a whole partition. `slices`: what earlier readers had done of slices."""
+    has; the chunks are without the records of others. None for a whole partition. `slices`: what earlier readers had done of slices.
+    `leader_epoch`: of the record before the watermark, -1 if unknown."""
 
     def __init__(
         self,
@@ -138,6 +139,7 @@ class RecordWindow:
         suspects: Sequence[DeathsInCall] = (),
         dealt: tuple[int, int] | None = None,
         slices: Sequence[SliceDone] = (),
+        leader_epoch: int = -1,
     ) -> None:
         self.partition = partition
         self.epoch = epoch
@@ -148,7 +150,7 @@ class RecordWindow:
         self.dealt = dealt
         self.slices = [KnownSlice(each) for each in slices]
         self.watermark = start
-        self.leader_epoch = -1
+        self.leader_epoch = leader_epoch
         self.chunks: deque[WindowChunk] = deque()
         self.rows = 0
         self.size = 0

@@ -103,17 +103,19 @@ class RecordsInFlight:
         told: DoneOffsets,
         dealt: tuple[int, int] | None = None,
         slices: Sequence[SliceDone] = (),
+        leader_epoch: int = -1,
     ) -> RecordWindow:
-        """Returns the window of a partition, a new one after a new grant or a reset; then what the former one had is void. `told`, `dealt`, `slices`:
-        as in `RecordWindow`."""
+        """Returns the window of a partition, a new one after a new grant or a reset; then what the former one had is void. Arguments as of
+        `RecordWindow`."""
         known = self._windows.get(partition)
         if known is not None and (known.epoch, known.resets) == (epoch, resets):
             return known
         hand = Hand() if known is None else known.hand
         if known is not None:
             known.closed = True
+        suspects = self._suspects.get(partition, ())
         made = RecordWindow(
-            partition, epoch, resets, hand, start, told, self._suspects.get(partition, ()), dealt, slices
+            partition, epoch, resets, hand, start, told, suspects, dealt, slices, leader_epoch
         )
         made.behind_another = known is not None
         self._windows[partition] = made

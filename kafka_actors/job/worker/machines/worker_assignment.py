@@ -46,14 +46,14 @@ class HeldState(enum.Enum):
 
 
 class HeldPartition(msgspec.Struct):
-    """One partition. `processed` and `committed` are next offsets; None while unknown.
+    """One partition. `processed` and `committed` are next offsets; None while unknown. `leader_epoch`: of the record before `processed`.
 
     `begun_under`: the epoch under which fetching began. `epoch`: the one to report and commit with. `resets` counts resets of the position:
     bytes fetched before one are of another log, or of deleted records. `rewind`: the next commit may lower the offset. `topic_id`: of the
     offsets' topic, None if unknown; an offset of another topic does not count as committed. `open_results`: results of its records may be in
     a transaction that is not ended; `closed_at`: the offset up to which they are in one that is. `part`, `parts`, `slices`: as in `Grant`.
     `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit, and as that was
-    acknowledged. `offered_resets`: the number of resets before that offer. `reset_to`: where the last one went."""
+    acknowledged. `offered_resets`: the number of resets before that offer. `reset_to`: where the last one went, with its leader epoch."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -76,7 +76,7 @@ class HeldPartition(msgspec.Struct):
     committed_done: DoneOffsets = NOTHING_DONE
     offered_done: DoneOffsets = NOTHING_DONE
     offered_resets: int = 0
-    reset_to: int = 0
+    reset_to: tuple[int, int] = (0, -1)
 
     @property
     def dealt(self) -> tuple[int, int] | None:
@@ -99,10 +99,8 @@ class HeldPartition(msgspec.Struct):
     @property
     def finished(self) -> bool:
         """A bounded partition whose records are all processed and committed."""
-        at_end = (
-            self.end_offset is not None and self.processed is not None and self.processed >= self.end_offset
-        )
-        return at_end and not self.uncommitted
+        end, processed = self.end_offset, self.processed
+        return end is not None and processed is not None and processed >= end and not self.uncommitted
 
 
 class AssignmentChanges(msgspec.Struct, frozen=True):
@@ -144,20 +142,7 @@ class WorkerAssignment:
             elif grant.continues is not None and orders.producer is not None:
                 continue  # where to begin is known once it is settled: a report without it says that it is released
             elif grant.epoch != self._released.get(grant.partition):  # else from before it was released
-                self.held[grant.partition] = HeldPartition(
-                    grant.partition,
-                    grant.epoch,
-                    grant.epoch,
-                    grant.end_offset,
-                    committed=grant.offset,
-                    topic_id=grant.topic_id,
-                    closed_at=grant.offset,
-                    part=grant.part,
-                    parts=grant.parts,
-                    slices=grant.slices,
-                    done=(done := _done_beyond(grant)),
-                    committed_done=done,
-                )
+                self.held[grant.partition] = _begun(grant)
                 begin.append(grant)
         drain, drop = self._drain(orders), self._drop(orders)
         lost = {p: held.repeated for p, held in before.items() if self.held.get(p) is not held}
@@ -268,14 +253,20 @@ class WorkerAssignment:
         held = self._under(partition, epoch)
         if held is not None:
             held.in_hand = False
-            if held.resets == resets:
-                held.processed = offset
+            if held.resets == resets and held.processed != offset:
+                held.processed, held.leader_epoch = offset, -1
             held.state = HeldState.HALTED if held.state is HeldState.ACTIVE else held.state
 
     def positioned(
-        self, partition: TopicPartition, offset: int, *, rewind: bool = False, topic_id: bytes | None = None
+        self,
+        partition: TopicPartition,
+        offset: int,
+        leader_epoch: int = -1,
+        *,
+        rewind: bool = False,
+        topic_id: bytes | None = None,
     ) -> None:
-        """Takes the position where reading starts, or to which it was reset (`rewind`). It is committed too: the group gets to know it."""
+        """Takes where reading starts, or to where it was reset (`rewind`), with the leader epoch before that: the group gets to know it."""
         held = self.held.get(partition)
         if held is not None and (held.processed is None or rewind):
             if held.processed is None:
@@ -283,7 +274,7 @@ class WorkerAssignment:
             other = topic_id is not None and topic_id != held.topic_id
             forward = held.processed is not None and held.processed <= offset and not other
             held.rewind = rewind and not (forward and not held.rewind)
-            held.processed = held.reset_to = offset
+            held.processed, held.leader_epoch = held.reset_to = offset, leader_epoch
             if rewind:
                 held.done = held.committed_done = NOTHING_DONE
                 held.slices = []
@@ -292,13 +283,19 @@ class WorkerAssignment:
             held.resets += rewind
 
     def reset(
-        self, partition: TopicPartition, offset: int, topic_id: bytes | None, *, cut: bool
+        self,
+        partition: TopicPartition,
+        offset: int,
+        topic_id: bytes | None,
+        leader_epoch: int = -1,
+        *,
+        cut: bool,
     ) -> tuple[int, int] | None:
         """Takes that the position of reading was reset. `cut`: the log was cut there. Then records in front of that may not be done, which were
         read before: returns the first of them, with the leader epoch before it, for reading to go on at. None where it goes on at `offset`."""
         held = self.held.get(partition)
         if not cut or held is None or held.processed is None or held.processed >= offset:
-            self.positioned(partition, offset, rewind=True, topic_id=topic_id)
+            self.positioned(partition, offset, leader_epoch, rewind=True, topic_id=topic_id)
             return None
         held.done = held.done.before(offset)
         held.resets += 1
@@ -319,13 +316,11 @@ class WorkerAssignment:
         if held.done:
             self.note_done(held.partition, held.done.behind(held.processed))
         held.offered_done, held.offered_resets = held.done, held.resets
-        offset = held.processed
+        at = held.processed, held.leader_epoch
         if held.rewind and held.dealt is not None:
-            offset, held.offered_done = held.reset_to, NOTHING_DONE  # others begin there, too
-        text = held.offered_done.text(offset) if held.offered_done else ""
-        return CommitEntry(
-            held.partition, held.epoch, offset, held.leader_epoch, held.rewind, held.topic_id, text
-        )
+            at, held.offered_done = held.reset_to, NOTHING_DONE  # others begin there, too
+        text = held.offered_done.text(at[0]) if held.offered_done else ""
+        return CommitEntry(held.partition, held.epoch, *at, held.rewind, held.topic_id, text)
 
     def _to_commit(self, held: HeldPartition) -> bool:
         return held.uncommitted and not self._commits_stopped
@@ -395,6 +390,11 @@ def report_of(
     )  # fmt: skip
 
 
-def _done_beyond(g: Grant) -> DoneOffsets:
-    """Returns what earlier holders have done beyond the offset of a grant."""
-    return DoneOffsets.of_text(g.done, g.offset) if g.done and g.offset is not None else NOTHING_DONE
+def _begun(grant: Grant) -> HeldPartition:
+    """Makes the partition of a grant, with what earlier holders have done beyond its offset."""
+    done = NOTHING_DONE if grant.offset is None else DoneOffsets.of_text(grant.done, grant.offset)
+    return HeldPartition(
+        grant.partition, grant.epoch, grant.epoch, grant.end_offset,
+        committed=grant.offset, closed_at=grant.offset, topic_id=grant.topic_id,
+        part=grant.part, parts=grant.parts, slices=grant.slices, done=done, committed_done=done,
+    )  # fmt: skip

@@ -23,7 +23,7 @@ def test_the_offset_is_that_of_the_first_record_that_is_not_done():
     flight.calls.ended(calls[12], None)
     assert flight.processed() == 10
     (entry,) = flight.commit()
-    assert entry == CommitEntry(P0, EPOCH, 10, -1, done=DoneOffsets([(12, 13)], 3).text(10))
+    assert entry == CommitEntry(P0, EPOCH, 10, 3, done=DoneOffsets([(12, 13)], 3).text(10))
     assert flight.commit() == [], "nothing has changed"
     flight.calls.ended(calls[10], None)
     assert flight.commit() == [CommitEntry(P0, EPOCH, 11, 3, done=DoneOffsets([(12, 13)], 3).text(11))]
@@ -92,9 +92,9 @@ def test_records_in_front_of_where_the_log_was_cut_are_called_though_they_were_r
     flight.calls.ended(calls[12], None)
     flight.calls.ended(calls[15], None)
     flight.entries()
-    assert flight.assignment.reset(P0, 14, None, cut=True) == (10, -1)
+    assert flight.assignment.reset(P0, 14, None, cut=True) == (10, 3)
     (entry,) = flight.entries()
-    assert entry == CommitEntry(P0, EPOCH, 10, -1, done=DoneOffsets([(12, 13)], 3).text(10)), (
+    assert entry == CommitEntry(P0, EPOCH, 10, 3, done=DoneOffsets([(12, 13)], 3).text(10)), (
         "of what is done beyond the offset nothing counts from the cut on"
     )
     for offset in (10, 11, 13, 14):
@@ -112,8 +112,8 @@ def test_a_position_beyond_the_cut_is_taken_back():
     flight.admit()
     for call in flight.take_all().values():
         flight.calls.ended(call, None)
-    assert flight.assignment.reset(P0, 12, None, cut=True) is None
-    assert flight.commit() == [CommitEntry(P0, EPOCH, 12, 3, rewind=True)]
+    assert flight.assignment.reset(P0, 12, None, 2, cut=True) is None
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 12, 2, rewind=True)]
 
 
 @pytest.mark.parametrize("topic_id", [None, b"n" * 16])
@@ -194,7 +194,7 @@ def test_what_is_done_beyond_the_offset_is_committed_before_a_release():
     with flight.lock:
         flight.calls.note_done()
     assert flight.assignment.release_drained() == []
-    assert flight.commit() == [CommitEntry(P0, EPOCH, 0, -1, done=DoneOffsets([(1, 2)], 3).text(0))]
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 0, 3, done=DoneOffsets([(1, 2)], 3).text(0))]
     assert flight.assignment.release_drained() == [P0]
 
 

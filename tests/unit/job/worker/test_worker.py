@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 from fakes.loop import in_loop, turns
-from fakes.worker import EPOCH, MANY, P3, Scene
+from fakes.worker import EPOCH, LEADER_EPOCH, MANY, P3, Scene
 
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.job.messages import Drain, Grant, JobFailure, Orders, unpack
+from kafka_actors.events import OffsetReset
+from kafka_actors.job.messages import CommitEntry, Drain, Grant, JobFailure, Orders, unpack
 from kafka_actors.job.worker.user_function import FunctionSpec
 
 
@@ -97,6 +98,17 @@ async def test_how_far_others_are_is_known_while_a_new_coordinator_has_no_orders
     ):
         await scene.worker._apply(orders)
     assert followed == [[(P3, 7)], []]
+    await scene.worker.close()
+
+
+@in_loop
+async def test_where_reading_starts_and_where_it_is_reset_to_is_committed_with_its_leader_epoch():
+    scene = Script(lambda batch: None)
+    await scene.worker._apply(Orders((1, 1), [Grant(P3, EPOCH)], [], 60.0))
+    scene.worker._report(0.0)
+    assert scene.worker._assignment.commits() == [CommitEntry(P3, EPOCH, 100, LEADER_EPOCH)]
+    scene.worker._on_event(OffsetReset(*P3, 100, 900, "out_of_range", 800))
+    assert scene.worker._assignment.commits() == [CommitEntry(P3, EPOCH, 900, LEADER_EPOCH)]
     await scene.worker.close()
 
 

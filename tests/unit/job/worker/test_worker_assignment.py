@@ -1,5 +1,6 @@
 """What a worker holds, and how far its function got."""
 
+import pytest
 from msgspec.structs import replace
 
 from kafka_actors.group.done_offsets import DoneOffsets
@@ -126,6 +127,38 @@ def test_a_position_that_became_known_is_committed_though_nothing_was_read():
     assert holdings.held[P0].finished
 
 
+def test_what_is_done_beyond_where_reading_starts_is_committed_with_the_leader_epoch_before_that():
+    """The offset is that of the grant. With an unknown epoch the next reader wouldn't look whether the log was cut since."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 10, 3)]))
+    holdings.positioned(P0, 10, 3)
+    holdings.note_done(P0, DoneOffsets([(12, 13)], 3))
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 10, 3, done=DoneOffsets([(12, 13)], 3).text(10))]
+    assert holdings.reset(P0, 12, None, 3, cut=True) == (10, 3), "where reading goes on is checked by it, too"
+
+
+@pytest.mark.parametrize("known", [5, -1])
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_reset_is_committed_with_the_leader_epoch_of_where_it_went(cut, known):
+    """With that of the last record before it the next reader finds a cut that there was not: that epoch ended long before."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 10, 3)]))
+    holdings.done(P0, (1, 1), 13, 3)
+    holdings.reset(P0, 9 if cut else 900, None, known, cut=cut)
+    (entry,) = holdings.commits()
+    assert (entry.offset, entry.leader_epoch) == (9 if cut else 900, known)
+
+
+def test_a_record_that_failed_behind_a_gap_is_committed_without_a_leader_epoch():
+    """That of the last one done may have ended in front of the gap."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 10, 3)]))
+    for done, failed, known in ((13, 13, 3), (13, 20, -1)):
+        holdings.done(P0, (1, 1), done, 3)
+        holdings.halt(P0, (1, 1), failed)
+        assert holdings.commits() == [CommitEntry(P0, (1, 1), failed, known)]
+
+
 def test_a_reset_is_committed_as_a_rewind_until_it_is_acknowledged():
     holdings = WorkerAssignment()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 50)]))
@@ -154,12 +187,12 @@ def test_who_shares_a_partition_commits_first_where_its_reset_went():
     """It has passed over records of others since, and those begin there, too."""
     holdings = WorkerAssignment()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 50, part=0, parts=2)]))
-    holdings.positioned(P0, 10, rewind=True)
-    holdings.done(P0, (1, 1), 15, resets=1)
-    holdings.note_done(P0, DoneOffsets([(17, 20)], 1))
-    assert holdings.commits() == [CommitEntry(P0, (1, 1), 10, -1, rewind=True)]
+    holdings.positioned(P0, 10, 6, rewind=True)
+    holdings.done(P0, (1, 1), 15, 7, resets=1)
+    holdings.note_done(P0, DoneOffsets([(17, 20)], 7))
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 10, 6, rewind=True)]
     holdings.committed(CommitReply(1, holdings.commits(), [], []))
-    assert holdings.commits() == [CommitEntry(P0, (1, 1), 15, -1, done=DoneOffsets([(17, 20)], 1).text(15))]
+    assert holdings.commits() == [CommitEntry(P0, (1, 1), 15, 7, done=DoneOffsets([(17, 20)], 7).text(15))]
 
 
 def test_who_shares_a_partition_tells_a_new_coordinator_how_far_it_is_though_that_was_acknowledged():

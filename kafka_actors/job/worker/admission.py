@@ -79,7 +79,8 @@ class Admission:
             if held.processed is None:
                 at = fetched.fetch_offset, self._reader.position_epoch(partition)
                 self._assignment.positioned(partition, *at)
-            begun = fetched.epoch, held.resets, fetched.fetch_offset
+            # Not at its first offset: it may have been taken before a reset, and then none of its records are decoded.
+            begun = fetched.epoch, held.resets, held.processed or 0
             known = held.done, held.dealt, held.slices, held.leader_epoch
             window = self._in_flight.window(partition, *begun, *known)
             waits, room = window.waits, self._in_flight.room_bytes(window)

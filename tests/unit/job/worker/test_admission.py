@@ -126,3 +126,26 @@ def test_no_more_is_decoded_than_has_room_beside_what_other_partitions_have():
     assert len(held) == 20
     assert min(held) > 100_000
     assert sum(held) < 1.4 * 8 * 1024 * 1024
+
+
+def test_what_was_taken_before_a_reset_begins_no_window_at_its_offset():
+    """Nothing of it is decoded any more. A window that began there held the offset to commit above records that are in hand."""
+
+    class Moved(Reader):
+        def take(self):
+            item = super().take()
+            if item is not None and item.fetch_offset == 1000:
+                flight.assignment.reset(P0, 0, b"n" * 16, cut=False)  # in the loop's thread
+                self.taken[1].clear()
+            return item
+
+    flight = Flight(reader=Moved())
+    flight.assignment.positioned(P0, 1000)
+    flight.reader.put(P0, 1000, "a")
+    flight.admit()
+    flight.reader.put(P0, 0, "abc")
+    flight.admit()
+    calls = flight.take_all()
+    flight.calls.ended(calls[2], None)
+    (entry,) = flight.commit()
+    assert entry.offset == 0, "offsets 0 and 1 are in hand"

@@ -4,6 +4,9 @@ A worker passes over the records of other slices, so what it offers is true of i
 each slice: the offset is the lowest of all slices, and beyond it counts what every one of them has done or passed over. A slice that isn't
 read as far as another one holds up what the other has done since; that is why workers keep within `max_in_flight_records` of the watermark
 of the partition.
+
+The leader epoch is the lowest of all slices. Where one stands in a log that was cut since, and its worker hasn't found that, whoever begins
+with this commit finds the cut.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ def of_all_slices(entries: Sequence[CommitEntry]) -> CommitEntry:
     done = done_in_each([_progress(entry) for entry in entries], lowest.offset)
     rewind = any(entry.rewind for entry in entries)
     text = done.text(lowest.offset) if done else ""
-    return replace(lowest, partition=source(lowest.partition), rewind=rewind, done=text)
+    # Of an offset below others: in one log no slice has an earlier epoch, and one that does stands in the log of before.
+    epoch = min((entry.leader_epoch for entry in entries if entry.leader_epoch >= 0), default=-1)
+    partition = source(lowest.partition)
+    return replace(lowest, partition=partition, leader_epoch=epoch, rewind=rewind, done=text)
 
 
 def done_in_each(slices: Sequence[tuple[int, DoneOffsets]], lowest: int) -> DoneOffsets:

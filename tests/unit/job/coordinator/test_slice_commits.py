@@ -1,5 +1,7 @@
 """Offsets and metadata that are committed for all slices of a partition."""
 
+import pytest
+
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.coordinator.machines.slice_commits import done_in_each, of_all_slices
 from kafka_actors.job.lanes import Slice
@@ -40,6 +42,12 @@ def test_ranges_that_touch_are_one():
 def test_the_oldest_epoch_counts():
     """A record of epoch 2 may stand where one of epoch 3 would be, for all that the first slice knows."""
     assert merged(entry(0, 10, (12, 20), epoch=2), entry(1, 30, epoch=3)) == (10, [(12, 20)], 2)
+
+
+@pytest.mark.parametrize(("known", "lowest"), [(6, 6), (-1, 7)])
+def test_the_offset_is_committed_with_the_oldest_leader_epoch_that_is_known(known, lowest):
+    """The slice that is further stands in the log before: of what it has done below 120 nothing is done in the log of epoch 7."""
+    assert of_all_slices([entry(0, 110, epoch=7), entry(1, 120, epoch=known)]).leader_epoch == lowest
 
 
 def test_a_reset_of_one_slice_is_one_of_the_partition():

@@ -8,7 +8,7 @@ offset; what is done beyond it goes into the commit's metadata (`group/done_offs
 
 A window begins with what an earlier reader had done beyond its offset: those records are admitted as done already. They are, unless
 the log was cut since and others have taken their place, which have a higher leader epoch: from the first of these on, nothing that was
-told counts.
+told counts. A chunk without records says so, too: of a slice, all may be of others.
 
 A window is of one grant and of one log: after a reset of the position there is another one, and what this one had is void.
 """
@@ -183,7 +183,7 @@ class RecordWindow:
 
     def add(self, chunk: WindowChunk) -> bool:
         """Admits a chunk. Returns whether what an earlier reader had done turned out to be of another log."""
-        void = bool(self.told) and chunk.leader_epoch > self.told.leader_epoch and chunk.batch.num_rows > 0
+        void = bool(self.told) and chunk.leader_epoch > self.told.leader_epoch
         if void:
             self.told = NOTHING_DONE
         elif (self.told or self.slices) and chunk.batch.num_rows:

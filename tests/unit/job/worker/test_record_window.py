@@ -146,6 +146,16 @@ def test_a_slice_waits_for_its_own_records_only_and_says_so_up_to_where_it_has_r
     assert (of.watermark, of.next_offset, bool(of.beyond())) == (10, 10, False)
 
 
+def test_what_was_done_in_the_log_before_is_void_though_a_slice_has_no_record_of_the_log_of_now_yet():
+    """Offsets 200 to 209 were done in epoch 6; the log was cut at 102, and what follows is of other slices at first."""
+    of = RecordWindow(P0, (1, 1), 0, Hand(), 100, DoneOffsets([(200, 210)], 6), dealt=(0, 2))
+    add(of, [100], 102, 6)
+    assert add(of, [], 104, 7)[1]
+    assert of.beyond().ranges.tolist() == [[101, 104]], "which is committed as done in epoch 7"
+    records = list(range(200, 210))
+    assert add(of, records, 210, 7)[0].undone() == list(range(10))
+
+
 def test_what_is_known_of_former_slices_is_not_done_again():
     of = RecordWindow(
         P0, (1, 1), 0, Hand(), 0, slices=[SliceDone(1, 2, 6, 3, DoneOffsets([(19, 20)], 3).text(6))]

@@ -302,7 +302,7 @@ class CommitGate:
         from .slice_commits import end_of  # as above
 
         parts = {_parts(p) for p in self._in_flight if source(p) == partition}
-        known = self._slices[partition]
+        known = self._slices.get(partition, {})
         for each in [
             p for p, entry in known.items() if _parts(p) not in parts and committed >= end_of(entry)
         ]:

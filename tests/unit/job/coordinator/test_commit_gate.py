@@ -364,6 +364,16 @@ def test_slices_that_a_new_incarnation_finds_in_a_topic_without_commits_are_comm
     assert gate.start_of(S1) == OffsetAndMetadata(0, pack("", NEW), 1)
 
 
+def test_what_a_slice_offers_first_and_alone_of_the_topic_before_changes_nothing(gate, holds):
+    """A new incarnation knows of no slice yet, and another worker has committed in the topic of now."""
+    holds["b", S1] = (1, 2)
+    known = OffsetAndMetadata(10, pack("", NEW), 1)
+    gate.baseline({P0: known})
+    offer(gate, S1, 50, topic_id=OLD)
+    assert commit(gate) == {P0: (10, [])}
+    assert (gate.committed[P0], gate.slices_done(P0)) == (known, [])
+
+
 def test_an_answer_for_what_the_member_gave_away_meanwhile_changes_nothing(dealt):
     offer(dealt, S0, 40)
     dealt.take()

@@ -77,6 +77,8 @@ class SimulatedWorker:
             if not self.holdings.active(partition, held.begun_under):
                 continue
             window, first = self.window(held), self.position[partition]
+            if window.waits:
+                continue
             rows = min(CHUNK, RECORDS - first, self.in_flight.room(window))
             if rows <= 0:
                 continue

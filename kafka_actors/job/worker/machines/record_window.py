@@ -36,7 +36,7 @@ __all__ = ["ConcurrentCall", "Hand", "RecordWindow", "WindowChunk"]
 
 
 class Hand:
-    """Number of calls in hand of one partition under one grant."""
+    """Number of calls in hand of one partition, also of those from before a reset, or of a grant before."""
 
     __slots__ = ("calls",)
 

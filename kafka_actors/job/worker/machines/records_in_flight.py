@@ -82,6 +82,8 @@ class RecordsInFlight:
         self._suspects: dict[TopicPartition, list[DeathsInCall]] = {}
         self._watermarks: dict[TopicPartition, int] = {}
         """Offsets below which all slices of a partition are done."""
+        self._hands: dict[TopicPartition, Hand] = {}
+        """Also of partitions that were dropped: should one come back, its calls in hand end first."""
         self._ready = ReadyRecords()
         self._careful = ReadyRecords()
         """Ready records in whose call workers died."""
@@ -110,14 +112,14 @@ class RecordsInFlight:
         known = self._windows.get(partition)
         if known is not None and (known.epoch, known.resets) == (epoch, resets):
             return known
-        hand = Hand() if known is None else known.hand
         if known is not None:
             known.closed = True
+        hand = self._hands.setdefault(partition, Hand())
         suspects = self._suspects.get(partition, ())
         made = RecordWindow(
             partition, epoch, resets, hand, start, told, suspects, dealt, slices, leader_epoch
         )
-        made.behind_another = known is not None
+        made.behind_another = hand.calls > 0
         self._windows[partition] = made
         return made
 

@@ -1,6 +1,7 @@
 """Admission of fetched records: as many as there is room for, while the rest stays where it is."""
 
 import pyarrow as pa
+import pytest
 from fakes.in_flight import EPOCH, P0, P1, Flight, Reader
 from fakes.retry_logs import SOURCE, Logs
 from fakes.retry_logs import Reader as LogReader
@@ -90,12 +91,16 @@ def test_records_without_room_come_again_where_a_call_ends_while_those_before_th
     assert flight.processed(SOURCE) == 8
 
 
-def test_a_partition_that_is_granted_anew_waits_for_calls_of_the_grant_before():
-    """They may be of the same keys: others of a partition that is shared are granted anew where one was reset, mostly to the same workers."""
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_partition_that_is_granted_anew_waits_for_calls_of_the_grant_before(dropped):
+    """They may be of the same keys: others of a partition that is shared are granted anew where one was reset, mostly to the same workers, which
+    drop them first."""
     flight = Flight(ordering="key", grants=[Grant(P0, EPOCH, 0)])
     flight.reader.put(P0, 0, "aaaa")
     flight.admit()
     call = flight.calls.take()
+    if dropped:
+        flight.calls.forget(flight.order([]).drop)
     flight.order([Grant(P0, (1, 2), 0)])
     flight.reader.put(P0, 0, "aaaa", epoch=(1, 2))
     flight.admit()

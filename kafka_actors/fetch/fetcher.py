@@ -130,8 +130,7 @@ class Fetcher:
         self._driver.soon()
 
     def drain(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Epoch]:
-        """Stops handing partitions out; positions stay readable until `revoke` or `release`. Returns their epochs, without
-        unassigned ones."""
+        """Stops handing partitions out; positions stay readable until `revoke` or `release`. Returns the epochs of assigned ones."""
         epochs = {}
         with self._lock:
             for tp in partitions:
@@ -337,11 +336,8 @@ class Fetcher:
         self._on_ready()
 
     def unpack(self, fetched: FetchedBytes, chunk_bytes: int | None = None) -> Iterator[Chunk]:
-        """Decodes taken records in bounded chunks, without any effect on positions; for `decode`. `chunk_bytes`: for smaller chunks than
-        usual. Raises `RecordError`."""
-        limits = self._limits
-        if chunk_bytes is not None and chunk_bytes < limits.chunk_bytes:
-            limits = replace(limits, chunk_bytes=chunk_bytes)
+        """Decodes taken records in bounded chunks, of `chunk_bytes` at most, without any effect on positions; for `decode`. Raises `RecordError`."""
+        limits = self._limits if chunk_bytes is None else _smaller(self._limits, chunk_bytes)
         decoder = Decoder(
             *fetched.partition,
             fetch_offset=fetched.fetch_offset,
@@ -383,3 +379,7 @@ class Fetcher:
             behind = self._machine.bad_batch(item, error)
         self._driver.soon()
         return behind
+
+
+def _smaller(limits: Limits, chunk_bytes: int) -> Limits:
+    return replace(limits, chunk_bytes=min(chunk_bytes, limits.chunk_bytes))

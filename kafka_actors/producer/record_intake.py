@@ -30,7 +30,7 @@ from .machines.batch import Accumulator, ProducerBatch
 FIRST_BYTES = 1024
 """Bytes reserved for a batch that is begun by a single record."""
 NEXT_BYTES = 16_384
-"""The same for one behind a batch that got full, at most. All of it counts, and many partitions have such a batch open."""
+"""Bytes reserved, at most, for a batch behind one that got full. All of it counts, and many partitions have such a batch open."""
 BATCH_BYTES = 1200
 """Bytes of a batch's objects: its queue entry, its result, and what the allocator adds."""
 

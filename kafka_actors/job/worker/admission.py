@@ -81,8 +81,9 @@ class Admission:
                 self._assignment.positioned(partition, *at)
             # Not at its first offset: it may have been taken before a reset, and then none of its records are decoded.
             begun = fetched.epoch, held.resets, held.processed or 0
-            known = held.done, held.dealt, held.slices, held.leader_epoch
-            window = self._in_flight.window(partition, *begun, *known)
+            window = self._in_flight.window(
+                partition, *begun, held.done, held.dealt, held.slices, held.leader_epoch
+            )
             waits, room = window.waits, self._in_flight.room_bytes(window)
         if waits:
             self._pause(partition)

@@ -1,8 +1,8 @@
 """The exception tree of kafka-actors.
 
-Only `retriable` on each class says whether an error may be retried, and only `fatal` on each error whether a loop of transactions
-has to end with it. Details (topic, partition, offset, …) are attributes, and every error keeps them when it is pickled, because Ray
-sends errors between processes.
+Only `retriable` on each class says whether an error may be retried, for a consumer's look-ups with `TEMPORARY_IN_LOOKUPS`; and only `fatal`
+on each error whether a loop of transactions has to end with it. Details (topic, partition, offset, …) are attributes, and every error
+keeps them when it is pickled, because Ray sends errors between processes.
 
     KafkaActorsError
       ConfigError, UsageError
@@ -112,9 +112,8 @@ def kind_of(value: object) -> str:
 class KafkaError(KafkaActorsError):
     """An error code in a broker's response.
 
-    `code`, `name`, `retriable` and `invalid_metadata` (the client's metadata is stale) are Kafka's (`Errors.java`).
-    `request` is the API of the request, such as `"Fetch"`; `topic`, `partition`, `group` and `broker` are set where the
-    error concerns one.
+    `code`, `name`, `retriable` and `invalid_metadata` (the client's metadata is stale) are Kafka's (`Errors.java`). `request` is the API of the
+    request, such as `"Fetch"`; `topic`, `partition`, `group` and `broker` are set where the error concerns one.
     """
 
     code: ClassVar[int]
@@ -201,9 +200,8 @@ def _restore_broker_error(which: int | type[KafkaError], state: tuple[Any, ...])
 def for_code(code: int) -> type[KafkaError] | None:
     """Returns the class of a Kafka error code; None for 0 (no error).
 
-    For a code newer than Kafka 4.1 a subclass of `UnknownServerError` with that code is created. Codes from
-    `_FIRST_IMPLAUSIBLE` on yield `UnknownServerError` itself, so that hostile responses can't fill the memory with
-    classes.
+    For a code newer than Kafka 4.1 a subclass of `UnknownServerError` with that code is created. Codes from `_FIRST_IMPLAUSIBLE` on yield
+    `UnknownServerError` itself, so that hostile responses can't fill the memory with classes.
     """
     if code == 0:
         return None
@@ -469,6 +467,8 @@ class StreamsInvalidTopologyEpochError(KafkaError, code=131): ...
 class StreamsTopologyFencedError(KafkaError, code=132): ...
 class ShareSessionLimitReachedError(KafkaError, code=133, retriable=True): ...
 # fmt: on
+TEMPORARY_IN_LOOKUPS = (UnknownServerError,)
+"""Errors after which consumers' look-ups ask again, beside the retriable ones (Java: `OffsetFetcherUtils.handleListOffsetResponse`)."""
 
 
 # ---------------------------------------------------------------- detected by the client

@@ -12,11 +12,11 @@ from kafka_actors.base.tasks import SILENT_S, warned_when_slow
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import (
+    TEMPORARY_IN_LOOKUPS,
     ConfigError,
     IllegalGenerationError,
     KafkaActorsError,
     KafkaTimeoutError,
-    UnknownServerError,
 )
 from kafka_actors.events import Event, EventSink, OffsetReset
 from kafka_actors.fetch import Fetcher, LocalSources, PartitionStart
@@ -315,7 +315,7 @@ class ConsumerIO:
         """Returns offsets by timestamp. Raises the first error of a partition."""
         isolation, limit_ms = self.config.isolation_level, timeout_s * 1000
         found = await self.lookups.list_offsets(
-            wanted, isolation_level=isolation, timeout_ms=limit_ms, temporary=(UnknownServerError,)
+            wanted, isolation_level=isolation, timeout_ms=limit_ms, temporary=TEMPORARY_IN_LOOKUPS
         )
         result = {}
         for tp, answer in found.items():

@@ -17,6 +17,7 @@ from kafka_actors.schemas.registry import (
     SchemaKey,
     SchemaType,
     Version,
+    is_of_a_context,
 )
 
 from .http import Access, HttpClient
@@ -140,7 +141,7 @@ class SchemaRegistry:
         found = _schema(
             self._http.request("GET", ("subjects", subject, "versions", str(version)), what=what), what
         )
-        if not subject.startswith(":."):  # else its id is of another context, as a reference may be
+        if not is_of_a_context(subject):  # as a reference may be: its id is another schema's here
             self._cache.known({found.id: found})
         if found.guid:
             self._cache.known({found.guid: found})

@@ -92,10 +92,15 @@ class SchemaRequest(Struct, frozen=True):
     address: SchemaAddress
 
 
+def is_of_a_context(subject: str) -> bool:
+    """Whether a subject is of a named context (`:.prod:orders-value`), which has schema ids of its own."""
+    return subject.startswith(":.")
+
+
 def check_subject(option: str, subject: str) -> None:
     """Checks the subject by which values are read. Raises `ConfigError` for one of a named context: each context has ids of its own, and
     the id in front of a value is looked up in that of the registry's address."""
-    if subject.startswith(":."):
+    if is_of_a_context(subject):
         context, _, name = subject[1:].partition(":")
         raise ConfigError(
             option,

@@ -306,7 +306,7 @@ def test_a_leader_that_changes_without_loss_is_nothing_new(fake_kafka: FakeKafka
 def test_a_broker_that_names_the_id_of_a_topic_that_was_deleted_before_changes_nothing(
     fake_kafka: FakeKafka,
 ) -> None:
-    """As one does that was suspended: client and stream have never seen that id."""
+    """A broker that was suspended does so: client and stream have never seen that id."""
 
     def older(_: BrokerCall, found: MetadataResponse) -> MetadataResponse:
         return replace(found, topics=[replace(t, topic_id=uuid.UUID(int=7)) for t in found.topics])

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafka_actors.errors import KafkaActorsError, LogTruncationError, UnknownServerError
+from kafka_actors.errors import TEMPORARY_IN_LOOKUPS, KafkaActorsError, LogTruncationError
 from kafka_actors.events import OffsetReset
 from kafka_actors.types import TopicPartition
 
@@ -184,7 +184,7 @@ class PositionLookups:
         """Has a failed look-up tried again after a backoff, with newer metadata; or fails the partition, if no
         retry mends the error.
         """
-        if error.retriable or isinstance(error, UnknownServerError):
+        if error.retriable or isinstance(error, TEMPORARY_IN_LOOKUPS):
             self._ask_again(partition, str(error), now)
         else:
             partition.looking_up = False

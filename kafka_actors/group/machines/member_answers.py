@@ -221,9 +221,8 @@ class MemberAnswers:
             self._core.send(now, GroupApi.DESCRIBE, request, self._core.config.request_timeout)
         else:
             if not isinstance(outcome, Exception) and not self._core.generation.member_id:
-                self._core.join_sent = (
-                    False  # LeaveGroup would remove another one that has its group_instance_id
-                )
+                # LeaveGroup would remove another one that has its group_instance_id.
+                self._core.join_sent = False
             self._core.request_rejoin(f"rebalance failed: {_short(error)}")
             self._on_membership_lost(error, verdict, now)
 

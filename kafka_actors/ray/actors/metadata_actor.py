@@ -13,10 +13,10 @@ from kafka_actors.base.tasks import woken
 from kafka_actors.cluster import Cluster, ClusterSnapshot
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import (
+    TEMPORARY_IN_LOOKUPS,
     ConfigError,
     KafkaError,
     NodeNotReadyError,
-    UnknownServerError,
     UnknownTopicOrPartitionError,
     error_for_code,
 )
@@ -127,7 +127,7 @@ class MetadataActor(ActorShell):
             listed = await lookups.list_offsets(
                 dict.fromkeys(partitions, LATEST),
                 isolation_level=self._config.isolation_level,
-                temporary=(UnknownServerError,),
+                temporary=TEMPORARY_IN_LOOKUPS,
             )
             ends = []
             for partition, found in listed.items():

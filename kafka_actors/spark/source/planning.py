@@ -13,9 +13,9 @@ from kafka_actors.admin.requests import CallDeadline, ask_node, fresh_snapshot, 
 from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import (
+    TEMPORARY_IN_LOOKUPS,
     ConfigError,
     KafkaActorsError,
-    UnknownServerError,
     UnknownTopicOrPartitionError,
     error_for_code,
 )
@@ -246,7 +246,7 @@ def _taken(
         if not isinstance(answer, KafkaActorsError):
             found[tp] = answer
             del left[tp]
-        elif last or not (answer.retriable or isinstance(answer, UnknownServerError)):
+        elif last or not (answer.retriable or isinstance(answer, TEMPORARY_IN_LOOKUPS)):
             raise answer
     return found
 

@@ -84,6 +84,7 @@ async def test_topics_whose_metadata_could_not_be_fetched_are_asked_for_when_the
         await scene.refresher.refresh()
     assert isinstance(first.exception(), NoBrokersError)
     second = scene.refresher.track(["a"])
+    assert not second.is_done
     await scene.refresher.refresh()
     assert second.result() is scene.cluster
 

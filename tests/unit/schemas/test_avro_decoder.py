@@ -90,7 +90,7 @@ def test_a_registry_alone_gives_the_columns_of_a_subject_or_of_the_first_value(r
 
 
 def test_a_subject_of_a_context_is_refused_because_ids_are_looked_up_in_that_of_the_address(registry):
-    """The same id is another schema in each context."""
+    """Each context has ids of its own: the same one is another schema there."""
     with pytest.raises(
         ConfigError, match=r"end the registry's address with /contexts/\.prod, and name the subject as 'o-v'"
     ):

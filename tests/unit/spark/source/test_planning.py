@@ -1,4 +1,4 @@
-"""What planning asks again, and of which brokers: `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart; and when no longer."""
+"""Planning asks again what brokers may not know yet, `fetchOffset.numRetries` times, `fetchOffset.retryIntervalMs` apart; and other brokers."""
 
 from __future__ import annotations
 

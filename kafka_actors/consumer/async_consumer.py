@@ -115,16 +115,17 @@ class AsyncConsumer(BaseConsumer):
             if session.attention:
                 await self._attend(session)
             taken = await self._decoded(session, take)
-            if taken is not None:
+            if taken is not None and session.may_hand_out():
                 session.core.observer.polled(began, getattr(taken, "batch", taken))
                 return taken
+            if session.attention:
+                continue
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 session.core.observer.polled(began, None)
                 return None
-            if not session.attention:
-                await self._wake.wait(left)
-                session.check_open()
+            await self._wake.wait(left)
+            session.check_open()
 
     async def _decoded(self, session: ConsumerSession, take: Callable[[], T | None]) -> T | None:
         """Takes records in the decoder's thread. No cancellation stops that: records that were taken for a cancelled call go

@@ -152,7 +152,8 @@ class ConsumerIO:
         await self.client.set_topics(self.subscription.metadata_topics())
         held = self._held
         await self.commit_and_revoke(self.stop_delivery(held - partitions), offsets)
-        await self.take_on(partitions - held)
+        if new := partitions - held:
+            self.begin_fetching(await self.starts(new))
 
     async def unsubscribed(self, offsets: Offsets) -> None:
         """Stops reading: commits `offsets` and leaves the group, as `close` does. Clears the error that ended the work so
@@ -167,10 +168,8 @@ class ConsumerIO:
             self.client.set_topics([])
             self.error = None
 
-    async def take_on(self, partitions: Partitions) -> None:
-        """Starts fetching, from the committed offsets if there are any. Called by `RebalanceQueue` too."""
-        if not partitions:
-            return
+    async def starts(self, partitions: Partitions) -> dict[TopicPartition, PartitionStart]:
+        """Returns where fetching begins: at the committed offsets if there are any. Called by `RebalanceQueue` too."""
         committed_starts: Mapping[TopicPartition, CommittedStart] = {}
         if self.config.group_id is not None:
             committed_starts = await (await self._use_group()).fetch_committed_starts(partitions)
@@ -185,6 +184,10 @@ class ConsumerIO:
                 from_start=self._is_new(tp),
                 topic_id=committed.topic_id,
             )
+        return starts
+
+    def begin_fetching(self, starts: Mapping[TopicPartition, PartitionStart]) -> None:
+        """Starts fetching. Called by `RebalanceQueue` too."""
         self.fetcher.assign(starts)
 
     def _is_new(self, tp: TopicPartition) -> bool:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from kafka_actors.fetch import PartitionStart
 from kafka_actors.fetch.messages import Epoch
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
@@ -78,7 +79,8 @@ class RebalanceNotice:
 class PartitionOwner(Protocol):
     """Calls of a rebalance to the consumer's part in the IO thread: `ConsumerIO`."""
 
-    async def take_on(self, partitions: Partitions) -> None: ...
+    async def starts(self, partitions: Partitions) -> dict[TopicPartition, PartitionStart]: ...
+    def begin_fetching(self, starts: Mapping[TopicPartition, PartitionStart]) -> None: ...
     def stop_delivery(self, partitions: Partitions) -> Drained: ...
     async def commit_and_revoke(self, drained: Drained, offsets: Offsets) -> None: ...
     def lose(self, partitions: Partitions) -> None: ...
@@ -91,7 +93,7 @@ class RebalanceQueue:
         self._owner = owner
         self._on_notice = on_notice
         self._notices: deque[RebalanceNotice] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._known: Partitions = frozenset()  # assigned, as far as the user's thread has been notified
         self._awaited: RebalanceNotice | None = None
         self._attended = True
@@ -99,12 +101,18 @@ class RebalanceQueue:
     # ------------------------------------------------------------ called by the coordinator
 
     async def on_partitions_assigned(self, partitions: Partitions) -> None:
-        """Starts fetching, and notifies the user before the first record is handed out."""
+        """Starts fetching, and notifies the user before the first record is handed out.
+
+        Whoever has taken a record of these partitions sees the notice, and whoever has taken the notice may seek: the one is there
+        before the other, and neither is seen alone.
+        """
         if partitions:
             self._known -= partitions
-            await self._owner.take_on(partitions)
+            starts = await self._owner.starts(partitions)
             self._known |= partitions
-            self._put(RebalanceNotice(RebalanceKind.ASSIGNED, partitions))
+            with self._lock:
+                self._put(RebalanceNotice(RebalanceKind.ASSIGNED, partitions))
+                self._owner.begin_fetching(starts)
 
     async def on_partitions_revoked(self, partitions: Partitions, deadline_s: float) -> None:
         """Drains, commits, gives up: in this order. The coordinator bounds the wait by `deadline_s`."""

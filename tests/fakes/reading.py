@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from waiting import until
 
 import kafka_actors as ka
 from kafka_actors.consumer import ConsumerRebalanceListener
+from kafka_actors.consumer.consumer_session import ConsumerSession
+from kafka_actors.consumer.rebalance import RebalanceKind
+from kafka_actors.types import TopicPartition
 
 
 def values(count: int, start: int = 0) -> list[bytes]:
@@ -77,3 +81,24 @@ def poll_until(
         return False
 
     until(poll, seconds, pause=0.0, shown=lambda: [c.assignment() for c in polled])
+
+
+def assign_while_taking(session: ConsumerSession, taking: str, tp: TopicPartition) -> Log:
+    """Has the notice of an assignment come while the user's thread takes records by this method of its `Delivery`: it has just looked for
+    notices. Returns what its listener is told."""
+    take, rebalances, session.listener = getattr(session.reader, taking), session.core.rebalances, Log()
+    notices = [
+        SimpleNamespace(what=RebalanceKind.ASSIGNED, partitions=frozenset({tp}), done=lambda offsets: None)
+    ]
+
+    def pop() -> Any:
+        rebalances.pending = False
+        return notices.pop() if notices else None
+
+    def taken_meanwhile() -> Any:
+        if notices:
+            rebalances.next, rebalances.pending = pop, True
+        return take()
+
+    setattr(session.reader, taking, taken_meanwhile)
+    return session.listener

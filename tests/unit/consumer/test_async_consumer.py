@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from fakes.loop import in_loop, turns, turns_until
 from fakes.planned import planned
+from fakes.reading import assign_while_taking
 
 from kafka_actors import AsyncConsumer, Consumer
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
@@ -82,7 +83,7 @@ def open_consumer(records=2 * ROWS):
         progress=lambda: None,
         auto_commits=False,
         close=nothing,
-        rebalances=SimpleNamespace(next=lambda: None, lost=frozenset()),
+        rebalances=SimpleNamespace(next=lambda: None, pending=False, lost=frozenset()),
     )
     made._wake.loop = asyncio.get_running_loop()
     if records:
@@ -139,6 +140,18 @@ def test_its_calls_are_those_of_the_blocking_consumer_with_the_same_parameters()
 
 
 # ------------------------------------------------------------ polls
+
+
+@opened
+async def test_the_listener_hears_of_an_assignment_before_its_first_record_is_handed_out(consumer):
+    heard = assign_while_taking(consumer._session, "next_batch", T0)
+    assert offsets(await consumer.poll_batch(timeout_ms=0)) == list(range(ROWS))
+    assert heard.calls == [("assigned", [0])]
+    consumer = open_consumer()
+    heard = assign_while_taking(consumer._session, "next_cursor", T0)
+    assert (await anext(aiter(consumer))).offset == 0
+    assert heard.calls == [("assigned", [0])]
+    await consumer.close()
 
 
 @opened

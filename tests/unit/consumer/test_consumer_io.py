@@ -98,6 +98,9 @@ class Scene:
     def attend(self):
         self.attention += 1
 
+    async def take_on(self, partitions):
+        self.core.begin_fetching(await self.core.starts(partitions))
+
     def see(self, metadata):
         """Has the cluster be so."""
         self.core.client.cluster._snapshot = metadata
@@ -200,8 +203,8 @@ async def test_a_consumer_without_auto_commit_is_never_told_of_one():
 async def test_partitions_begin_at_their_committed_offsets_each_time_under_an_epoch_of_their_own():
     scene = Scene()
     scene.group.starts = {A: CommittedStart(7, 3, b"i" * 16, counts=True)}
-    await scene.core.take_on(frozenset({A, B}))
-    await scene.core.take_on(frozenset({C}))
+    await scene.take_on(frozenset({A, B}))
+    await scene.take_on(frozenset({C}))
     first, second = scene.starts
     assert (first[A].offset, first[A].leader_epoch, first[A].topic_id) == (7, 3, b"i" * 16)
     assert first[B].offset is None
@@ -213,11 +216,11 @@ async def test_partitions_begin_at_their_committed_offsets_each_time_under_an_ep
 async def test_a_partition_that_appears_later_is_read_from_its_start_and_so_is_a_topic_made_anew():
     scene = Scene()
     scene.see(snapshot(1, b"1" * 16))
-    await scene.core.take_on(frozenset({A}))
+    await scene.take_on(frozenset({A}))
     scene.see(snapshot(2, b"1" * 16))
-    await scene.core.take_on(frozenset({B}))
+    await scene.take_on(frozenset({B}))
     scene.see(snapshot(2, b"2" * 16))
-    await scene.core.take_on(frozenset({A}))
+    await scene.take_on(frozenset({A}))
     assert [start.from_start for starts in scene.starts for start in starts.values()] == [False, True, True]
 
 
@@ -234,7 +237,7 @@ async def test_by_hand_what_stays_keeps_its_position_and_what_goes_is_committed(
 @in_virtual_time
 async def test_what_is_revoked_goes_also_where_it_cannot_be_committed(caplog):
     scene = Scene()
-    await scene.core.take_on(frozenset({A}))
+    await scene.take_on(frozenset({A}))
     scene.group.error = IllegalGenerationError()
     await scene.core.commit_and_revoke(scene.core.stop_delivery(frozenset({A})), AT_5)
     assert scene.core.fetcher.partitions == frozenset()
@@ -249,13 +252,13 @@ async def test_what_is_revoked_goes_also_where_it_cannot_be_committed(caplog):
 async def test_what_was_assigned_anew_while_its_last_commit_was_under_way_stays():
     """The group goes on a second after a revocation's time, whatever its commit does then."""
     scene = Scene()
-    await scene.core.take_on(frozenset({A, B}))
+    await scene.take_on(frozenset({A, B}))
     scene.group.commit_offsets_sync = never
     revoking = asyncio.create_task(
         scene.core.commit_and_revoke(scene.core.stop_delivery(frozenset({A, B})), AT_5)
     )
     await asyncio.sleep(1.0)
-    await scene.core.take_on(frozenset({A}))
+    await scene.take_on(frozenset({A}))
     revoking.cancel()
     await asyncio.wait({revoking})
     assert scene.core.fetcher.partitions == {A}
@@ -329,7 +332,7 @@ async def test_a_revocation_that_the_users_thread_does_not_take_any_more_ends_af
 async def test_unsubscribed_it_holds_nothing_and_its_error_is_over(error):
     scene = Scene()
     scene.core.subscription.subscribe(topics=["t"])
-    await scene.core.take_on(frozenset({A}))
+    await scene.take_on(frozenset({A}))
     scene.group.error = error
     scene.core.fail(TopicAuthorizationFailedError(topic="t"))
     await scene.core.unsubscribed(AT_5)
@@ -388,7 +391,7 @@ async def test_an_auto_commit_that_fails_says_so_and_raises_nothing(caplog):
 @in_virtual_time
 async def test_without_a_group_only_reading_by_hand_is_possible():
     scene = Scene(group_id=None)
-    await scene.core.take_on(frozenset({A}))
+    await scene.take_on(frozenset({A}))
     assert scene.starts[0][A].offset is None
     for call in (scene.core.subscribed(), scene.core.committed([A], 1.0), scene.core.commit(AT_5, 1.0)):
         with pytest.raises(ConfigError, match="group_id"):
@@ -413,7 +416,7 @@ async def test_offsets_of_logs_are_all_or_the_error_of_one():
 @in_virtual_time
 async def test_a_wait_for_a_position_ends_with_it_or_with_the_reason_why_there_is_none():
     scene = Scene()
-    await scene.core.take_on(frozenset({A, B}))
+    await scene.take_on(frozenset({A, B}))
     with pytest.raises(KafkaTimeoutError, match=r"the position of t-0 is not known: \w+"):
         await scene.core.position(A, 1.0)
     wait = asyncio.create_task(scene.core.position(A, 1.0))

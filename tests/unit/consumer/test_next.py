@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from fakes.planned import planned
+from fakes.reading import assign_while_taking
 
 from kafka_actors import Consumer
 from kafka_actors.base import fork_guard as process_bound
@@ -76,7 +77,7 @@ def consumer():
         progress=None,
         assigned=nothing,
         auto_commits=False,
-        rebalances=SimpleNamespace(next=lambda: None),
+        rebalances=SimpleNamespace(next=lambda: None, pending=False),
     )
     yield made
     session.closed = True
@@ -103,6 +104,16 @@ def test_after_a_pause_no_message_comes_until_it_ends(consumer):
     rest = [next(messages) for _ in range(2 * RECORDS - 4)]
     assert [m.offset for m in rest if m.partition == 0] == list(range(3, RECORDS))
     assert [m.offset for m in rest if m.partition == 1] == list(range(1, RECORDS))
+
+
+@pytest.mark.parametrize("taking", ["next_batch", "next_cursor"])
+def test_the_listener_hears_of_an_assignment_before_its_first_record_is_handed_out(consumer, taking):
+    heard = assign_while_taking(consumer._session, taking, T0)
+    if taking == "next_batch":
+        assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
+    else:
+        assert next(iter(consumer)).offset == 0
+    assert heard.calls == [("assigned", [0])]
 
 
 @pytest.mark.parametrize("polls", [1, 2])

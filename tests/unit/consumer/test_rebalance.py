@@ -1,11 +1,13 @@
 """What the user's thread hears of a rebalance, also if it comes too late."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fakes.loop import in_loop
 
 from kafka_actors.consumer.rebalance import RebalanceKind, RebalanceQueue
+from kafka_actors.fetch import PartitionStart
 from kafka_actors.types import TopicPartition
 
 P0 = frozenset({TopicPartition("t", 0)})
@@ -22,7 +24,10 @@ class Owner:
         self.happened.append("stopped")
         return dict.fromkeys(partitions, (0, 1))
 
-    async def take_on(self, partitions):
+    async def starts(self, partitions):
+        return dict.fromkeys(partitions, PartitionStart((0, 1)))
+
+    def begin_fetching(self, starts):
         self.happened.append("taken on")
 
     def lose(self, partitions):
@@ -111,6 +116,30 @@ async def test_a_commit_that_outlasts_its_revocation_is_no_loss_of_what_came_sin
 
 
 @in_loop
+async def test_who_has_a_record_of_an_assignment_sees_its_notice_and_who_has_the_notice_may_seek():
+    owner, seen, handled = Owner(), [], []
+    rebalances = RebalanceQueue(owner, lambda: seen.append("notice"))
+
+    def handle():
+        handled.append(rebalances.next())
+        seen.append("handled")
+
+    with ThreadPoolExecutor(1) as pool:
+
+        def begin(starts):
+            assert rebalances.pending, "a record that comes now must not be handed out before the callback"
+            handling = pool.submit(handle)
+            with pytest.raises(TimeoutError):
+                handling.result(DEADLINE_S)
+            seen.append("fetching")
+
+        owner.begin_fetching = begin
+        await rebalances.on_partitions_assigned(P0)
+    assert [notice.partitions for notice in handled] == [P0]
+    assert seen == ["notice", "fetching", "handled"]
+
+
+@in_loop
 async def test_what_was_never_told_of_is_not_told_to_be_gone():
     """Taking partitions on may be cut off: then the user's thread has never heard of them."""
     owner = Owner()
@@ -118,7 +147,7 @@ async def test_what_was_never_told_of_is_not_told_to_be_gone():
     async def never(partitions):
         await asyncio.Event().wait()
 
-    owner.take_on = never
+    owner.starts = never
     rebalances = RebalanceQueue(owner, lambda: None)
     for gone in (rebalances.on_partitions_lost(P0), rebalances.on_partitions_revoked(P0, DEADLINE_S)):
         with pytest.raises(TimeoutError):

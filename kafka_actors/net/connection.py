@@ -175,7 +175,7 @@ class Connection(ForkGuard):
         steps = authenticate(self._config, self.host, self.port, self.versions, renews=renews)
         # In a thread: a step may ask others for a token, and a password is stretched by thousands of hashes.
         lifetime_ms = await self._frames.converse(steps, in_thread=True)
-        self._requests.renew_at = renew_at(began, lifetime_ms, random.random(), renewed=renews)
+        self._requests.renew_at = renew_at(began, self._clock(), lifetime_ms, random.random(), renewed=renews)
 
     def _start_renewal(self) -> None:
         self._renewal = asyncio.create_task(self._renew())

@@ -253,7 +253,7 @@ class FetchSocket(ForkGuard):
         renews = self._established
         steps = authenticate(self._config, self.host, self.port, self.versions, renews=renews)
         lifetime_ms = self._converse(steps, end)
-        self._renew_at = renew_at(began, lifetime_ms, random.random(), renewed=renews)
+        self._renew_at = renew_at(began, self._clock(), lifetime_ms, random.random(), renewed=renews)
 
     def _converse(self, steps: Generator[bytes | memoryview, bytes, T], end: float) -> T:
         """Sends what the generator yields, each frame after the answer to the one before, and returns its result."""

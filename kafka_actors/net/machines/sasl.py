@@ -58,19 +58,21 @@ _SERVER_ERROR = re.compile(r"e=([^,]*)")
 
 
 MIN_RENEWAL_S = 1.1
-"""Time between two renewals of a session: a broker takes one a second (`KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`)."""
+"""Time between two renewals of a session: a broker takes one a second (`KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`), counted from
+when it got the first request of each."""
 
 
-def renew_at(now: float, lifetime_ms: int, rand: float, *, renewed: bool = False) -> float:
+def renew_at(began: float, ended: float, lifetime_ms: int, rand: float, *, renewed: bool = False) -> float:
     """When a session is to be authenticated anew (KIP-368): after 85 to 95 % of its lifetime, as Java does.
 
-    `lifetime_ms` 0 is a session without end. `rand` is 0..1: many connections don't renew at once. `renewed`: it was renewed now; one
-    that ends before it may be renewed again ends with its connection.
+    `began` and `ended`: the present authentication's times. `lifetime_ms` 0 is a session without end. `rand` is 0..1: many connections don't
+    renew at once. `renewed`: it was renewed now; one that ends before it may be renewed again ends with its connection.
     """
     if lifetime_ms <= 0:
         return float("inf")
     due_s = lifetime_ms / 1000 * (0.85 + 0.1 * rand)
-    return now + (max(due_s, MIN_RENEWAL_S) if renewed else due_s)
+    # A token may have taken long before the first request was sent.
+    return max(began + due_s, ended + MIN_RENEWAL_S) if renewed else began + due_s
 
 
 class GssContext(Protocol):

@@ -108,15 +108,17 @@ def test_gssapi_with_a_layer_that_kafka_does_not_have(offer):
 
 
 def test_a_session_is_renewed_before_its_end():
-    assert renew_at(100.0, 60_000, 0.0) == pytest.approx(151.0)
-    assert renew_at(100.0, 60_000, 1.0) == pytest.approx(157.0)
-    assert renew_at(100.0, 0, 0.5) == float("inf")
+    assert renew_at(100.0, 100.0, 60_000, 0.0) == pytest.approx(151.0)
+    assert renew_at(100.0, 100.0, 60_000, 1.0) == pytest.approx(157.0)
+    assert renew_at(100.0, 100.0, 0, 0.5) == float("inf")
 
 
 def test_a_session_is_not_renewed_again_within_a_second():
-    assert renew_at(100.0, 500, 0.0) == pytest.approx(100.425)
-    assert renew_at(100.0, 500, 0.0, renewed=True) == pytest.approx(101.1)
-    assert renew_at(100.0, 60_000, 0.0, renewed=True) == pytest.approx(151.0)
+    assert renew_at(100.0, 100.0, 500, 0.0) == pytest.approx(100.425)
+    assert renew_at(100.0, 100.0, 500, 0.0, renewed=True) == pytest.approx(101.1)
+    assert renew_at(100.0, 100.0, 60_000, 0.0, renewed=True) == pytest.approx(151.0)
+    # A token was waited for before the broker got the first request, from which it counts.
+    assert renew_at(100.0, 103.0, 1_500, 0.0, renewed=True) == pytest.approx(104.1)
 
 
 # ---------------------------------------------------------------- SCRAM

@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from kafka_actors.config.references import resolve
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas.registry import check_subject
 
 from .data_source_options import INT_MAX, CaseInsensitiveOptions
 
@@ -155,6 +154,8 @@ def decode_options(options: CaseInsensitiveOptions) -> DecodeOptions | None:
     else:
         number = options.number(VERSION, None, 1, INT_MAX)
     if subject := options.text(SUBJECT):
+        from kafka_actors.schemas.registry import check_subject
+
         check_subject(SUBJECT, subject := resolve(SUBJECT, subject))
     schema_id = options.number(ID, None, 0, 2**32 - 1)
     if schema_id is not None and (subject or number):

@@ -142,19 +142,22 @@ def confluent(told: Told) -> None:
             acknowledged = Acknowledged(now(), event.topic, event.partition, told.name, event.value, offset)
             told.writer.write(acknowledged)
 
+    def served(call: Callable[[float], object], timeout_s: float) -> None:
+        try:
+            call(timeout_s)
+        except KafkaException as error:
+            print(error, file=sys.stderr)
+            if error.args[0].fatal():
+                sys.exit(GAVE_UP)
+
     for event in _records(told, once=False):
         topic, partition, value = event.topic, event.partition, event.value
         try:
             sending.produce(topic, value, partition=partition, on_delivery=partial(settled, event))
         except (BufferError, KafkaException) as error:
             told.writer.write(Refused(now(), topic, partition, told.name, value, repr(error)))
-        try:
-            sending.poll(0)
-        except KafkaException as error:
-            print(error, file=sys.stderr)
-            if error.args[0].fatal():
-                sys.exit(GAVE_UP)
-    sending.flush(150)
+        served(sending.poll, 0)
+    served(sending.flush, 150)
 
 
 def _records(told: Told, *, once: bool = True) -> Iterator[Sent]:

@@ -54,6 +54,8 @@ class Losses:
         self._directory = directory
         self._rng = rng
         self._losses: list[_Loss] = []
+        self._deleted: dict[int, dict[int, Path]] = defaultdict(dict)
+        """Links to segments from which records were deleted, by partition and inode: the brokers remove theirs within minutes."""
 
     def create_topics(self) -> None:
         a, b, c = self._cluster.broker_ids
@@ -69,13 +71,28 @@ class Losses:
     def delete_records(self, note: Callable[[object], None]) -> Steps:
         """Deletes all that is in a partition now: who has not read it yet is passed."""
         partition = self._rng.randrange(TOPICS[SHORTENED])
-        with suppress(KafkaException, KeyError):
+        with suppress(KafkaException, KeyError, FileNotFoundError):
             before, since = self._cluster.end_offsets(SHORTENED)[SHORTENED, partition], now()
+            data = self._partition(SHORTENED, partition)
+            if data is None or data.leader < 0:
+                return
+            self._link(partition, data.leader)
             note(f"{SHORTENED}-{partition} before {before}")
             # Whether it was done where there is no answer, the log's start says at the end.
             self._losses.append(_Loss(DELETED, partition, since, since, before))
             self._cluster.delete_records(SHORTENED, partition, before)
         yield 0.0
+
+    def _link(self, partition: int, leader: int) -> None:
+        """Links the segments of a leader, which has all that was acknowledged."""
+        kept = self._deleted[partition]
+        for file in sorted((self._cluster.data_directory(leader) / f"{SHORTENED}-{partition}").glob("*.log")):
+            inode = file.stat().st_ino
+            if inode not in kept:
+                place = self._directory / "lost" / f"{SHORTENED}-{partition}-{inode}"
+                place.mkdir(parents=True)
+                (link := place / file.name).hardlink_to(file)
+                kept[inode] = link
 
     def make_anew(self, note: Callable[[object], None]) -> Steps:
         """Deletes the topic, and creates it again. All brokers answer when it begins: one that is stopped would delete the next topic, too,
@@ -195,20 +212,19 @@ class Losses:
     def write(self, writer: Writer) -> None:
         """Adds what went to the history. All brokers run."""
         begins = self._cluster.beginning_offsets(SHORTENED)
-        shortened = [(partition, place) for _, partition, place in self._replicas(SHORTENED)]
         former: dict[tuple[str, int], list[Path]] = {}
         for topic_id, partition, place in self._replicas(ANEW):
             own = list(place.glob("*.log"))
             if _size(own) > _size(former.get((topic_id, partition), [])):
                 former[topic_id, partition] = own
         wanted = {file for loss in self._losses for file in loss.files}
-        wanted |= {file for _, place in shortened for file in place.glob("*.log")}
+        wanted |= {link for links in self._deleted.values() for link in links.values()}
         wanted |= {file for files in former.values() for file in files}
         logs = self._cluster.dumped(sorted(wanted))
         left: dict[int, dict[int, str]] = defaultdict(dict)
-        for partition, place in shortened:
-            for file in place.glob("*.log"):
-                left[partition] |= logs[file]
+        for partition, links in self._deleted.items():
+            for link in links.values():
+                left[partition] |= logs[link]
         for loss in self._losses:
             topic, offset = {TRUNCATED: UNCLEAN, DELETED: SHORTENED, RECREATED: ANEW}[loss.how], loss.offset
             went: dict[int, str] = {}

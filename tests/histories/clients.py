@@ -129,6 +129,7 @@ def confluent(told: Told) -> None:
             "socket.timeout.ms": 4000,
             "request.timeout.ms": 3000,
             "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 10_000,
             "log_level": 0,
         }
     )
@@ -157,7 +158,7 @@ def confluent(told: Told) -> None:
         except (BufferError, KafkaException) as error:
             told.writer.write(Refused(now(), topic, partition, told.name, value, repr(error)))
         served(sending.poll, 0)
-    served(sending.flush, 150)
+    served(sending.flush, 45)  # of a topic that was made anew it may hold records for minutes
 
 
 def _records(told: Told, *, once: bool = True) -> Iterator[Sent]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from msgspec import to_builtins
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.config.security import Secret
@@ -184,10 +186,17 @@ class SchemaRegistry:
                 self._follow(other, found, (*above, reference), what)
                 found.setdefault(reference.name, other.text)
 
-    def look_up(self, subject: str, text: str, schema_type: SchemaType = "AVRO") -> Schema:
-        """The version of a subject that has this schema. Raises `SchemaNotFoundError` where none has."""
+    def look_up(
+        self,
+        subject: str,
+        text: str,
+        schema_type: SchemaType = "AVRO",
+        references: Sequence[Reference] = (),
+    ) -> Schema:
+        """The version of a subject that has this schema with these references. Raises `SchemaNotFoundError` where none has."""
         what = f"subject {subject}"
-        answer = self._http.request("POST", ("subjects", subject), what=what, body=_body(text, schema_type))
+        body = _body(text, schema_type) | ({"references": to_builtins(references)} if references else {})
+        answer = self._http.request("POST", ("subjects", subject), what=what, body=body)
         return _schema({"schema": text, "schemaType": schema_type, **answer}, what)
 
     # ------------------------------------------------------------ writing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
@@ -71,8 +71,10 @@ class Registry(Protocol):
         """Registers a schema, unless the subject has it; returns its id."""
         ...
 
-    def look_up(self, subject: str, text: str, schema_type: SchemaType) -> Schema:
-        """The version of a subject that has this schema."""
+    def look_up(
+        self, subject: str, text: str, schema_type: SchemaType, references: Sequence[Reference] = ()
+    ) -> Schema:
+        """The version of a subject that has this schema with these references."""
         ...
 
 

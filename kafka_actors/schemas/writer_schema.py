@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from kafka_actors.errors import ConfigError
 
-from .errors import SchemaNotFoundError
+from .errors import SchemaNotFoundError, SchemaRegistryError, SchemaRegistryUnavailableError
 from .registry import Registry, Schema, SchemaType
 from .results import ValueEncoder
 
@@ -61,15 +62,31 @@ class WriterSchema(msgspec.Struct, frozen=True, kw_only=True):
     def _schema(self, stage: str, subject: str, text: str | None) -> Schema:
         if text is None:
             return self.registry.schema_of(subject)
+        try:
+            return self._version_with(subject, text)
+        except SchemaNotFoundError as error:
+            if not self.register:
+                raise SchemaNotFoundError(
+                    f"{stage}: {error}; register the schema before, or say register=True"
+                ) from None
+        self.registry.register(subject, text, self.format.schema_type)
+        return self._version_with(subject, text)
+
+    def _version_with(self, subject: str, text: str) -> Schema:
+        """The version of a subject that has this text. Where the text imports others, the registry has to be asked with the references of that
+        version: the text doesn't say under which subjects and versions its imports are."""
         kind = self.format.schema_type
-        if self.register:
-            self.registry.register(subject, text, kind)
         try:
             return self.registry.look_up(subject, text, kind)
-        except SchemaNotFoundError as error:
-            raise SchemaNotFoundError(
-                f"{stage}: {error}; register the schema before, or say register=True"
-            ) from None
+        except SchemaRegistryUnavailableError:
+            raise
+        except SchemaRegistryError:  # some registries refuse a text whose imports they can't find
+            with suppress(SchemaNotFoundError):
+                known = self.registry.known_schemas(subject).values()
+                for references in {one.references: None for one in known if one.references}:
+                    with suppress(SchemaNotFoundError):
+                        return self.registry.look_up(subject, text, kind, references)
+            raise
 
     def _derived(self, stage: str, topic: str, columns: pa.Schema | None) -> str:
         if self.format.derive is None:

@@ -22,11 +22,11 @@ class RegistryInMemory:
         self.asked: list[int | str] = []
         self.away = False
 
-    def add(self, subject: str, schema: Any, kind: Any = "AVRO") -> int:
+    def add(self, subject: str, schema: Any, kind: Any = "AVRO", references: Any = ()) -> int:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         version = 1 + sum(one.subject == subject for one in self.schemas)
         guid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{kind} {text}"))
-        self.schemas.append(Schema(len(self.schemas) + 1, kind, text, (), subject, version, guid))
+        self.schemas.append(Schema(len(self.schemas) + 1, kind, text, references, subject, version, guid))
         return len(self.schemas)
 
     def schema_by_id(self, schema_id: int) -> Schema:
@@ -63,8 +63,8 @@ class RegistryInMemory:
         except SchemaNotFoundError:
             return self.add(subject, text, schema_type)
 
-    def look_up(self, subject: str, text: str, schema_type: Any) -> Schema:
+    def look_up(self, subject: str, text: str, schema_type: Any, references: Any = ()) -> Schema:
         for one in self.schemas:
-            if (one.subject, one.text, one.type) == (subject, text, schema_type):
+            if (one.subject, one.text, one.type, one.references) == (subject, text, schema_type, references):
                 return one
         raise SchemaNotFoundError(f"subject {subject}: no version has this schema")

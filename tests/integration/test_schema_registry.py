@@ -201,7 +201,9 @@ def test_a_proto_with_imports_is_registered_with_its_references_read_and_written
     ]
     assert pickle.loads(pickle.dumps(decoder))(pa.array(values, pa.binary())).equals(rows)
     writer = WriterSchema(registry=registry, format=FORMATS["protobuf"])
-    encoder, _ = writer.chosen("write_kafka", "orders", pa.schema(list(rows.type)))
+    encoder, schema = writer.chosen("write_kafka", "orders", pa.schema(list(rows.type)))
+    by_text = WriterSchema(registry=registry, format=FORMATS["protobuf"], text=schema.text)
+    assert by_text.chosen("write_kafka", "orders", pa.schema(list(rows.type))).schema == schema
     assert encoder(rows).to_pylist() == values
     read = ProtobufDeserializer(new, {"use.deprecated.format": False}, confluent)
     assert [read(value, VALUE) for value in encoder(rows).to_pylist()] == made

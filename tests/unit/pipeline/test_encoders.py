@@ -13,6 +13,7 @@ from kafka_actors.pipeline import Pipeline
 from kafka_actors.pipeline.fused import FusedSteps
 from kafka_actors.pipeline.rows import NO_RECORD, StageRows, rows_of
 from kafka_actors.schemas import AvroDecoder
+from kafka_actors.schemas.registry import Reference
 from kafka_actors.sinks.stage import OpenSinks
 
 READ = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092", group_id="g")
@@ -194,7 +195,7 @@ def test_columns_are_checked_against_the_message_and_a_text_with_imports_against
 ):
     part = 'syntax = "proto3"; message Part { string sku = 1; }'
     text = 'syntax = "proto3"; import "part.proto"; message A { int64 id = 1; Part note = 2; }'
-    registry.add("new-value", text, "PROTOBUF")
+    registry.add("new-value", text, "PROTOBUF", (Reference("part.proto", "part", 1),))
     registry.references["part.proto"] = part
     pipeline = ORDERS.write_kafka("new", format="protobuf", registry=registry, schema=text)
     with pytest.raises(

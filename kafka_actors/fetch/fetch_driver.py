@@ -24,7 +24,7 @@ from kafka_actors.telemetry.instruments import FETCH_BYTES, FETCH_FAILURES, GROU
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
-from .lookups import LookupClient, carry_out
+from .lookups import LookupClient, by_leader, carry_out
 from .machines.fetch_machine import FetchAction, FetchMachine
 from .machines.positions import EpochValidation
 from .machines.pull_stream import PullToSend
@@ -171,10 +171,11 @@ class FetchDriver:
                     validations.append(action)
                 case RefreshMetadata():
                     self._request_metadata()
-        if lookups:
-            self._spawn(self._look_up(lookups))
-        if validations:
-            self._spawn(self._validate(validations))
+        # Each leader's apart: a broker that doesn't answer holds up its own partitions alone.
+        for group in by_leader(lookups):
+            self._spawn(self._look_up(group))
+        for together in by_leader(validations):
+            self._spawn(self._validate(together))
         self._set_timer(next_wake)
 
     def _publish(self, events: tuple[Event, ...]) -> None:
@@ -290,21 +291,21 @@ class FetchDriver:
         self.soon()
 
     async def _validate(self, validations: list[EpochValidation]) -> None:
-        epochs = {tp: (current, epoch) for tp, _, current, epoch in validations}
+        epochs = {each.tp: (each.leader_epoch, each.known_epoch) for each in validations}
         answers: Mapping[TopicPartition, Any]
         try:
             answers = await self._lookups.offsets_for_leader_epoch(epochs)
         except KafkaActorsError as error:
             answers = dict.fromkeys(epochs, error)
         with self._lock:
-            for tp, version, _, _ in validations:
-                answer = answers[tp]
+            for each in validations:
+                answer = answers[each.tp]
                 found = (
                     answer
                     if isinstance(answer, KafkaActorsError)
                     else (answer.leader_epoch, answer.end_offset)
                 )
-                self._machine.on_epoch_end(tp, version, found, self._clock())
+                self._machine.on_epoch_end(each.tp, each.version, found, self._clock())
         self.soon()
 
 

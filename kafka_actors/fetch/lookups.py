@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, Protocol, TypeVar
 
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
+from .machines.positions import EpochValidation
 from .machines.resets import LookupKind, OffsetLookup
 
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -48,6 +49,17 @@ class LookupClient(Protocol):
     async def offsets_for_leader_epoch(
         self, partitions: Mapping[TopicPartition, tuple[int, int]]
     ) -> Mapping[TopicPartition, EpochEndAnswer | KafkaActorsError]: ...
+
+
+Question = TypeVar("Question", OffsetLookup, EpochValidation)
+
+
+def by_leader(questions: list[Question]) -> Iterable[list[Question]]:
+    """Groups questions by the leaders that they go to."""
+    groups: dict[int, list[Question]] = {}
+    for each in questions:
+        groups.setdefault(each.leader, []).append(each)
+    return groups.values()
 
 
 async def carry_out(

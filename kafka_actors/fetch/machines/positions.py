@@ -52,6 +52,7 @@ class EpochValidation(NamedTuple):
     """The partition's present one."""
     known_epoch: int
     """The one in which the position was read, or the end looked up."""
+    leader: int = -1
 
 
 class PositionLookups:
@@ -129,7 +130,11 @@ class PositionLookups:
                 partition.looking_up = True
                 due.append(
                     EpochValidation(
-                        partition.tp, partition.version, partition.leader_epoch, partition.known_epoch
+                        partition.tp,
+                        partition.version,
+                        partition.leader_epoch,
+                        partition.known_epoch,
+                        partition.leader,
                     )
                 )
         return due

@@ -47,6 +47,7 @@ class OffsetLookup(Struct, frozen=True):
     kind: LookupKind
     seconds: float = 0.0  # of DURATION: how far back
     leader_epoch: int = -1
+    leader: int = -1
 
 
 class ResetPolicy(Struct, frozen=True):
@@ -78,7 +79,9 @@ class ResetPolicy(Struct, frozen=True):
         return self._ask(partition, LookupKind(name))
 
     def _ask(self, partition: FetchPartition, kind: LookupKind, seconds: float = 0.0) -> OffsetLookup:
-        return OffsetLookup(partition.tp, partition.version, kind, seconds, partition.leader_epoch)
+        return OffsetLookup(
+            partition.tp, partition.version, kind, seconds, partition.leader_epoch, partition.leader
+        )
 
 
 def event_of_choice(partition: FetchPartition, chosen: int, policy: ResetPolicy) -> Event | None:

@@ -76,17 +76,20 @@ class Lookups:
 
     def __init__(self):
         self.offsets, self.epochs, self.error = {}, {}, None
+        self.silent = None
         self.wanted = []
 
     async def list_offsets(self, partitions, *, isolation_level, leader_epochs=None):
         self.wanted.append((isolation_level, dict(partitions)))
-        return self.answered(self.offsets, partitions)
+        return await self.answered(self.offsets, partitions)
 
     async def offsets_for_leader_epoch(self, partitions):
         self.wanted.append(dict(partitions))
-        return self.answered(self.epochs, partitions)
+        return await self.answered(self.epochs, partitions)
 
-    def answered(self, answers, partitions):
+    async def answered(self, answers, partitions):
+        if self.silent in partitions:
+            await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
         return {tp: answers[tp] for tp in partitions}
@@ -240,6 +243,23 @@ async def test_offsets_are_looked_up_at_the_isolation_level_of_the_consumer():
     assert found[P0] == (5, 3)
     assert isinstance(found[P1], UnknownTopicOrPartitionError)
     assert scene.lookups.wanted == [("read_committed", {P0: -1, P1: -1})]
+
+
+@in_loop
+async def test_a_leader_that_does_not_answer_holds_up_its_own_partitions_alone():
+    """A frozen broker costs `request_timeout_ms`; the partitions of the others begin meanwhile."""
+    scene = Scene()
+    scene.lookups.offsets = {P1: SimpleNamespace(offset=5, leader_epoch=3)}
+    scene.lookups.epochs = {P1: SimpleNamespace(leader_epoch=2, end_offset=50)}
+    scene.lookups.silent = P0
+    await scene.want(
+        OffsetLookup(P0, 1, LookupKind.LATEST, leader=1),
+        OffsetLookup(P1, 1, LookupKind.LATEST, leader=2),
+        EpochValidation(P0, 4, 3, 2, leader=1),
+        EpochValidation(P1, 4, 3, 2, leader=2),
+    )
+    await turns_until(lambda: scene.machine.offsets == [(P1, (5, 3))])
+    await turns_until(lambda: scene.machine.epoch_ends == [(P1, 4, (2, 50))])
 
 
 @in_loop

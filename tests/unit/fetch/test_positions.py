@@ -248,7 +248,7 @@ def validating(harness, *, position_epoch=5):
 
 def test_a_new_leader_epoch_is_checked_before_anything_is_read():
     harness = Harness(leaders=(1,))
-    ((tp, version, current, epoch),) = validating(harness)
+    ((tp, version, current, epoch, _),) = validating(harness)
     assert (tp, current, epoch) == (A0, 6, 5)
     assert harness.pulls() == []
     harness.machine.on_epoch_end(tp, version, (5, 10), harness.now)
@@ -267,7 +267,7 @@ def planned_up_to(harness, end, epoch):
 def test_the_end_of_a_bounded_run_has_to_be_in_the_log_that_it_was_looked_up_in(on_data_loss):
     """A truncated log grows again: between where it parts and the planned end there are other records."""
     harness = Harness(on_data_loss=on_data_loss)
-    ((tp, version, current, epoch),) = planned_up_to(harness, 50, 3)
+    ((tp, version, current, epoch, _),) = planned_up_to(harness, 50, 3)
     assert (tp, current, epoch) == (A0, 5, 3)
     assert harness.pulls() == []
     harness.machine.on_epoch_end(tp, version, (3, 40), harness.now)
@@ -281,11 +281,11 @@ def test_the_end_of_a_bounded_run_has_to_be_in_the_log_that_it_was_looked_up_in(
 def test_a_bounded_run_whose_end_is_in_the_log_is_read_and_checked_again_under_the_next_leader(found):
     """Also where nothing was written in the epoch of the end, so that the log has only one before."""
     harness = Harness()
-    ((tp, version, _, _),) = planned_up_to(harness, 50, 3)
+    ((tp, version, *_),) = planned_up_to(harness, 50, 3)
     harness.machine.on_epoch_end(tp, version, found, harness.now)
     assert wants(harness.pull()) == [(0, 10, E1)]
     harness.machine.update_metadata(snapshot(2, 1, epochs=[6, 5]))
-    ((_, _, current, epoch),) = harness.plan().validations
+    ((_, _, current, epoch, _),) = harness.plan().validations
     assert (current, epoch) == (6, 5)
 
 
@@ -297,7 +297,7 @@ def test_a_bounded_run_is_not_doubted_under_the_leader_of_its_end():
 
 def test_an_unknown_epoch_is_never_a_rewind():
     harness = Harness(leaders=(1,), on_data_loss="reset")
-    ((tp, version, _, _),) = validating(harness)
+    ((tp, version, *_),) = validating(harness)
     harness.machine.on_epoch_end(tp, version, (-1, -1), harness.now)
     assert wants(harness.pull()) == [(0, 10, E1)]
     assert harness.events == []
@@ -311,7 +311,7 @@ def test_a_position_of_unknown_epoch_is_not_doubted():
 
 def test_a_truncated_log_is_an_error_with_the_divergence():
     harness = Harness(leaders=(1,))
-    ((tp, version, _, _),) = validating(harness)
+    ((tp, version, *_),) = validating(harness)
     harness.machine.on_epoch_end(tp, version, (4, 7), harness.now)
     with pytest.raises(LogTruncationError) as caught:
         harness.machine.take()
@@ -321,7 +321,7 @@ def test_a_truncated_log_is_an_error_with_the_divergence():
 
 def test_a_reset_after_truncation_goes_to_the_divergence_and_is_told_once():
     harness = Harness(leaders=(1,), on_data_loss="reset", auto_offset_reset="latest")
-    ((tp, version, _, _),) = validating(harness)
+    ((tp, version, *_),) = validating(harness)
     harness.machine.on_epoch_end(tp, version, (4, 7), harness.now)
     assert wants(harness.pull()) == [(0, 7, E1)]
     assert harness.events == [OffsetReset("a", 0, 10, 7, "truncated", 0)]
@@ -338,7 +338,7 @@ def test_what_is_in_the_users_hands_is_consumed_before_the_check():
     assert harness.machine.take() is None, "what was fetched and not handed out is fetched again"
     harness.machine.consumed(item)
     assert harness.machine.partitions.needs_plan
-    ((tp, version, _, _),) = harness.plan().validations
+    ((tp, version, *_),) = harness.plan().validations
     harness.machine.on_epoch_end(tp, version, (5, 30), harness.now)
     assert wants(harness.pull()) == [(0, 20, E1)]
 
@@ -365,7 +365,7 @@ def test_records_in_the_users_hands_give_a_position_the_epoch_that_is_checked():
     harness.machine.update_metadata(snapshot(2, epochs=[6]))
     assert harness.plan().validations == []
     harness.machine.consumed(item)
-    ((tp, version, current, epoch),) = harness.plan().validations
+    ((tp, version, current, epoch, _),) = harness.plan().validations
     assert (tp, current, epoch) == (A0, 6, 5)
     harness.machine.on_epoch_end(tp, version, (5, 11), harness.now)
     assert wants(harness.pull()) == [(0, 11, E1)]
@@ -388,7 +388,7 @@ def test_records_that_are_put_back_leave_a_position_of_unknown_epoch_undoubted()
 @pytest.mark.parametrize("error", [RequestTimedOutError("slow"), UnknownServerError()])
 def test_endless_failures_of_the_check_back_off(error):
     harness = Harness(leaders=(1,))
-    ((tp, version, _, _),) = validating(harness)
+    ((tp, version, *_),) = validating(harness)
     harness.machine.on_epoch_end(tp, version, error, harness.now)
     assert harness.plan().validations == []
     assert len(harness.plan(after=0.11).validations) == 1

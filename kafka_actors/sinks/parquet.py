@@ -18,6 +18,8 @@ from kafka_actors.errors import ConfigError
 
 from .sink import Origin
 
+LONGEST_TOPIC = 160
+"""Characters of a topic in a file's name, which has 255 at most: offsets, digest and number take the others."""
 MAX_BUFFERED_BYTES = 128 * 1024 * 1024
 """Rows of one partition in memory, above which a file is written before the next flush."""
 
@@ -28,7 +30,8 @@ class ParquetSink:
     Each flush, and so each commit, makes one file of each partition that had rows: the option
     `auto_commit_interval_ms` decides how large they get. A file's name is
     `{topic}-{partition}-{first offset}-{last offset}.parquet`, and `….1.parquet` for a second file of the same records,
-    such as rows of another schema. Delivery is at least once: after a crash a record may be in two files.
+    such as rows of another schema. Delivery is at least once: after a crash a record may be in two files. Names of topics that readers of
+    directories would pass over as hidden get a prefix (`topic~_orders-…`); those of more than 160 characters end with a digest.
 
     With another `ordering` than "partition" records between the first and the last one of a file may be in another one, of a later flush or
     of another worker. So the name ends with a digest of all offsets, `…-{last offset}-{digest}.parquet`, and only a file of the very
@@ -83,12 +86,22 @@ class _OpenFile:
     def name(self) -> str:
         """Name by partition and records. Two files may begin and end with the same ones where records don't come in order, and the later one
         must not take the place of the other unless it has all that is in it: so all offsets count."""
-        where = f"{self.first.topic}-{self.first.partition}"
+        where = f"{_in_names(self.first.topic)}-{self.first.partition}"
         if self._origins is None:
             return f"{where}-{self.first.first_offset:020d}-{self.last.last_offset:020d}"
         offsets = np.unique(np.concatenate([origin.offsets for origin in self._origins]))
         digest = hashlib.blake2s(offsets.astype("<i8").tobytes(), digest_size=8).hexdigest()
         return f"{where}-{offsets[0]:020d}-{offsets[-1]:020d}-{digest}"
+
+
+def _in_names(topic: str) -> str:
+    """Returns a topic as files are named after it. Readers of directories pass over names that begin with a dot or an underscore, and no topic
+    has a `~`, so that no two have the same files."""
+    shown = f"topic~{topic}" if topic.startswith((".", "_")) else topic
+    if len(shown) <= LONGEST_TOPIC:
+        return shown
+    digest = hashlib.blake2s(topic.encode(), digest_size=8).hexdigest()
+    return f"{shown[: LONGEST_TOPIC - len(digest) - 1]}~{digest}"
 
 
 class ParquetWriter:
@@ -136,8 +149,8 @@ class ParquetWriter:
         count = count + 1 if earlier == span else 0
         name = f"{span}.{count}.parquet" if count else f"{span}.parquet"
         target = f"{self._directory}/{name}"
-        # Readers of directories ignore names that begin with a dot.
-        unfinished = f"{self._directory}/.{name}.{uuid.uuid4().hex}"
+        # Readers of directories ignore names that begin with a dot. The name itself may be as long as names can be.
+        unfinished = f"{self._directory}/.{uuid.uuid4().hex}"
         try:
             with self._files.open_output_stream(unfinished) as stream:
                 pq.write_table(

@@ -125,6 +125,25 @@ def test_a_flush_that_fails_leaves_no_file_and_keeps_the_rows(tmp_path, writer):
     assert pq.read_table(target).num_rows == 10
 
 
+@pytest.mark.parametrize("topic", ["_orders", ".orders", "o" * 249, "_" * 249])
+def test_files_of_any_topic_are_seen_by_readers_of_the_directory(tmp_path, writer, topic):
+    """They pass over names that begin with a dot or an underscore, and a file's name has 255 characters at most."""
+    writer.write(rows(0, 10), Origin(topic, 2**31 - 1, 0, 9))
+    writer.write(pa.record_batch({"name": ["a"]}), Origin(topic, 2**31 - 1, 0, 9))
+    writer.flush()
+    assert [name for name in names(tmp_path / "out") if name.startswith(("_", "."))] == []
+    read = [pq.read_table(tmp_path / "out" / name).num_rows for name in names(tmp_path / "out")]
+    assert sorted(read) == [1, 10]
+
+
+def test_no_two_topics_have_files_of_one_name(tmp_path, writer):
+    topics = ["_o", ".o", "topic-_o", "topic._o", "o" * 249, "o" * 248 + "p", "_" + "o" * 248, "o" * 140]
+    for number, topic in enumerate(topics):
+        writer.write(rows(number, 1), Origin(topic, 0, 0, 0))
+    writer.flush()
+    assert sorted(pq.read_table(tmp_path / "out")["id"].to_pylist()) == list(range(len(topics)))
+
+
 def test_a_directory_may_be_given_as_a_uri(tmp_path):
     made = ParquetSink(f"file://{tmp_path}/deep/er/").open(ClientConfig())
     made.write(rows(0, 1), Origin("t", 0, 0, 0))

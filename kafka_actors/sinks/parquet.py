@@ -113,6 +113,8 @@ class ParquetWriter:
         self._by_partition = by_partition
         self._files, self._directory = file_system(path)
         self._files.create_dir(self._directory, recursive=True)
+        self._checked: pa.Schema | None = None
+        """The schema that was last found to be one that files can have."""
         self._open: dict[tuple[str, int], _OpenFile] = {}
         self._written: dict[
             tuple[str, int], tuple[str, int]
@@ -121,6 +123,7 @@ class ParquetWriter:
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
         """Takes the rows, or raises and takes none. A partition that has more than 128 MiB goes to a file first."""
         key = (origin.topic, origin.partition)
+        self._check(batch.schema)
         collected = self._open.get(key)
         if collected is not None and (collected.full or not collected.follows(batch, origin)):
             self._write_file(key)
@@ -129,6 +132,13 @@ class ParquetWriter:
             self._open[key] = _OpenFile(batch, origin, by_partition=self._by_partition)
         else:
             collected.add(batch, origin)
+
+    def _check(self, schema: pa.Schema) -> None:
+        """Raises what Parquet says of a schema that it can't have, such as one with an empty struct: in a flush that would be an error of all
+        rows, whatever is to become of those at fault."""
+        if self._checked is None or not schema.equals(self._checked):
+            pq.ParquetWriter(pa.MockOutputStream(), schema).close()
+            self._checked = schema
 
     def flush(self) -> None:
         """Writes a file for each partition that has rows. Raises what the file system raises; rows that are not written stay."""

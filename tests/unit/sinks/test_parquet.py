@@ -144,6 +144,18 @@ def test_no_two_topics_have_files_of_one_name(tmp_path, writer):
     assert sorted(pq.read_table(tmp_path / "out")["id"].to_pylist()) == list(range(len(topics)))
 
 
+def test_rows_that_no_file_can_have_are_refused_when_they_are_written(tmp_path, writer):
+    """An error of the flush would be that of all rows: nobody could skip those at fault."""
+    writer.write(rows(0, 10), Origin("t", 0, 0, 9))
+    empty = pa.record_batch({"tags": pa.array([{}], pa.struct([]))})
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match="tags"):
+            writer.write(empty, Origin("t", 0, 10, 10))
+    writer.write(rows(11, 1), Origin("t", 0, 11, 11))
+    writer.flush()
+    assert names(tmp_path / "out") == [f"t-0-{0:020d}-{11:020d}.parquet"]
+
+
 def test_a_directory_may_be_given_as_a_uri(tmp_path):
     made = ParquetSink(f"file://{tmp_path}/deep/er/").open(ClientConfig())
     made.write(rows(0, 1), Origin("t", 0, 0, 0))

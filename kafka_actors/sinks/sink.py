@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 class Origin(NamedTuple):
     """Records of one partition from which rows were made, by first and last offset, both included. `packed`: the offsets of all of them, 8
-    bytes each, where some between the two are not among them; else empty. Records of other keys may be missing, where calls overlap."""
+    bytes each, empty where they are all from the first to the last, in order. Records of other keys may be missing, where calls overlap."""
 
     topic: str
     partition: int
@@ -44,7 +44,9 @@ def origin_of(batch: pa.RecordBatch) -> Origin:
     packed = b""
     if not column.null_count:  # on Spark rows may belong to no record
         offsets = numbers(column)
-        packed = b"" if offsets[-1] - offsets[0] + 1 == len(offsets) else offsets.tobytes()
+        # Those of a retry topic are in the order in which their records failed.
+        gapless = offsets[-1] - offsets[0] + 1 == len(offsets) and (offsets[1:] > offsets[:-1]).all()
+        packed = b"" if gapless else offsets.tobytes()
     return Origin(
         batch.column("topic")[0].as_py(),
         batch.column("partition")[0].as_py(),

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafka_actors.config import ClientConfig, JobConfig, build
-from kafka_actors.sinks import Origin, ParquetSink
+from kafka_actors.sinks import Origin, ParquetSink, origin_of
 
 
 def rows(first, count):
@@ -202,6 +202,17 @@ def test_only_a_file_of_the_same_records_takes_ones_place(tmp_path, overtaking):
     overtaking.flush()
     assert len(names(tmp_path / "out")) == 3
     assert pq.read_table(tmp_path / "out" / before)["id"].to_pylist() == [200, 100, 150]
+
+
+def test_records_in_the_order_in_which_they_failed_keep_their_file(tmp_path, overtaking):
+    """Retry topics have them so: 5, 9, 7 are as many as 5 to 7, and a file of those took the place of theirs."""
+    for offsets in ([5, 9, 7], [5, 6, 7]):
+        columns = {"topic": ["t"] * 3, "partition": [0] * 3, "offset": pa.array(offsets, pa.int64())}
+        overtaking.write(
+            pa.record_batch({"id": pa.array(offsets, pa.int64())}), origin_of(pa.record_batch(columns))
+        )
+        overtaking.flush()
+    assert 9 in pq.read_table(tmp_path / "out")["id"].to_pylist()
 
 
 def test_two_results_of_the_same_records_are_in_two_files_also_where_calls_overlap(tmp_path, overtaking):

@@ -26,7 +26,7 @@ from kafka_actors.types import TopicPartition
 
 from .casts import CastError, one_line
 from .engines import CheckedStage
-from .rows import StageRows, rows_of
+from .rows import NO_RECORD, StageRows, rows_of
 from .stage_steps import CallStep, RecordwiseStep, StageStep, make
 from .stages import OnError
 
@@ -180,7 +180,8 @@ class StageGuard:
                 self.waits.pop(_partition_of(source), None)
         if failed and self._policy == "fail":
             record, reason = failed[0]
-            raise stage_error(self.name, source, record, record, 1, reason)
+            last = int(rows.records(source.num_rows)[-1]) if (rows.origin == NO_RECORD).any() else record
+            raise stage_error(self.name, source, record, last, 1, reason)
         failures += (FailedRecord(record, self.name, reason) for record, reason in failed)
         return output
 

@@ -60,6 +60,20 @@ class RecordwiseStep(Unclosed, ABC):
     def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
         """The rows that the stage makes, and the failures by the numbers of their records in the batch that was read."""
 
+    def _of_records(
+        self, failures: Iterable[Failure], rows: StageRows, source: pa.RecordBatch
+    ) -> list[Failure]:
+        """The failures of rows as those of their records; a row that belongs to no single one is a failure of all of them, once."""
+        found: list[Failure] = []
+        whole = False
+        for row, reason in failures:
+            if (record := int(rows.origin[row])) != NO_RECORD:
+                found.append((record, reason))
+            elif not whole:
+                whole = True
+                found += ((each, reason) for each in range(source.num_rows))
+        return found
+
 
 class NewSchemas:
     """Schemas of values that weren't known when the pipeline was made ready; of many the first ones."""
@@ -92,7 +106,7 @@ class DecodeStep(RecordwiseStep):
         batch, numbers, failures, schemas = self._decode(values)
         if self.new_schemas is not None:
             self.new_schemas.note(schemas)
-        return StageRows(batch, rows.origin[numbers]), [(int(rows.origin[row]), why) for row, why in failures]
+        return StageRows(batch, rows.origin[numbers]), self._of_records(failures, rows, source)
 
 
 class DecodeKeyStep(RecordwiseStep):
@@ -127,7 +141,7 @@ class DecodeKeyStep(RecordwiseStep):
             column.take(row_of_each(made.records, len(keys)).filter(pa.array(good)))
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._behind)
-        return StageRows(batch, kept.origin), [(int(rows.origin[row]), why) for row, why in failures]
+        return StageRows(batch, kept.origin), self._of_records(failures, rows, source)
 
 
 class RawTextStep(RecordwiseStep):
@@ -152,7 +166,7 @@ class RawTextStep(RecordwiseStep):
             for values in pairs
         ]
         made = StageRows(pa.RecordBatch.from_arrays(columns, schema=self._schema), rows.origin[good])
-        return made, [(int(rows.origin[row]), why) for row, why in sorted(failures.items())]
+        return made, self._of_records(sorted(failures.items()), rows, source)
 
 
 class SimpleStep(Unclosed):

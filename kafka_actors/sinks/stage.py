@@ -89,12 +89,8 @@ class EncodeStep(RecordwiseStep):
     def run(self, rows: StageRows, source: pa.RecordBatch) -> tuple[StageRows, list[Failure]]:
         values, numbers, failures = self._encoder.encode(rows.batch)
         batch = rows.batch.take(pa.array(numbers)) if failures else rows.batch
-        failed = [
-            (int(record), reason)
-            for row, reason in failures
-            for record in rows.slice(row, 1).records(source.num_rows)
-        ]
-        return StageRows(batch.append_column(ENCODED, values), rows.origin[numbers]), failed
+        made = StageRows(batch.append_column(ENCODED, values), rows.origin[numbers])
+        return made, self._of_records(failures, rows, source)
 
 
 def _key(sink: CheckedSink) -> Callable[[StageRows, pa.RecordBatch], Array]:

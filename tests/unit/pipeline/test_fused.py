@@ -188,6 +188,24 @@ def test_a_row_that_belongs_to_no_record_takes_the_whole_batch_with_it():
     assert [f.record for f in outcome.failures] == list(range(10))
 
 
+@pytest.mark.parametrize(
+    "decoded",
+    [lambda pipeline: pipeline.decode_json(SCHEMA), lambda pipeline: pipeline.raw(text=True)],
+    ids=["json", "text"],
+)
+def test_a_value_of_no_single_record_that_can_not_be_decoded_takes_the_whole_batch_with_it(decoded):
+    """Else it would be the last record that is skipped, whose own value may be good."""
+    read = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092")
+    fewer = decoded(read.map_batches(lambda batch: batch.slice(1), schema=source(1).schema))
+    values = records([b"1", b"\xff", b"\xfe", b'{"id": 3}'])
+    outcome = FusedSteps(fewer.on_error("skip").check().steps).run(values)
+    assert [f.record for f in outcome.failures] == [0, 1, 2, 3]
+    assert [part.batch.num_rows for part in outcome.rows] == [1]
+    with pytest.raises(StageError) as raised:
+        FusedSteps(fewer.check().steps).run(values)
+    assert (raised.value.first_offset, raised.value.last_offset) == (100, 103)
+
+
 def test_a_record_fails_once_however_many_of_its_rows_do():
     pipeline = JSON.flat_map(lambda row: [row, row], schema=SCHEMA).map_batches(
         Failing(2), schema=SCHEMA, on_error="skip"

@@ -81,17 +81,16 @@ class RunningJob:
     def _wait_or_stop(self, signals: StopOnSigterm, timeout: float | None) -> bool:
         """Waits in slices, so that a signal's handler gets to run."""
         left = timeout
-        while True:
-            if signals.received:
-                self.stop()
-                return True
+        while not signals.received:
             piece = 0.2 if left is None else min(0.2, left)
             if self._control.wait(piece):
                 return True
             if left is not None:
                 left -= piece
-                if left <= 0:
+                if left <= 0 and not signals.received:  # of one that came meanwhile no later wait would know
                     return False
+        self.stop()
+        return True
 
     def stop(self, *, timeout: float = 30.0, leave: bool = True) -> bool:
         """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling

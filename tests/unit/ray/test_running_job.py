@@ -6,6 +6,8 @@ import signal
 import threading
 from types import SimpleNamespace
 
+import pytest
+
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.ray.control import ActorControl, LocalControl
 from kafka_actors.ray.running_job import RunningJob
@@ -36,6 +38,30 @@ def test_who_waits_in_another_thread_too_leaves_the_signals_to_the_main_thread()
     running.wait()
     assert signal.getsignal(signal.SIGTERM) is before
     assert [type(error) for error in raised] == [KafkaTimeoutError]
+
+
+@pytest.mark.parametrize("timeout", [0, 0.3, None])
+def test_a_signal_in_the_last_moment_of_a_wait_stops_the_job_nevertheless(timeout: float | None) -> None:
+    """A program that waits again and again, to say something in between, would wait on for ever."""
+    stopped: list[float] = []
+
+    class Running:
+        """A job that runs on; the last wait, or the third one, is interrupted by a signal."""
+
+        def wait(self, timeout: float | None) -> bool:
+            pieces.append(timeout)
+            if len(pieces) == last:
+                signal.raise_signal(signal.SIGTERM)
+            return False
+
+        def stop(self, timeout: float, leave: bool) -> bool:
+            stopped.append(timeout)
+            return True
+
+    pieces: list[float | None] = []
+    last = {0: 1, 0.3: 2, None: 3}[timeout]
+    RunningJob(Running()).wait(timeout=timeout)  # type: ignore[arg-type]
+    assert stopped == [30.0]
 
 
 def test_a_running_job_is_shown_in_one_line_without_asking_it() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
 
 from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import DisconnectedError, JobFailed, KafkaActorsError, KafkaTimeoutError, UsageError
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 CONTROL_S = 10.0
 CLOSE_S = 10.0
+UNREACHABLE_S = 0.5
+"""Pause before a job actor that can't be reached is called again."""
 
 
 class LocalControl:
@@ -114,21 +117,43 @@ class ActorControl:
         self._confirmed = False
 
     def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
-        """Calls a method. Raises `KafkaTimeoutError` after `limit_s` seconds, `DisconnectedError` when the job actor is dead."""
-        return self.result(method, getattr(self._job_actor, method).remote(*args), limit_s)
+        """Calls a method, again where the job actor can't be reached for a while. Raises `KafkaTimeoutError` after `limit_s` seconds,
+        `DisconnectedError` when the job actor is dead."""
+        until = None if limit_s is None else time.monotonic() + limit_s
+        while True:
+            left_s = None if until is None else max(0.0, until - time.monotonic())
+            try:
+                return self._get(getattr(self._job_actor, method).remote(*args), left_s)
+            except ActorUnavailableError:
+                if left_s == 0:
+                    raise self._silent(method, limit_s) from None
+                time.sleep(UNREACHABLE_S if left_s is None else min(UNREACHABLE_S, left_s))
+            except GetTimeoutError:
+                raise self._silent(method, limit_s) from None
 
     def result(self, method: str, answer: Any, limit_s: float | None) -> Any:
         """Waits for the result of a call under way. Raises as `call`."""
         try:
-            return ray.get(answer, timeout=limit_s)
+            return self._get(answer, limit_s)
         except GetTimeoutError:
-            raise KafkaTimeoutError(f"the job actor did not answer {method!r} within {limit_s:g} s") from None
+            raise self._silent(method, limit_s) from None
+        except ActorUnavailableError:
+            raise DisconnectedError("the job actor can't be reached") from None
+
+    def _get(self, answer: Any, limit_s: float | None) -> Any:
+        try:
+            return ray.get(answer, timeout=limit_s)
         except RayTaskError as error:
             if isinstance(error.cause, KafkaActorsError):
                 raise error.cause from error.cause.__cause__
             raise
+        except ActorUnavailableError:  # unlike others of its kind it says nothing about the actor's life
+            raise
         except RayActorError:
             raise DisconnectedError("the job actor is gone") from None
+
+    def _silent(self, method: str, limit_s: float | None) -> KafkaTimeoutError:
+        return KafkaTimeoutError(f"the job actor did not answer {method!r} within {limit_s:g} s")
 
     def status(self) -> JobStatus:
         status: JobStatus = self.call("status")

@@ -7,8 +7,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 
+from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.ray import control as control_module
 from kafka_actors.ray.actors.actor import process_runs
 from kafka_actors.ray.control import ActorControl
@@ -28,6 +29,37 @@ def test_a_job_actor_that_is_gone_has_confirmed_what_it_said_before(monkeypatch,
     control = ActorControl(SimpleNamespace(stop=SimpleNamespace(remote=lambda *args: None)), "nightly")
     for _ in range(3):
         assert control.stop(1.0, leave=True) is (answers == [True])
+
+
+def test_a_detached_job_whose_actor_can_not_be_reached_for_a_while_is_stopped_then(monkeypatch):
+    """It isn't gone: it would run on, and whoever stopped it would be told that nobody can say."""
+
+    def get(answer, timeout):
+        if unreachable:
+            unreachable.pop()
+            raise ActorUnavailableError("the connection broke", b"0" * 16)
+        return True
+
+    killed, unreachable = [], [1, 2]
+    monkeypatch.setattr(control_module, "ray", SimpleNamespace(get=get, kill=killed.append))
+    clock = iter(range(10_000))
+    monkeypatch.setattr(
+        control_module,
+        "time",
+        SimpleNamespace(monotonic=lambda: next(clock) / 10, sleep=lambda seconds: None),
+    )
+    actor = SimpleNamespace(
+        stop=SimpleNamespace(remote=lambda *args: None), wait=SimpleNamespace(remote=lambda *args: None)
+    )
+    assert ActorControl(actor, "nightly").stop(
+        1.0, leave=True
+    )  # 11 seconds at most, with the time of the answer
+    assert killed == [actor]
+    unreachable += [1] * 3
+    assert ActorControl(actor, "nightly").wait(None)
+    unreachable += [1] * 1000
+    with pytest.raises(KafkaTimeoutError, match="did not answer 'wait' within 0.1 s"):
+        ActorControl(actor, "nightly").call("wait", 0.1, limit_s=0.1)
 
 
 def test_a_process_that_is_stopped_does_not_run_but_one_that_a_debugger_holds_does():

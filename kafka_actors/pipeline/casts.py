@@ -75,6 +75,8 @@ def entries(column: Any) -> tuple[Any, Any]:
 def check_cast(column: Array, made: Array) -> None:
     """Raises `ValueError` where a cast from `column` to `made` has changed a value: a timestamp to a date, 2 to true, a large
     number to infinity. Rounding of floats is allowed, and fields that a struct lacks are ignored."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     source, wanted = column.type, made.type
     types = pa.types
     if types.is_timestamp(source) and types.is_time(wanted):
@@ -188,10 +190,35 @@ CONVERSION_ERRORS: CONVERSION = (pa.ArrowException, ValueError, TypeError, Overf
 
 
 def column_of(values: Sequence[Any], kind: Any) -> Array:
-    """A column of Python values. Raises one of `CONVERSION_ERRORS` where a time would be rounded."""
+    """A column of Python values; a number among times counts the type's own unit. Raises one of `CONVERSION_ERRORS` where a time would
+    be rounded."""
     exact = _exact_type(kind)
-    made = pa.array(values, exact)
-    return made if exact == kind else made.cast(kind)
+    if exact == kind:
+        return pa.array(values, kind)
+    return pa.array([_in_microseconds(value, kind) for value in values], exact).cast(kind)
+
+
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
+
+
+def _in_microseconds(value: Any, kind: Any) -> Any:
+    """The value with microseconds in place of numbers that count a coarser unit of time."""
+    types = pa.types
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        counts = types.is_timestamp(kind) or types.is_time(kind) or types.is_duration(kind)
+        return int(value) * _MICROSECONDS.get(kind.unit, 1) if counts else value
+    if types.is_struct(kind) and isinstance(value, Mapping):
+        names = [field.name for field in kind if field.name in value]
+        return {name: _in_microseconds(value[name], kind.field(name).type) for name in names}
+    if types.is_map(kind) and value is not None:
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [
+            (_in_microseconds(key, kind.key_type), _in_microseconds(item, kind.item_type))
+            for key, item in pairs
+        ]
+    if is_list(kind) and value is not None:
+        return [_in_microseconds(item, kind.value_type) for item in value]
+    return value
 
 
 @lru_cache(maxsize=1024)

@@ -38,6 +38,8 @@ AT_MIDNIGHT = pa.array([datetime.datetime(2026, 1, 2), None], pa.timestamp("us")
         ),
         (pa.array([0.5]), pa.bool_(), "0.5 is neither 0 nor 1"),
         (pa.array([1.0, None, 1e300]), pa.float32(), r"1e\+300 is too large"),
+        (pa.array([1.0, None, 1e300]).dictionary_encode(), pa.float32(), r"1e\+300 is too large"),
+        (NOON.dictionary_encode(), pa.date32(), "has a time of day"),
     ],
 )
 def test_what_arrow_would_cut_off_without_a_word_is_refused(values, kind, said):

@@ -271,6 +271,22 @@ def test_a_value_of_a_row_that_its_column_would_change_is_refused_and_the_column
         ("x DOUBLE", 5, 5.0),
         ("x DATE", datetime.datetime(2026, 1, 2), datetime.date(2026, 1, 2)),  # noqa: DTZ001
         ("x FLOAT", float("-inf"), float("-inf")),
+        (pa.schema({"x": pa.timestamp("ms")}), 1_767_312_000_000, datetime.datetime(2026, 1, 2)),  # noqa: DTZ001
+        (pa.schema({"x": pa.timestamp("s")}), np.int64(1_767_312_000), datetime.datetime(2026, 1, 2)),  # noqa: DTZ001
+        (pa.schema({"x": pa.timestamp("us")}), 1_767_312_000_000_000, datetime.datetime(2026, 1, 2)),  # noqa: DTZ001
+        (pa.schema({"x": pa.duration("s")}), 5, datetime.timedelta(seconds=5)),
+        (pa.schema({"x": pa.time32("ms")}), 5_000, datetime.time(0, 0, 5)),
+        (
+            pa.schema(
+                {
+                    "x": pa.struct(
+                        [("n", pa.int64()), ("of", pa.list_(pa.map_(pa.string(), pa.duration("ms"))))]
+                    )
+                }
+            ),
+            {"n": 7, "of": [{"a": 5_000, "b": datetime.timedelta(seconds=1)}], "more": 1},
+            {"n": 7, "of": [[("a", datetime.timedelta(seconds=5)), ("b", datetime.timedelta(seconds=1))]]},
+        ),
     ],
 )
 def test_a_value_of_a_row_that_its_column_can_hold_is_taken(schema, value, made):

@@ -58,7 +58,7 @@ def test_a_detached_job_whose_actor_can_not_be_reached_for_a_while_is_stopped_th
     unreachable += [1] * 3
     assert ActorControl(actor, "nightly").wait(None)
     unreachable += [1] * 1000
-    with pytest.raises(KafkaTimeoutError, match="did not answer 'wait' within 0.1 s"):
+    with pytest.raises(KafkaTimeoutError, match=r"did not answer 'wait' within 0\.1 s"):
         ActorControl(actor, "nightly").call("wait", 0.1, limit_s=0.1)
 
 

@@ -203,20 +203,22 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
 
 def _in_microseconds(value: Any, kind: Any) -> Any:
     """The value with microseconds in place of numbers that count a coarser unit of time."""
+    if value is None or isinstance(value, bool):
+        return value
     types = pa.types
-    if isinstance(value, Integral) and not isinstance(value, bool):
+    if isinstance(value, Integral):
         counts = types.is_timestamp(kind) or types.is_time(kind) or types.is_duration(kind)
         return int(value) * _MICROSECONDS.get(kind.unit, 1) if counts else value
     if types.is_struct(kind) and isinstance(value, Mapping):
         names = [field.name for field in kind if field.name in value]
         return {name: _in_microseconds(value[name], kind.field(name).type) for name in names}
-    if types.is_map(kind) and value is not None:
+    if types.is_map(kind):
         pairs = value.items() if isinstance(value, Mapping) else value
         return [
             (_in_microseconds(key, kind.key_type), _in_microseconds(item, kind.item_type))
             for key, item in pairs
         ]
-    if is_list(kind) and value is not None:
+    if is_list(kind):
         return [_in_microseconds(item, kind.value_type) for item in value]
     return value
 

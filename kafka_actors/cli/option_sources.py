@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from kafka_actors.config import ClientConfig, convert, known_name
 from kafka_actors.config.java import from_java, without_effect
-from kafka_actors.config.references import parse_properties, refers, resolve
+from kafka_actors.config.references import parse_properties, refers, resolve, trimmed
 from kafka_actors.config.security import LOOKED_UP_LATE
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.options import JobConfig, ProducerConfig
@@ -234,7 +234,7 @@ def read_config_file(flag: str, path: str, known: Collection[str]) -> dict[str, 
     option that stands there under two names.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # editors on Windows put a mark first
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{flag} {path}: {error}") from None
     if path.lower().endswith(".toml"):
@@ -242,7 +242,7 @@ def read_config_file(flag: str, path: str, known: Collection[str]) -> dict[str, 
             return parse_toml(text, known)
         except tomllib.TOMLDecodeError as error:
             raise UsageError(f"{flag} {path} is not valid TOML: {error}") from None
-    return _by_name((key, value) for key, value in parse_properties(text).items())
+    return _by_name((key, trimmed(value)) for key, value in parse_properties(text).items())
 
 
 def parse_toml(text: str, known: Collection[str]) -> dict[str, Any]:

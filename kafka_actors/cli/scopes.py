@@ -170,7 +170,7 @@ def offsets_of_file(path: str, groups: list[str]) -> Mapping[str, dict[TopicPart
     """Offsets by group, from a file of `topic,partition,offset`, or of `group,topic,partition,offset`."""
     found: dict[str, dict[TopicPartition, int]] = {}
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # Excel puts a mark first
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--from-file {path}: {error}") from None
     for number, row in enumerate(csv.reader(text.splitlines()), 1):

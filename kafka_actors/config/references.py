@@ -9,11 +9,13 @@ from pathlib import Path
 
 from kafka_actors.errors import ConfigError
 
-__all__ = ["parse_properties", "refers", "resolve"]
+__all__ = ["parse_properties", "refers", "resolve", "trimmed"]
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
 _SEPARATOR = re.compile(r"(?:\\.|[^\\\s=:])*")
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_BLANKS = "".join(map(chr, range(33)))
+"""Characters that `String.trim` takes away."""
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -45,7 +47,7 @@ def _value(option: str, match: re.Match[str]) -> str:
         values = parse_properties(_text(option, match[0], str(path)))
         if key not in values:
             raise ConfigError(option, f"refers to {match[0]}: the file has no such key")
-        return values[key]
+        return trimmed(values[key])
     if provider == "directory" and path is not None:
         name = os.path.join(path, os.path.basename(key))
         return _text(option, match[0], name).removesuffix("\n").removesuffix("\r")
@@ -77,6 +79,11 @@ def parse_properties(text: str) -> dict[str, str]:
         value = rest[1:].lstrip(" \t\f") if rest[:1] in ("=", ":") and rest else rest
         found[_unescaped(key)] = _unescaped(value)
     return found
+
+
+def trimmed(text: str) -> str:
+    """The text without blanks around it, as Java's clients take the value of an option: `.properties` keeps those at the end of a line."""
+    return text.strip(_BLANKS)
 
 
 def _logical_lines(text: str) -> list[str]:

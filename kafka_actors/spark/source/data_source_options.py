@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from kafka_actors.config import ClientConfig, ConsumerConfig, ProducerConfig, build
 from kafka_actors.config.java import from_java, without_effect
-from kafka_actors.config.references import resolve
+from kafka_actors.config.references import resolve, trimmed
 from kafka_actors.errors import ConfigError
 from kafka_actors.options import MIB
 
@@ -208,7 +208,7 @@ class ClientOptions(Struct, frozen=True):
                 raise ConfigError(name, _FORBIDDEN[self.kind][key])
             if not self._ignores(name):
                 field = key.replace(".", "_")
-                effective[field] = value if field == "sasl_identity" else resolve(name, value)
+                effective[field] = value if field == "sasl_identity" else trimmed(resolve(name, value))
         if not effective.get("bootstrap_servers", "").strip():
             raise ConfigError(KAFKA + "bootstrap.servers", "must be set, to host:port of one broker or more")
         return effective

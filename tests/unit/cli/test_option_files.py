@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_actors.cli.option_sources import from_file, parse_toml, read_config_file
-from kafka_actors.config import ClientConfig, JobConfig, build
+from kafka_actors.config import ClientConfig, JobConfig, build, looked_up
 from kafka_actors.config.references import parse_properties
 from kafka_actors.errors import ConfigError, UsageError
 
@@ -60,6 +60,29 @@ def test_a_file_of_kafkas_tools_works_as_it_is(tmp_path: Path) -> None:
     assert config.bootstrap_servers == ["a:1", "b:2"]
     assert (config.sasl_plain_username, config.sasl_plain_password.reveal()) == ("alice", 'p"q; r')  # type: ignore[union-attr]
     assert (config.ssl_cafile, config.ssl_check_hostname) == (f"{tmp_path}/ca.pem", False)
+
+
+def test_blanks_at_the_end_of_a_line_are_no_part_of_a_value(tmp_path: Path) -> None:
+    """Java's `ConfigDef` trims texts, too: with them it would be another group, and another password."""
+    (tmp_path / "login.properties").write_text("password=p \t\n")
+    options = _read(
+        tmp_path,
+        f"security.protocol=SASL_SSL \nsasl.mechanism=PLAIN\t\nsasl.plain.username=u \nrequest.timeout.ms=4000 \n"
+        f"sasl.plain.password=${{file:{tmp_path}/login.properties:password}} \nclient.id=c \n",
+    )
+    config = looked_up(build(ClientConfig, options))
+    assert (config.client_id, config.request_timeout_ms, config.sasl_plain_username) == ("c", 4000, "u")
+    assert config.sasl_plain_password is not None
+    assert config.sasl_plain_password.reveal() == "p"
+    path = tmp_path / "job.toml"
+    path.write_text('group_id = "g "')
+    assert read_config_file("--config-file", str(path), ()) == {"group_id": "g "}, "TOML has quotes"
+
+
+def test_the_mark_that_editors_put_first_is_no_part_of_a_name(tmp_path: Path) -> None:
+    for name, text in (("f.toml", 'group_id = "g"'), ("f.properties", "group.id=g")):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        assert read_config_file("--config-file", str(tmp_path / name), ()) == {"group_id": "g"}
 
 
 def test_a_pem_keystore_is_certificate_and_key(tmp_path: Path) -> None:

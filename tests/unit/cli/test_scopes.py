@@ -99,6 +99,8 @@ def test_a_file_for_one_group_and_for_several(tmp_path: Path) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text("t,0,5\n\nt, 1 ,6\n")
     assert offsets_of_file(str(file), ["g"]) == {"g": {TopicPartition("t", 0): 5, TopicPartition("t", 1): 6}}
+    file.write_text("t,0,5\n", encoding="utf-8-sig")
+    assert offsets_of_file(str(file), ["g"]) == {"g": {TopicPartition("t", 0): 5}}, "as Excel writes it"
     file.write_text("g,t,0,5\nh,t,0,7\n")
     assert offsets_of_file(str(file), ["h", "g"]) == {
         "g": {TopicPartition("t", 0): 5},

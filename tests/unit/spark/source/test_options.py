@@ -110,7 +110,7 @@ def test_kafka_options_reach_the_consumer() -> None:
         kafka__isolation__level="read_committed",
         kafka__fetch__max__bytes="1000000",
         kafka__check__crcs="false",
-        kafka__client__id="me",
+        kafka__client__id="me ",  # Java trims it
         kafka__receive__buffer__bytes="-1",
     ).consumer
     assert consumer.bootstrap_servers == ["localhost:9092"]

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from kafka_actors.config import build
-from kafka_actors.config.security import SECRETS
+from kafka_actors.config.security import MASKED, SECRETS, without_secrets, without_user_info
 from kafka_actors.options import JobConfig
 
 from .command import EXIT_DONE, command
@@ -23,7 +23,6 @@ from .results import FORMS, columns, form_option, show
 
 __all__ = ["config", "rows"]
 
-MASKED = "***"
 _PLAIN = (str, int, float, type(None))
 
 
@@ -143,9 +142,11 @@ def _masked(name: str, value: Any) -> Any:
     if name in SECRETS:
         return None if value is None else MASKED
     if isinstance(value, dict):
-        return {str(key): _masked(name, each) for key, each in value.items()}
+        return {str(key): _masked(name, each) for key, each in without_secrets(value).items()}
     if isinstance(value, list | tuple):
         return [_masked(name, each) for each in value]
+    if isinstance(value, str):
+        return without_user_info(value)
     return value if isinstance(value, _PLAIN) else f"<{type(value).__name__}>"
 
 

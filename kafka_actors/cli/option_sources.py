@@ -19,12 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from kafka_actors.config import ClientConfig, convert, known_name
 from kafka_actors.config.java import from_java, without_effect
 from kafka_actors.config.references import parse_properties, refers, resolve, trimmed
-from kafka_actors.config.security import LOOKED_UP_LATE
+from kafka_actors.config.security import LOOKED_UP_LATE, is_secret
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.options import JobConfig, ProducerConfig
 
@@ -43,6 +44,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 PREFIX = "KAFKA_ACTORS_"
+_OF_SPARK = "spark_options"
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
 # Variables that Kubernetes sets in every container for a Service named kafka-actors.
@@ -197,6 +199,8 @@ def from_file(kind: type[ClientConfig], options: Mapping[str, Any], file: str, *
 
 def _resolved(name: str, value: Any, source: OptionSource) -> tuple[Any, OptionSource]:
     """Value with its references looked up, also in the texts of a list; references in a secret stay."""
+    if name == _OF_SPARK and isinstance(table := _decoded(value), dict):
+        return _table_resolved(table, source)
     if isinstance(value, list):
         looked_up = [_resolved(name, item, source) for item in value]
         references = [each.reference for _, each in looked_up if each.reference]
@@ -210,6 +214,24 @@ def _resolved(name: str, value: Any, source: OptionSource) -> tuple[Any, OptionS
         return resolve(name, value), referring
     except ConfigError as error:
         raise _placed(error, {name: source}) from None
+
+
+def _table_resolved(table: Mapping[Any, Any], source: OptionSource) -> tuple[dict[Any, Any], OptionSource]:
+    """Options of Spark's source; the source itself looks up what its secrets refer to."""
+    options = {
+        key: value if is_secret(str(key)) else _resolved(str(key), value, source)[0]
+        for key, value in table.items()
+    }
+    texts = [value for value in table.values() if isinstance(value, str) and refers(value)]
+    return options, _referring(source, [found for text in texts for found in _REFERENCE.findall(text)])
+
+
+def _decoded(value: Any) -> Any:
+    """Table in a text of JSON; any other value as it is."""
+    try:
+        return msgspec.json.decode(value) if isinstance(value, str) else value
+    except msgspec.DecodeError:
+        return value
 
 
 def _referring(source: OptionSource, references: list[str]) -> OptionSource:

@@ -246,7 +246,7 @@ def _composed(name: str, wanted: Any, text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
-        raise ConfigError(name, f'is {text!r}: as text a table is JSON, such as {{"name": 1}}') from None
+        raise ConfigError(name, 'can\'t be read: as text a table is JSON, such as {"name": 1}') from None
 
 
 def _choices(wanted: Any) -> tuple[Any, ...]:

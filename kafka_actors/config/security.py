@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,19 @@ from .references import refers
 if TYPE_CHECKING:
     from . import ClientConfig
 
-__all__ = ["LOOKED_UP_LATE", "MECHANISMS", "RENAMED", "SECRETS", "Secret", "check_security", "identity_of"]
+__all__ = [
+    "LOOKED_UP_LATE",
+    "MASKED",
+    "MECHANISMS",
+    "RENAMED",
+    "SECRETS",
+    "Secret",
+    "check_security",
+    "identity_of",
+    "is_secret",
+    "without_secrets",
+    "without_user_info",
+]
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
 
@@ -84,6 +97,10 @@ _OF_MECHANISM = {
 
 _IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SECRET_NAME = re.compile(r"secret|passw|passphrase|private_?key|token$|credential", re.IGNORECASE)
+
+_ALSO_SECRET = re.compile(r"jaas|basic[._]auth", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+MASKED = "***"
 
 _PEM = "is Java's; PEM files are read: "
 RENAMED = {
@@ -298,3 +315,21 @@ def _require(config: ClientConfig, names: tuple[str, ...], why: str) -> None:
     for name in names:
         if not getattr(config, name):
             raise ConfigError(name, f"is required {why}")
+
+
+def without_secrets(table: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A table of options with `MASKED` in the place of each secret, which its name tells, unless it is a reference to one."""
+    return {
+        key: MASKED if is_secret(str(key)) and not (isinstance(value, str) and refers(value)) else value
+        for key, value in table.items()
+    }
+
+
+def without_user_info(text: str) -> str:
+    """A text whose URLs have `MASKED` in the place of user and password."""
+    return _USER_INFO.sub(f"{MASKED}@", text)
+
+
+def is_secret(name: str) -> bool:
+    """Whether an option in a table, of ours, of Java's or of a schema registry's client, holds a secret."""
+    return _SECRET_NAME.search(name) is not None or _ALSO_SECRET.search(name) is not None

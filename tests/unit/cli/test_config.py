@@ -212,6 +212,32 @@ def test_objects_and_nested_secrets_show_nothing_of_their_contents(tmp_path: Pat
     assert table["ssl_password"] == "***"
 
 
+def test_secrets_within_tables_and_urls_are_masked_and_no_error_shows_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jaas = "PlainLoginModule required username='u' password='in-a-table';"
+    table = {
+        "kafka.sasl.plain.password": "in-a-table",
+        "kafka.sasl.jaas.config": jaas,
+        "schema.registry.basic.auth.user.info": "u:in-a-table",
+        "schema.registry.url": "https://u:in-a-table@r:8081",
+        "kafka.ssl.password": "${env:P}",
+        "minPartitions": 4,
+        "decode.message": "${env:MESSAGE}",
+    }
+    monkeypatch.setenv("P", "in-a-table")
+    monkeypatch.setenv("MESSAGE", "shop.Order")
+    given = ["-X", f"spark_options={json.dumps(table)}", "--otlp", "http://u:in-a-table@c:4318"]
+    found = {row["option"]: row["value"] for row in json.loads(_show(capsys, *given, "-o", "json"))}
+    assert "in-a-table" not in str(found)
+    assert found["otlp"] == "http://***@c:4318"
+    options = found["spark_options"]
+    assert options["kafka.ssl.password"] == "${env:P}", "it is looked up where it is used"
+    assert (options["decode.message"], options["minPartitions"]) == ("shop.Order", 4)
+    assert run_command_line(["config", "show", "-X", f"spark_options={json.dumps(table)[:-1]}"]) == 2
+    assert "in-a-table" not in capsys.readouterr().err
+
+
 def test_the_reference_has_every_option_of_the_clients_with_javas_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -46,7 +46,7 @@ def test_lists_and_tables_may_be_text() -> None:
         ("num_cpus=1", "num_cpus: is one of a worker's resources: give resources_per_worker={'num_cpus': …}"),
         (
             "resources_per_worker=num_cpus=1",
-            "resources_per_worker: is 'num_cpus=1': as text a table is JSON, such as {\"name\": 1}",
+            'resources_per_worker: can\'t be read: as text a table is JSON, such as {"name": 1}',
         ),
         ("topic=a", "topic: is not an option; did you mean 'topics'?"),
     ],

@@ -10,7 +10,7 @@ import click
 from kafka_actors.errors import UsageError
 
 from .command import EXIT_DONE
-from .connection import admin_command
+from .connection import admin_command, in_turn
 from .output import Output, note
 from .results import columns, plain, show
 from .scopes import names, setting
@@ -109,9 +109,17 @@ async def alter(
     """Change settings; those that aren't named stay."""
     resources = resources_named(**named)
     changes = changes_of(added, deleted, appended, subtracted)
-    await admin.incremental_alter_configs(dict.fromkeys(resources, changes), validate_only=validate_only)
     done = "could be changed" if validate_only else "changed"
-    lines = [f"Settings of {resource} {done}." for resource in resources]
+
+    def said(resource: ConfigResource) -> str:
+        return f"Settings of {resource} {done}."
+
+    await in_turn(
+        resources,
+        lambda resource: admin.incremental_alter_configs({resource: changes}, validate_only=validate_only),
+        said,
+    )
+    lines = [said(resource) for resource in resources]
     if form != "text":
         for line in lines:
             note(line)

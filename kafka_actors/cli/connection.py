@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -31,8 +31,9 @@ from .results import form_option
 if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin
 
-__all__ = ["admin_command", "client_command"]
+__all__ = ["admin_command", "client_command", "in_turn"]
 
+T = TypeVar("T")
 AdminBody = Callable[..., Coroutine[Any, Any, int]]
 ClientBody = Callable[..., int]
 
@@ -114,6 +115,21 @@ async def _run(
             return await function(output, admin, form, **options)
     finally:
         await admin.close()
+
+
+async def in_turn(
+    items: Iterable[T], change: Callable[[T], Coroutine[Any, Any, object]], said: Callable[[T], str]
+) -> None:
+    """Changes one item after the other. Where one can't be changed, the notes say what was changed before it, since that stays."""
+    changed: list[T] = []
+    for item in items:
+        try:
+            await change(item)
+        except BaseException:
+            for each in changed:
+                note(said(each))
+            raise
+        changed.append(item)
 
 
 def _waits_for(admin: AsyncAdmin) -> str:

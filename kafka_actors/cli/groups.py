@@ -11,7 +11,7 @@ import click
 from kafka_actors.errors import UsageError
 
 from .command import EXIT_DONE
-from .connection import admin_command
+from .connection import admin_command, in_turn
 from .output import Output, note
 from .reset_offsets import reset_offsets
 from .results import columns, plain, show
@@ -126,7 +126,11 @@ async def delete(
 ) -> int:
     """Delete groups without members, with all their committed offsets."""
     chosen = await all_or_named(admin, group_ids, all_groups)
-    await admin.delete_consumer_groups(chosen)
+    await in_turn(
+        chosen,
+        lambda group_id: admin.delete_consumer_groups([group_id]),
+        lambda group_id: f"Deletion of requested consumer groups ('{group_id}') was successful.",
+    )
     quoted = ", ".join(f"'{group_id}'" for group_id in chosen)
     text = [f"Deletion of requested consumer groups ({quoted}) was successful."]
     show(output, form, text, [{"group_id": group_id, "deleted": True} for group_id in chosen])

@@ -13,7 +13,7 @@ import click
 from kafka_actors.errors import UsageError
 
 from .command import EXIT_DONE
-from .connection import admin_command
+from .connection import admin_command, in_turn
 from .output import Output, note
 from .results import columns, show
 from .scopes import (
@@ -92,13 +92,20 @@ async def reset_offsets(
     chosen = await all_or_named(admin, group_ids, all_groups)
     if isinstance(target, dict):
         chosen = [group_id for group_id in chosen if group_id in target]
-    plan: list[OffsetReset] = []
+
+    async def reset(group_id: str, now: bool) -> list[OffsetReset]:
+        to = target[group_id] if isinstance(target, dict) else target
+        return await admin.reset_offsets(group_id, to, scope, execute=now)
+
+    async def commit(group_id: str) -> None:
+        committed.extend(await reset(group_id, True))
+
     # All groups are planned before any is changed: the last one may be refused.
-    for execute_now in (False, True) if execute else (False,):
-        plan = []
-        for group_id in chosen:
-            to = target[group_id] if isinstance(target, dict) else target
-            plan += await admin.reset_offsets(group_id, to, scope, execute=execute_now)
+    plan = [row for group_id in chosen for row in await reset(group_id, False)]
+    if execute:
+        committed: list[OffsetReset] = []
+        await in_turn(chosen, commit, lambda group_id: f"Offsets of group {group_id} were committed.")
+        plan = committed
     for row in plan:
         if row.note is not None:
             note(f"{row.group_id}: {row.topic}-{row.partition}: {row.note}: {row.new_offset} is taken")

@@ -11,7 +11,7 @@ import click
 from kafka_actors.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError, UsageError
 
 from .command import EXIT_DONE
-from .connection import admin_command
+from .connection import admin_command, in_turn
 from .output import Output, note
 from .results import plain, show
 from .scopes import exclude_internal_option, names, setting
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, PartitionDescription, TopicDescription
 
 __all__ = ["topics"]
+
+MOST = 0x7FFFFFFF
+"""Largest number of partitions, and largest id of a broker, that a request can name."""
 
 
 @click.group()
@@ -114,7 +117,7 @@ def _joined(ids: tuple[int, ...]) -> str:
 @topics.command()
 @click.option("-t", "--topic", "name", metavar="TOPIC", required=True, help="Name of the topic.")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), help="Number of partitions; by default the broker's."
+    "--partitions", type=click.IntRange(1, MOST), help="Number of partitions; by default the broker's."
 )
 @click.option(
     "--replication-factor",
@@ -177,7 +180,7 @@ async def create(
     "-t", "--topic", "wanted", metavar="TOPIC", multiple=True, required=True, help="May be repeated."
 )
 @click.option(
-    "--partitions", type=click.IntRange(min=1), required=True, help="Number of partitions afterwards."
+    "--partitions", type=click.IntRange(1, MOST), required=True, help="Number of partitions afterwards."
 )
 @click.option("--validate-only", is_flag=True, help="Only check whether partitions could be added.")
 @admin_command
@@ -191,9 +194,15 @@ async def alter(
 ) -> int:
     """Add partitions to topics. Records stay where they are, and later ones of a key may go to another partition."""
     named = names(wanted, "--topic")
-    await admin.create_partitions(dict.fromkeys(named, partitions), validate_only=validate_only)
     done = "could have" if validate_only else "has"
-    lines = [f"Topic {name} {done} {partitions} partitions." for name in named]
+
+    def line(name: str) -> str:
+        return f"Topic {name} {done} {partitions} partitions."
+
+    await in_turn(
+        named, lambda name: admin.create_partitions({name: partitions}, validate_only=validate_only), line
+    )
+    lines = [line(name) for name in named]
     document = [{"name": name, "partitions": partitions, "altered": not validate_only} for name in named]
     show(output, form, lines, document)
     return EXIT_DONE
@@ -211,15 +220,22 @@ async def delete(
     """Delete topics with all their records."""
     named = names(wanted, "--topic")
     gone = set()
-    for name in named:
+
+    async def delete_one(name: str) -> None:
         try:
             await admin.delete_topics([name])
         except UnknownTopicOrPartitionError:
             if not if_exists:
                 raise
             gone.add(name)
-            note(f"Topic {name} does not exist.")
-    lines = [f"Deleted topic {name}." for name in named if name not in gone]
+
+    def line(name: str) -> str:
+        return f"Topic {name} does not exist." if name in gone else f"Deleted topic {name}."
+
+    await in_turn(named, delete_one, line)
+    for name in filter(gone.__contains__, named):
+        note(line(name))
+    lines = [line(name) for name in named if name not in gone]
     show(output, form, lines, [{"name": name, "deleted": name not in gone} for name in named])
     return EXIT_DONE
 
@@ -233,8 +249,11 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _assignment(text: str) -> list[list[int]]:
     try:
-        return [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
+        found = [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
     except ValueError:
+        found = []
+    if not found or not all(0 <= broker <= MOST for replicas in found for broker in replicas):
         raise UsageError(
             f"--replica-assignment {text!r}: give broker ids such as 1:2,2:3, a group for each partition"
-        ) from None
+        )
+    return found

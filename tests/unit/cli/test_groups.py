@@ -17,6 +17,7 @@ from kafka_actors.admin import (
 )
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.cluster.snapshot import BrokerMetadata
+from kafka_actors.errors import GroupIdNotFoundError
 from kafka_actors.types import TopicPartition
 
 Command = Callable[..., list[list[str]]]
@@ -77,6 +78,8 @@ class Admin:
         return {name: GROUPS[name] for name in names}
 
     async def delete_consumer_groups(self, names: list[str]) -> None:
+        if "gone" in names:
+            raise GroupIdNotFoundError("group 'gone' does not exist")
         self.deleted += names
 
     async def lag(self, group_id: str) -> list[PartitionLag]:
@@ -225,3 +228,13 @@ def test_a_document_has_offsets_only_where_they_were_asked_for(
 def test_groups_are_deleted_once_each(admin: Admin, shown: Command) -> None:
     assert shown("groups", "delete", "-g", "rest", "-g", "old", "-g", "rest")
     assert admin.deleted == ["rest", "old"]
+
+
+def test_groups_that_were_deleted_before_an_error_are_told(
+    admin: Admin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command_line(["groups", "delete", "-g", "old", "-g", "gone", "-g", "new"]) == 1
+    out, err = capsys.readouterr()
+    assert (admin.deleted, out) == (["old"], "")
+    assert err.splitlines()[0] == "Deletion of requested consumer groups ('old') was successful."
+    assert "'gone' does not exist" in err.splitlines()[1]

@@ -27,13 +27,14 @@ class WrittenDown:
     def __init__(self) -> None:
         self.config = SimpleNamespace(bootstrap_servers=("localhost:9092",))
         self.asked: list[tuple[str, OffsetTarget, Any, bool]] = []
+        self.refuses_to_commit: str | None = None
         self.closed = False
 
     async def reset_offsets(
         self, group_id: str, to: OffsetTarget, scope: Any, *, execute: bool
     ) -> list[OffsetReset]:
         self.asked.append((group_id, to, scope, execute))
-        if group_id == self.refuses:
+        if group_id == (self.refuses_to_commit if execute else self.refuses):
             raise NonEmptyGroupError(f"group {group_id!r} has members: stop them first")
         return [OffsetReset(group_id, "t", 3, 5, 7, self.note)]
 
@@ -95,6 +96,14 @@ def test_a_group_that_is_refused_keeps_all_others_as_they_are(admin: WrittenDown
     assert (code, out) == (1, "")
     assert "group 'b' has members" in err
     assert not any(execute for _, _, _, execute in admin.asked)
+
+
+def test_groups_that_were_changed_before_one_was_refused_are_told(admin: WrittenDown, reset: Command) -> None:
+    admin.refuses_to_commit = "b"
+    code, out, err = reset("-g", "a", "-g", "b", "--topic", "t", "--to-latest", "--execute")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[0] == "Offsets of group a were committed."
+    assert "group 'b' has members" in err.splitlines()[1]
 
 
 def test_all_groups_are_those_of_consumers(admin: WrittenDown, reset: Command) -> None:

@@ -25,10 +25,15 @@ class StandIn:
 
     async def create_partitions(self, partitions: Any, *, validate_only: bool) -> None:
         self.requests.append((partitions, validate_only))
+        self._refuse_gone(partitions)
 
     async def delete_topics(self, names: list[str]) -> None:
         self.requests.append(tuple(names))
-        if names == ["gone"]:
+        self._refuse_gone(names)
+
+    @staticmethod
+    def _refuse_gone(names: Any) -> None:
+        if "gone" in names:
             raise UnknownTopicOrPartitionError(topic="gone")
 
     async def describe_configs(self, resources: Any) -> Any:
@@ -41,6 +46,7 @@ class StandIn:
 
     async def incremental_alter_configs(self, changes: Any, *, validate_only: bool) -> None:
         self.requests.append((changes, validate_only))
+        self._refuse_gone([resource.name for resource in changes])
 
     async def describe_acls(self, acl_filter: AclBindingFilter) -> list[AclBinding]:
         self.requests.append((acl_filter,))
@@ -79,7 +85,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
 def test_topics_grow(requests: list[Any], run: Any) -> None:
     said = "Topic orders has 12 partitions.\nTopic clicks has 12 partitions.\n"
     assert run("topics", "alter", "-t", "orders,clicks", "--partitions", "12") == (0, said, "")
-    assert requests == [({"orders": 12, "clicks": 12}, False)]
+    assert requests == [({"orders": 12}, False), ({"clicks": 12}, False)]
     code, out, _ = run(
         "topics", "alter", "-t", "orders", "--partitions", "2", "--validate-only", "-o", "json"
     )
@@ -93,6 +99,33 @@ def test_topics_are_deleted_one_by_one(requests: list[Any], run: Any) -> None:
     code, out, err = run("topics", "delete", "-t", "gone")
     assert (code, out) == (1, "")
     assert err == "kafka-actors: error: UNKNOWN_TOPIC_OR_PARTITION (3) for gone\n"
+
+
+def test_what_was_changed_before_an_error_is_told(requests: list[Any], run: Any) -> None:
+    error = "kafka-actors: error: UNKNOWN_TOPIC_OR_PARTITION (3) for gone\n"
+    three = ("-t", "orders", "-t", "gone", "-t", "clicks")
+    assert run("topics", "delete", *three) == (1, "", "Deleted topic orders.\n" + error)
+    grown = run("topics", "alter", *three, "--partitions", "12")
+    assert grown == (1, "", "Topic orders has 12 partitions.\n" + error)
+    changed = run("configs", "alter", *three, "--add-config", "a=1")
+    assert changed == (1, "", "Settings of TOPIC orders changed.\n" + error)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("alter", "--partitions", "2147483648"),
+        ("create", "--partitions", "2147483648"),
+        ("create", "--replica-assignment", "1:2147483648"),
+        ("create", "--replica-assignment", "1:-1"),
+    ],
+)
+def test_a_number_that_no_request_can_hold_is_wrong_usage(
+    requests: list[Any], run: Any, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = run("topics", *arguments, "-t", "orders")
+    assert (code, out, requests) == (2, "", [])
+    assert arguments[1] in err
 
 
 def test_settings_that_are_no_defaults_are_shown_and_secrets_are_not(requests: list[Any], run: Any) -> None:

@@ -66,7 +66,7 @@ def _column(batch: pa.RecordBatch, name: str) -> Array | None:
 
 
 def _binary(array: Array | None, name: str) -> BinaryColumn | None:
-    if array is None:
+    if array is None or pa.types.is_null(array.type):
         return None
     if array.type not in _PLAIN:
         array = _cast_to_binary(array, name)
@@ -94,32 +94,46 @@ def _headers(array: Array | None) -> HeadersColumn | None:
     if array is None:
         return None
     if pa.types.is_map(array.type):
+        at = 0
         key, value = array.keys, array.items
     elif pa.types.is_list(array.type) and pa.types.is_struct(array.type.value_type):
-        key, value = _fields(array)
+        at = _key_field(array.type.value_type)
+        key, value = array.values.field(at), array.values.field(1 - at)
+    elif pa.types.is_list(array.type) and pa.types.is_null(array.type.value_type):
+        if len(array.flatten()):
+            raise TypeError("column headers: a header is null")
+        return None  # the type of lists that are all empty
     else:
         raise TypeError(
             f"column headers is {array.type}: it must be list<struct<key: string, value: binary>>"
         )
+    if key.null_count or array.values.null_count:
+        _check_written(array.flatten(), at)
     validity, offsets, *_ = array.buffers()
     keys, values = _binary(key, "headers.key"), _binary(value, "headers.value")
     if offsets is None or keys is None:
         return None  # no rows, or no header in any of them
-    if key.null_count:
-        raise TypeError("column headers: a header's key is null")
     nothing = BinaryColumn(pa.py_buffer(bytes(len(value) // 8 + 1)), keys.offsets, None, 0, False)
     return HeadersColumn(
         validity if array.null_count else None, offsets, array.offset, keys, values or nothing
     )
 
 
-def _fields(array: Array) -> tuple[Array, Array]:
-    """Returns keys and values of all headers, from the first on, whatever the array's own offset is."""
-    element = array.values
-    names = [field.name for field in element.type]
+def _key_field(header: pa.DataType) -> int:
+    """Returns the number of the field `key`, of two. Both are read of all headers, from the first on, whatever the column's own offset is."""
+    names = [field.name for field in header]
     if sorted(names) != ["key", "value"]:
         raise TypeError(f"column headers has the fields {', '.join(names)}: they must be key and value")
-    return element.field(names.index("key")), element.field(names.index("value"))
+    return names.index("key")
+
+
+def _check_written(headers: Array, key: int) -> None:
+    """Raises `TypeError` where a header or its key is null. The headers are those of the rows that are written: those of null lists, and of rows
+    in front of a slice and behind it, are in the same buffers."""
+    if headers.null_count:
+        raise TypeError("column headers: a header is null")
+    if headers.field(key).null_count:
+        raise TypeError("column headers: a header's key is null")
 
 
 def _timestamps(array: Array | None, default: int) -> npt.NDArray[np.int64] | None:
@@ -134,7 +148,10 @@ def _timestamps(array: Array | None, default: int) -> npt.NDArray[np.int64] | No
         divisor, factor = 1, 1
     else:
         raise TypeError(f"column timestamp is {array.type}: it must be a timestamp, or int64 in milliseconds")
-    plain: npt.NDArray[np.int64] = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    try:
+        plain: npt.NDArray[np.int64] = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        raise OverflowError("column timestamp has numbers beyond 64 bits, signed") from None
     if factor > 1 and len(plain) and max(int(plain.max()), -int(plain.min())) * factor >= 2**63:
         raise OverflowError("column timestamp has seconds beyond 64 bits of milliseconds")
     # Rounded down as Spark does it: also before 1970.

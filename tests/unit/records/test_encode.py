@@ -95,6 +95,53 @@ def test_an_unknown_codec_is_refused():
         records.encode(pa.record_batch({"value": pa.array([b"a"])}), codec="brotli")
 
 
+HEADER_TYPE = records.SCHEMA.field("headers").type.value_type
+HIDDEN = pa.StructArray.from_arrays(
+    [pa.array(["k", "l"]), pa.array([b"1", b"2"])], fields=list(HEADER_TYPE), mask=pa.array([True, False])
+)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (pa.array([[None], []], pa.list_(HEADER_TYPE)), "a header is null"),
+        (pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), HIDDEN), "a header is null"),
+        (pa.array([[None], []]), "a header is null"),
+        (pa.array([[{"key": None, "value": b"1"}], []], pa.list_(HEADER_TYPE)), "a header's key is null"),
+    ],
+)
+def test_a_null_header_is_refused_and_only_in_the_rows_that_are_written(wrong, problem):
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"]), "headers": wrong})
+    for refused in (batch, batch.slice(0, 1)):
+        with pytest.raises(TypeError, match=f"column headers: {problem}"):
+            records.encode(refused)
+    written = records.decode(records.encode(batch.slice(1)), topic="t", partition=0)
+    assert written.column("value").to_pylist() == [b"b"]
+    assert written.column("headers").to_pylist() == (wrong.slice(1).to_pylist() if wrong[1] else [None])
+
+
+def test_a_null_list_hides_the_headers_behind_it():
+    headers = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), HIDDEN, mask=pa.array([True, False]))
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"]), "headers": headers})
+    written = records.decode(records.encode(batch), topic="t", partition=0)
+    assert written.column("headers").to_pylist() == [None, [{"key": "l", "value": b"2"}]]
+
+
+@pytest.mark.parametrize(
+    "rows", [[[{"key": "a", "value": None}], None], [[], None], [[{"key": "a", "value": None}], []]]
+)
+def test_types_that_arrow_infers_where_all_is_null_are_headers_too(rows):
+    batch = pa.record_batch({"value": pa.array([b"a", b"b"]), "headers": pa.array(rows)})
+    written = records.decode(records.encode(batch), topic="t", partition=0)
+    assert written.column("headers").to_pylist() == [row or None for row in rows]
+
+
+def test_a_timestamp_beyond_64_bits_is_named():
+    batch = pa.record_batch({"timestamp": pa.array([2**63], pa.uint64())})
+    with pytest.raises(OverflowError, match="column timestamp has numbers beyond 64 bits, signed"):
+        records.encode(batch)
+
+
 def test_lz4_blocks_are_independent_as_java_demands():
     data = records.encode(pa.record_batch({"value": pa.array([b"a" * 200_000])}), codec="lz4")
     magic, flags = struct.unpack_from("<IB", data, HEADER_SIZE)

@@ -38,6 +38,8 @@ _KEEP: Final = 8 << 20  # a scratch that one huge batch made larger is not kept
 _GZIP_WBITS: Final = 31
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_SHORTEST: Final = 19  # of a member
+_GZIP_PIECE: Final = 16 << 10
+"""Bytes that zlib gets at a time: behind each member it copies those that it has not used."""
 
 
 class DecompressionError(Exception):
@@ -157,11 +159,14 @@ class Decompressor:
                 least = self.scratch.used - start
 
     def _gzip(self, data: memoryview, limit: int) -> None:
-        scratch, start = self.scratch, self.scratch.used
-        rest: bytes | memoryview = data
+        scratch, start, pos = self.scratch, self.scratch.used, 0
+        rest: bytes | memoryview = b""
         member = zlib.decompressobj(_GZIP_WBITS)
         step = max(65536, 8 * len(data))
         while True:
+            if not rest:
+                rest = data[pos : pos + _GZIP_PIECE]
+                pos += len(rest)
             left = limit + 1 - (scratch.used - start)
             try:
                 out = member.decompress(rest, min(step, left))
@@ -172,11 +177,11 @@ class Decompressor:
                 raise OversizedError
             rest = member.unconsumed_tail
             if member.eof:
-                rest = member.unused_data
-                if len(rest) < _GZIP_SHORTEST or rest[:3] != _GZIP_MAGIC:
+                pos -= len(member.unused_data)
+                if len(data) - pos < _GZIP_SHORTEST or bytes(data[pos : pos + 3]) != _GZIP_MAGIC:
                     return  # like Java: more members are read, other bytes are padding
                 member = zlib.decompressobj(_GZIP_WBITS)
-            elif not rest and not out:
+            elif not rest and not out and pos == len(data):
                 raise DecompressionError("the gzip stream ends too early")
 
     def _snappy(self, data: memoryview, limit: int) -> None:

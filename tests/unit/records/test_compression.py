@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import zlib
 
 import cramjam
 import pytest
@@ -195,6 +196,35 @@ def test_a_stream_cut_off_never_gives_more_than_it_holds(codec):
             assert TEXT.startswith(unpack(codec, data[:cut]))
         except DecompressionError:
             continue
+
+
+def test_a_gzip_stream_of_very_many_members_is_read_in_time_in_proportion(monkeypatch):
+    given, make = [], zlib.decompressobj
+
+    class Member:
+        """A decompressor that notes how many bytes it is given: what is behind its member it copies."""
+
+        def __init__(self, wbits):
+            self._member = make(wbits)
+
+        def decompress(self, data, most):
+            given.append(len(data))
+            return self._member.decompress(data, most)
+
+        def __getattr__(self, name):
+            return getattr(self._member, name)
+
+    monkeypatch.setattr(zlib, "decompressobj", Member)
+
+    def input_bytes(members):
+        given.clear()
+        data = gzip.compress(b"a") * members
+        work = Decompressor()
+        start, end = work.append(GZIP, memoryview(data), LIMIT)
+        assert work.scratch.buffer[start:end] == b"a" * members
+        return sum(given)
+
+    assert input_bytes(8_000) < 3 * input_bytes(4_000)
 
 
 def test_an_unknown_codec_is_named():

@@ -254,13 +254,18 @@ class Decoder:
 
     def _decompress(self, view: memoryview, work: Workspace, row: list[int]) -> tuple[int, int]:
         size = row[_END] - row[_POS]
+        failure: _UnreadableError | None = None
         with view[row[_POS] : row[_END]] as packed:
             try:
                 start, end = work.append(
                     row[_ATTRIBUTES] & CODEC_MASK, packed, self.limits.max_decompressed_batch_bytes
                 )
             except _UNREADABLE as error:
-                raise self._unreadable(error) from None
+                failure = self._unreadable(error)
+        if (
+            failure is not None
+        ):  # its context must not be the codec's error, whose frames hold slices of the part
+            raise failure
         self._growth = (end - start) / max(1, size)
         return start, end
 

@@ -18,6 +18,7 @@ from kafka_actors.errors import (
     UnsupportedCompressionError,
 )
 from kafka_actors.records import Limits, _reference
+from kafka_actors.records.batch import HEADER_SIZE
 from kafka_actors.records.kernel import ACTIVE
 
 
@@ -188,6 +189,20 @@ def test_the_fed_buffer_is_free_when_the_generator_is_closed_early_and_after_an_
     assert isinstance(error, CorruptRecordBatchError)
     error.__traceback__ = None
     data.clear()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("limit", [10, 1 << 20])
+def test_the_fed_buffer_is_free_while_the_error_of_a_compressed_batch_is_kept(codec, limit, kernel):
+    values = pa.record_batch({"value": pa.array([b"v" * 1000] * 100)})
+    data = bytearray(records.encode(values, codec=codec))
+    if limit > 10:
+        data[HEADER_SIZE + 10] ^= 0x35
+        struct.pack_into(">I", data, 17, crc32c.crc32c(bytes(data[21:])))
+    limits = Limits(max_decompressed_batch_bytes=limit)
+    _, error = drain(records.Decoder("t", 0, limits=limits, kernel=kernel), data)
+    assert type(error) is (CorruptRecordBatchError if limit > 10 else BatchTooLargeError)
+    data.clear()  # raises BufferError while anything still points into it
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, pa.py_buffer])

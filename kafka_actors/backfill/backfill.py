@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,6 +38,7 @@ def done_file(plan: HandoverPlan) -> str:
 
 
 _RESET = "auto_offset_reset"
+_HANDED_OVER = {"group_id", "bootstrap_servers"}
 _SET_BY_THE_PLAN = {
     "end": "it ends where its plan says",
     "ends": "it ends where its plan says",
@@ -153,8 +154,15 @@ class Backfill:
     def then_live(self, workers: int | Autoscale = 1, **options: Any) -> Any:
         """Does all of `run`, then starts the job and returns it, as `on_ray(…).start()` does. Options are those of
         `Pipeline.on_ray`. Raises as `run` and as `Job.start`."""
-        if _RESET in options or _RESET in (options.get("config") or {}):
+        config = options.get("config")
+        more = config if isinstance(config, Mapping) else ()
+        named = {str(name).replace(".", "_") for name in (*options, *more)}
+        if _RESET in named:
             raise ConfigError(_RESET, "is 'none' behind a backfill: the hand-over says where live starts")
+        for name in _HANDED_OVER & named:
+            raise ConfigError(
+                name, "is the pipeline's: the hand-over commits for that group, at those brokers"
+            )
         live = engine("ray")(
             self.pipeline.at_least_once(), workers=workers, auto_offset_reset="none", **options
         )

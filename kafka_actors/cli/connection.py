@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from kafka_actors.config import build
+from kafka_actors.errors import KafkaError
 from kafka_actors.options import ClientConfig
 
 from .command import command
@@ -120,16 +121,26 @@ async def _run(
 async def in_turn(
     items: Iterable[T], change: Callable[[T], Coroutine[Any, Any, object]], said: Callable[[T], str]
 ) -> None:
-    """Changes one item after the other. Where one can't be changed, the notes say what was changed before it, since that stays."""
+    """Changes one item after the other. Where a broker refuses some, the others are changed all the same, notes say which they are, and the
+    first refusal is raised; where no broker answers, no further one is tried."""
     changed: list[T] = []
-    for item in items:
-        try:
-            await change(item)
-        except BaseException:
-            for each in changed:
-                note(said(each))
-            raise
-        changed.append(item)
+    refused: list[KafkaError] = []
+    try:
+        for item in items:
+            try:
+                await change(item)
+            except KafkaError as error:
+                refused.append(error)
+            else:
+                changed.append(item)
+        if refused:
+            raise refused[0]
+    except BaseException:
+        for each in changed:
+            note(said(each))
+        for error in refused[1:]:
+            note(str(error))
+        raise
 
 
 def _waits_for(admin: AsyncAdmin) -> str:

@@ -262,9 +262,8 @@ class Decoder:
                 )
             except _UNREADABLE as error:
                 failure = self._unreadable(error)
-        if (
-            failure is not None
-        ):  # its context must not be the codec's error, whose frames hold slices of the part
+        if failure is not None:
+            # Its context must not be the codec's error, whose frames hold slices of the part.
             raise failure
         self._growth = (end - start) / max(1, size)
         return start, end

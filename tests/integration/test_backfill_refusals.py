@@ -261,6 +261,12 @@ def test_what_is_wrong_is_said_before_anything_connects(place):
         place.backfill(start="latest")
     with pytest.raises(ConfigError, match="auto_offset_reset: is 'none' behind a backfill"):
         place.backfill().then_live(auto_offset_reset="earliest")
+    with pytest.raises(ConfigError, match="auto_offset_reset: is 'none' behind a backfill"):
+        place.backfill().then_live(config={"auto.offset.reset": "earliest"})
+    with pytest.raises(
+        ConfigError, match="group_id: is the pipeline's: the hand-over commits for that group"
+    ):
+        place.backfill().then_live(config={"group.id": "another"})
     with pytest.raises(ConfigError, match=r"\.sql|sql"):
         ka.Pipeline.read_kafka("t", group_id="g", bootstrap_servers="a:1").sql("select * from {this}").write(
             print

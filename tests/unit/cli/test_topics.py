@@ -101,14 +101,19 @@ def test_topics_are_deleted_one_by_one(requests: list[Any], run: Any) -> None:
     assert err == "kafka-actors: error: UNKNOWN_TOPIC_OR_PARTITION (3) for gone\n"
 
 
-def test_what_was_changed_before_an_error_is_told(requests: list[Any], run: Any) -> None:
+def test_what_was_changed_beside_an_error_is_told(requests: list[Any], run: Any) -> None:
     error = "kafka-actors: error: UNKNOWN_TOPIC_OR_PARTITION (3) for gone\n"
     three = ("-t", "orders", "-t", "gone", "-t", "clicks")
-    assert run("topics", "delete", *three) == (1, "", "Deleted topic orders.\n" + error)
+    assert run("topics", "delete", *three) == (
+        1,
+        "",
+        "Deleted topic orders.\nDeleted topic clicks.\n" + error,
+    )
     grown = run("topics", "alter", *three, "--partitions", "12")
-    assert grown == (1, "", "Topic orders has 12 partitions.\n" + error)
+    assert grown == (1, "", "Topic orders has 12 partitions.\nTopic clicks has 12 partitions.\n" + error)
     changed = run("configs", "alter", *three, "--add-config", "a=1")
-    assert changed == (1, "", "Settings of TOPIC orders changed.\n" + error)
+    lines = "Settings of TOPIC orders changed.\nSettings of TOPIC clicks changed.\n"
+    assert changed == (1, "", lines + error)
 
 
 @pytest.mark.parametrize(

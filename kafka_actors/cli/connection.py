@@ -138,8 +138,8 @@ async def in_turn(
     except BaseException:
         for each in changed:
             note(said(each))
-        for error in refused[1:]:
-            note(str(error))
+        for another in refused[1:]:
+            note(str(another))
         raise
 
 

@@ -83,10 +83,14 @@ def with_header_frames(values: Array, headers: Array, column: Literal["key", "va
 
 
 def frames(values: Array, is_framed: bool = True) -> Frames:
-    """Reads the frames of a binary array, without a Python object for each value. Values that aren't framed have `NO_FRAME` as their id."""
+    """Reads the frames of a binary array, without a Python object for each value. Values that aren't framed have `NO_FRAME` as their id.
+    Raises `TypeError` for other arrays, whose offsets are of another form."""
     rows, failures = _valid(values)
     if not len(rows):
         return Frames({}, failures)
+    if not isinstance(values, pa.Array) or values.type not in (pa.binary(), pa.string()):
+        form, call = (" in chunks", "combine_chunks") if isinstance(values, pa.ChunkedArray) else ("", "cast")
+        raise TypeError(f"the values are {values.type}{form}: give binary, as the array's {call}() makes it")
     if not is_framed:
         return Frames({NO_FRAME: rows}, failures)
     _, offsets, data = values.buffers()

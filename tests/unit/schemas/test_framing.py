@@ -33,6 +33,30 @@ def test_values_of_several_guids_are_grouped():
     assert found.failures == []
 
 
+@pytest.mark.parametrize("is_framed", [True, False])
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            binary(b"1" * 20).cast(pa.large_binary()),
+            "the values are large_binary: give binary",
+        ),
+        (
+            pa.array([b"1" * 20], pa.binary_view()),
+            "the values are binary_view: give binary",
+        ),
+        (
+            pa.chunked_array([binary(b"1" * 20)]),
+            "the values are binary in chunks: give binary, as the array's combine_chunks",
+        ),
+    ],
+)
+def test_an_array_of_another_form_is_refused_with_what_to_do(values, said, is_framed):
+    with pytest.raises(TypeError, match=said):
+        frames(values, is_framed)
+    assert frames(pa.nulls(2)).by_schema == {}
+
+
 def test_a_frame_in_a_header_stands_in_front_of_its_value_and_the_last_one_counts():
     name, other = HEADERS["value"], HEADERS["key"]
     of = headers(

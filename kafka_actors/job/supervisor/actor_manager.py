@@ -335,8 +335,10 @@ class ActorManager:
             async with asyncio.timeout(QUIT_S):
                 await none_if_disconnected(running.ref.call("quit"))
                 await running.ref.died()
-        except Exception:
+        except BaseException as error:  # also of a stop whose time is over: nobody else would kill it
             self._end(running)
+            if not isinstance(error, Exception):
+                raise
 
     # ------------------------------------------------------------ nodes
 

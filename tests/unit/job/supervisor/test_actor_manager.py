@@ -222,6 +222,23 @@ def test_a_node_on_which_no_port_listens_any_more_is_gone_though_ray_has_not_sai
     scenario(lambda: Stage(place), of)
 
 
+def test_actors_that_have_not_quit_when_the_time_of_a_stop_is_over_are_killed():
+    place = FakeRuntime()
+
+    async def frozen(actor):
+        await asyncio.Event().wait()
+
+    async def of(stage):
+        await turns(20)  # what was begun for the start is sent
+        place.instead["worker", "quit"] = frozen
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await stage.actors.quit_all()
+        assert place.last("worker").name in place.killed
+
+    scenario(lambda: Stage(place), of)
+
+
 def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
     place = FakeRuntime()
 

@@ -262,10 +262,11 @@ def test_rows_are_written_by_a_schema_that_is_registered_once_and_those_that_do_
         assert f"  on_error dead_letter, by schema 1 ({place.output}-value version 1)" in bound.explain()
         bound.run()
         asked = [one for one in registry.requests if one.startswith("POST")]
-        assert asked == [
-            f"POST /subjects/{place.output}-value/versions",
+        look_up, register = (
             f"POST /subjects/{place.output}-value",
-        ]
+            f"POST /subjects/{place.output}-value/versions",
+        )
+        assert asked == [look_up, register, look_up], "it isn't there, is registered, and has a version then"
         sent = place.records(place.output)
         ours = ka.SchemaRegistry(registry.url)
         decoder = (

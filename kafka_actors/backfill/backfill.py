@@ -159,7 +159,7 @@ class Backfill:
         named = {str(name).replace(".", "_") for name in (*options, *more)}
         if _RESET in named:
             raise ConfigError(_RESET, "is 'none' behind a backfill: the hand-over says where live starts")
-        for name in _HANDED_OVER & named:
+        for name in sorted(_HANDED_OVER & named):
             raise ConfigError(
                 name, "is the pipeline's: the hand-over commits for that group, at those brokers"
             )

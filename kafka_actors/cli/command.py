@@ -24,6 +24,7 @@ __all__ = [
     "EXIT_DONE",
     "EXIT_FAILED",
     "EXIT_USAGE",
+    "INT_MAX",
     "LoadError",
     "command",
     "describe",
@@ -34,6 +35,8 @@ __all__ = [
 
 LEVELS = ["debug", "info", "warning", "error"]
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+INT_MAX = 0x7FFFFFFF
+"""Largest number of partitions, id of a partition and id of a broker that a request can hold."""
 
 
 def command(function: Callable[..., int]) -> Callable[..., None]:

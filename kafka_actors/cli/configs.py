@@ -110,16 +110,11 @@ async def alter(
     resources = resources_named(**named)
     changes = changes_of(added, deleted, appended, subtracted)
     done = "could be changed" if validate_only else "changed"
-
-    def said(resource: ConfigResource) -> str:
-        return f"Settings of {resource} {done}."
-
-    await in_turn(
+    lines = await in_turn(
         resources,
         lambda resource: admin.incremental_alter_configs({resource: changes}, validate_only=validate_only),
-        said,
+        lambda resource: f"Settings of {resource} {done}.",
     )
-    lines = [said(resource) for resource in resources]
     if form != "text":
         for line in lines:
             note(line)

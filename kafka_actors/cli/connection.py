@@ -120,8 +120,8 @@ async def _run(
 
 async def in_turn(
     items: Iterable[T], change: Callable[[T], Coroutine[Any, Any, object]], said: Callable[[T], str]
-) -> None:
-    """Changes one item after the other. Where a broker refuses some, the others are changed all the same, notes say which they are, and the
+) -> list[str]:
+    """Changes one item after the other, and returns what is said of each. Where a broker refuses some, the others are changed all the same, notes say which they are, and the
     first refusal is raised; where no broker answers, no further one is tried."""
     changed: list[T] = []
     refused: list[KafkaError] = []
@@ -141,6 +141,7 @@ async def in_turn(
         for another in refused[1:]:
             note(str(another))
         raise
+    return [said(item) for item in changed]
 
 
 def _waits_for(admin: AsyncAdmin) -> str:

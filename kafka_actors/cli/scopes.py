@@ -17,6 +17,7 @@ from kafka_actors.errors import ClusterAuthorizationFailedError, UnknownTopicOrP
 from kafka_actors.spark.source.machines.task_markers import is_marker_group
 from kafka_actors.types import TopicPartition
 
+from .command import INT_MAX
 from .output import note
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def ids(text: str, option: str) -> list[int]:
         if match is None or match[1] is None or bool(match[2]) != bool(match[3]):
             raise UsageError(f"{option}: {part!r} is not a partition: give ids such as 0,2,5-7")
         first, last = int(match[1]), int(match[3] or match[1])
-        if last < first or last > 0x7FFFFFFF:
+        if last < first or last > INT_MAX:
             raise UsageError(f"{option}: {part!r} is not a range of partitions")
         if last - first > 1_000_000:
             raise UsageError(f"{option}: {part!r} is more partitions than a topic can have")

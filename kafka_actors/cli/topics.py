@@ -10,7 +10,7 @@ import click
 
 from kafka_actors.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError, UsageError
 
-from .command import EXIT_DONE
+from .command import EXIT_DONE, INT_MAX
 from .connection import admin_command, in_turn
 from .output import Output, note
 from .results import plain, show
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from kafka_actors.admin import AsyncAdmin, PartitionDescription, TopicDescription
 
 __all__ = ["topics"]
-
-MOST = 0x7FFFFFFF
-"""Largest number of partitions, and largest id of a broker, that a request can name."""
 
 
 @click.group()
@@ -117,7 +114,7 @@ def _joined(ids: tuple[int, ...]) -> str:
 @topics.command()
 @click.option("-t", "--topic", "name", metavar="TOPIC", required=True, help="Name of the topic.")
 @click.option(
-    "--partitions", type=click.IntRange(1, MOST), help="Number of partitions; by default the broker's."
+    "--partitions", type=click.IntRange(1, INT_MAX), help="Number of partitions; by default the broker's."
 )
 @click.option(
     "--replication-factor",
@@ -180,7 +177,7 @@ async def create(
     "-t", "--topic", "wanted", metavar="TOPIC", multiple=True, required=True, help="May be repeated."
 )
 @click.option(
-    "--partitions", type=click.IntRange(1, MOST), required=True, help="Number of partitions afterwards."
+    "--partitions", type=click.IntRange(1, INT_MAX), required=True, help="Number of partitions afterwards."
 )
 @click.option("--validate-only", is_flag=True, help="Only check whether partitions could be added.")
 @admin_command
@@ -195,14 +192,11 @@ async def alter(
     """Add partitions to topics. Records stay where they are, and later ones of a key may go to another partition."""
     named = names(wanted, "--topic")
     done = "could have" if validate_only else "has"
-
-    def line(name: str) -> str:
-        return f"Topic {name} {done} {partitions} partitions."
-
-    await in_turn(
-        named, lambda name: admin.create_partitions({name: partitions}, validate_only=validate_only), line
+    lines = await in_turn(
+        named,
+        lambda name: admin.create_partitions({name: partitions}, validate_only=validate_only),
+        lambda name: f"Topic {name} {done} {partitions} partitions.",
     )
-    lines = [line(name) for name in named]
     document = [{"name": name, "partitions": partitions, "altered": not validate_only} for name in named]
     show(output, form, lines, document)
     return EXIT_DONE
@@ -252,7 +246,7 @@ def _assignment(text: str) -> list[list[int]]:
         found = [[int(broker) for broker in replicas.split(":")] for replicas in text.split(",")]
     except ValueError:
         found = []
-    if not found or not all(0 <= broker <= MOST for replicas in found for broker in replicas):
+    if not found or not all(0 <= broker <= INT_MAX for replicas in found for broker in replicas):
         raise UsageError(
             f"--replica-assignment {text!r}: give broker ids such as 1:2,2:3, a group for each partition"
         )

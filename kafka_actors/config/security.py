@@ -98,6 +98,7 @@ _OF_MECHANISM = {
 _IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SECRET_NAME = re.compile(r"secret|passw|passphrase|private_?key|token$|credential", re.IGNORECASE)
 
+# Options of Java's clients and of registries'; an argument of an identity provider may well be called so.
 _ALSO_SECRET = re.compile(r"jaas|basic[._]auth", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 MASKED = "***"

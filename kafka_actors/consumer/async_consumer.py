@@ -115,7 +115,7 @@ class AsyncConsumer(BaseConsumer):
             if session.attention:
                 await self._attend(session)
             taken = await self._decoded(session, take)
-            if taken is not None and session.may_hand_out():
+            if taken is not None and not session.put_back_for_rebalance():
                 session.core.observer.polled(began, getattr(taken, "batch", taken))
                 return taken
             if session.attention:

@@ -109,7 +109,7 @@ class Consumer(BaseConsumer):
             if session.attention:
                 self._attend(session)
             batch = session.reader.next_batch()
-            if batch is not None and session.may_hand_out():
+            if batch is not None and not session.put_back_for_rebalance():
                 session.core.observer.polled(began, batch)
                 return batch
             if session.attention:
@@ -148,7 +148,7 @@ class Consumer(BaseConsumer):
             if session.attention:
                 self._attend(session)
             cursor = session.reader.next_cursor()
-            if cursor is not None and session.may_hand_out():
+            if cursor is not None and not session.put_back_for_rebalance():
                 session.core.observer.polled(began, cursor.batch)
                 return cursor
             if not session.attention:

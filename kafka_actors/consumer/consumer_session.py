@@ -242,14 +242,14 @@ class ConsumerSession(ForkGuard):
         if self._io is not None and not self._io.stop(GRACE_S):
             log.warning("the consumer's IO thread did not end in %g s: it is left behind", GRACE_S)
 
-    def may_hand_out(self) -> bool:
-        """Whether the records that were taken may go to the user. Else they are put back, because a rebalance came meanwhile: they may be the
-        first of a partition whose assignment the listener has to hear of before."""
+    def put_back_for_rebalance(self) -> bool:
+        """Puts the records that were taken last back where a rebalance came meanwhile, and returns whether one did: they may be the first of a
+        partition whose assignment the listener has to hear of before."""
         if self.core.rebalances.pending:
             self.reader.put_back()
             self.attention = True
-            return False
-        return True
+            return True
+        return False
 
     def wake(self) -> None:
         """Wakes a poll that waits."""

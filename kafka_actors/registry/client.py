@@ -195,7 +195,7 @@ class SchemaRegistry:
     ) -> Schema:
         """The version of a subject that has this schema with these references. Raises `SchemaNotFoundError` where none has."""
         what = f"subject {subject}"
-        body = _body(text, schema_type) | ({"references": to_builtins(references)} if references else {})
+        body = _body(text, schema_type, references)
         answer = self._http.request("POST", ("subjects", subject), what=what, body=body)
         return _schema({"schema": text, "schemaType": schema_type, **answer}, what)
 
@@ -287,5 +287,10 @@ def _listed(answer: Any, what: str) -> list[Any]:
     return answer
 
 
-def _body(text: str, schema_type: SchemaType) -> dict[str, Any]:
-    return {"schema": text} if schema_type == "AVRO" else {"schema": text, "schemaType": schema_type}
+def _body(text: str, schema_type: SchemaType, references: Sequence[Reference] = ()) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": text}
+    if schema_type != "AVRO":
+        body["schemaType"] = schema_type
+    if references:
+        body["references"] = to_builtins(references)
+    return body

@@ -53,6 +53,7 @@ class EpochValidation(NamedTuple):
     known_epoch: int
     """The one in which the position was read, or the end looked up."""
     leader: int = -1
+    """The broker that leads the partition now, -1 if unknown."""
 
 
 class PositionLookups:

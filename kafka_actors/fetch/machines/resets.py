@@ -40,7 +40,8 @@ class LookupKind(Enum):
 
 
 class OffsetLookup(Struct, frozen=True):
-    """One offset to look up. `version` is that of the partition: an answer for an older one is obsolete."""
+    """One offset to look up. `version` is that of the partition: an answer for an older one is obsolete. `leader` is the broker that leads it
+    now, -1 if unknown."""
 
     tp: TopicPartition
     version: int

@@ -37,7 +37,8 @@ def test_the_origin_of_a_batch_is_its_first_and_last_record():
 
 @pytest.mark.parametrize("rows", [[0, 4, 2], [2, 0, 4], [4, 2, 0], [1, 0, 3, 4]])
 def test_the_origin_of_records_that_come_in_another_order_has_all_offsets(rows):
-    """As those of a retry topic do. Two origins with one text would give files of different records one name."""
+    """Records of a retry topic do: they are there in the order in which they failed. Two origins with one text would give files of different
+    records one name."""
     batch = records([b"a", b"b", b"c", b"d", b"e"]).take(pa.array(rows))
     assert origin_of(batch).offsets.tolist() == batch["offset"].to_pylist()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -214,13 +215,19 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(shell: Shell, hourly: s
     assert not re.search("error|Traceback", done.stderr)
 
 
-@pytest.mark.parametrize("signal", ["INT", "TERM"])
-def test_a_signal_ends_reading_without_end_in_order(shell: Shell, hourly: str, signal: str) -> None:
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_a_signal_ends_reading_without_end_in_order(shell: Shell, hourly: str, name: str) -> None:
     command = [str(COMMAND), "consume", "-t", f"{hourly}:0", "-b", shell.kafka.bootstrap_servers]
-    process = subprocess.Popen([*command, "-f", r"%s\n"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*command, "-f", r"%s\n"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # Shells have what they run in the background ignore it, with all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(6)] == [b"%d\n" % n for n in range(6)]
-    subprocess.run(["kill", f"-{signal}", str(process.pid)], check=True)
+    subprocess.run(["kill", f"-{name}", str(process.pid)], check=True)
     out, err = process.communicate(timeout=slow_s(60))
     assert (process.returncode, out) == (0, b"")
     assert not re.search(b"error|Traceback", err)

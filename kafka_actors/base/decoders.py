@@ -15,6 +15,10 @@ import msgspec
 
 T = TypeVar("T")
 
+UNREADABLE: tuple[type[msgspec.MsgspecError], type[UnicodeError]] = (msgspec.MsgspecError, UnicodeError)
+"""Errors of a decoder for bytes or text that it can't read. Before msgspec 0.23, bytes that are not UTF-8 raise `UnicodeDecodeError`;
+a lone surrogate in text raises `UnicodeEncodeError` in every version."""
+
 _lock = threading.RLock()
 _kept: dict[type, msgspec.msgpack.Decoder[Any]] = {}
 

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from kafka_actors.base import decoders
 from kafka_actors.config import ClientConfig, convert, known_name
 from kafka_actors.config.java import from_java, without_effect
 from kafka_actors.config.references import parse_properties, refers, resolve, trimmed
@@ -230,7 +231,7 @@ def _decoded(value: Any) -> Any:
     """Table in a text of JSON; any other value as it is."""
     try:
         return msgspec.json.decode(value) if isinstance(value, str) else value
-    except msgspec.DecodeError:
+    except decoders.UNREADABLE:
         return value
 
 

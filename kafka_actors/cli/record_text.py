@@ -249,7 +249,7 @@ def batch_of(
     for number, line in lines:
         try:
             record = decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except decoders.UNREADABLE as error:
             failed(number, str(error))
             continue
         if wrong := _wrong(record):

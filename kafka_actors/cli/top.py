@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 import click
-import msgspec
 
 from kafka_actors.base import decoders
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UsageError
@@ -170,5 +169,5 @@ class PageClient:
             raise DisconnectedError(f"{self._url}: {error or type(error).__name__}") from None
         try:
             return decoders.json(JobStatus).decode(body)
-        except msgspec.MsgspecError as error:
+        except decoders.UNREADABLE as error:
             raise UsageError(f"{self._url} is not the status page of a job: {error}") from None

@@ -245,7 +245,7 @@ def _composed(name: str, wanted: Any, text: str) -> Any:
         return text
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except decoders.UNREADABLE:
         raise ConfigError(name, 'can\'t be read: as text a table is JSON, such as {"name": 1}') from None
 
 

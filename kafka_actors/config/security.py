@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kafka_actors.base import decoders
 from kafka_actors.errors import ConfigError, kind_of
 
 from .references import refers
@@ -293,7 +294,7 @@ def identity_of(value: Any) -> dict[str, Any] | None:
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except decoders.UNREADABLE:
             raise ConfigError(
                 _IDENTITY, 'is no table: as text it is JSON, such as {"name": "value"}'
             ) from None

@@ -16,7 +16,6 @@ Any other text, such as other clients commit, is handed on as it is.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -87,12 +86,7 @@ def unpack(metadata: str | None) -> CommitMetadata:
         topic_id = (
             base64.b64decode(envelope.topic_id + "==", b"-_", validate=True) if envelope.topic_id else b""
         )
-    except (
-        msgspec.DecodeError,
-        binascii.Error,
-        ValueError,
-        RecursionError,
-    ):  # the last where it is nested deeply
+    except (*decoders.UNREADABLE, ValueError, RecursionError):  # the last where it is nested deeply
         return foreign
     if envelope.form != FORM or len(topic_id) not in (0, 16):
         return foreign

@@ -84,7 +84,18 @@ def _json_reason(value: bytes, error: Exception) -> str:
         return "the value is empty" if not value else "the value is only whitespace"
     if value.startswith(_BOM):
         return "the value starts with a byte order mark, which JSON has not"
+    if not isinstance(error, msgspec.ValidationError) and (why := _not_utf8(value)):
+        return why
     return _reason(value, error)
+
+
+def _not_utf8(value: bytes) -> str:
+    """Reason for a value that is not UTF-8, which versions of msgspec say differently; empty for one that is."""
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        return f"the value is not UTF-8: byte 0x{value[error.start]:02x} at position {error.start}"
+    return ""
 
 
 def _reason(value: bytes, error: Exception) -> str:

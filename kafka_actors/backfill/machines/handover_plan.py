@@ -161,7 +161,7 @@ class HandoverPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             plan = decoders.convert(document, cls, strict=False)
             plan.topic_ids  # noqa: B018  # raises for ids that are not hexadecimal
             return plan
-        except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+        except (*decoders.UNREADABLE, ValueError) as error:
             raise HandoverError(f"{where} is no plan of a hand-over: {error}") from None
 
 

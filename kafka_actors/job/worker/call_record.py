@@ -17,8 +17,7 @@ import sys
 from collections.abc import Hashable
 from typing import NoReturn
 
-import msgspec
-
+from kafka_actors.base import decoders
 from kafka_actors.job.messages import CallInHand, CrashReport, pack, unpack
 from kafka_actors.types import TopicPartition
 
@@ -103,7 +102,7 @@ def read_crash_report(descriptor: int) -> CrashReport | None:
     """Reads a record, in any process. None where it can't be read: a live worker may be writing it."""
     try:
         return _read(descriptor)
-    except (OSError, struct.error, msgspec.DecodeError):
+    except (OSError, struct.error, *decoders.UNREADABLE):
         return None
 
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, ClassVar, TypeVar
 
-import msgspec
 from msgspec import Meta, Struct
 
 from kafka_actors.base import decoders
@@ -58,7 +57,7 @@ def parse_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
 def _decode(option: str, text: str, form: type[T], example: str) -> T:
     try:
         return decoders.json(form).decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except decoders.UNREADABLE as error:
         raise ConfigError(option, f"is {text!r}: accepts JSON like {example} ({error})") from None
 
 

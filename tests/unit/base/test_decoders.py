@@ -3,7 +3,10 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 import kafka_actors
+from kafka_actors.base import decoders
 
 HOME = Path(kafka_actors.__file__).parent
 BUILDS = {"decode", "convert", "Decoder"}
@@ -29,6 +32,25 @@ def test_only_one_module_has_msgspec_make_decoders():
         for line, called in calls_of_msgspec(ast.parse(path.read_text()))
     }
     assert found == {}
+
+
+def test_one_name_has_the_errors_of_what_can_not_be_read():
+    """msgspec before 0.23 raises `UnicodeDecodeError` for some bytes, so whoever names its own errors alone misses those."""
+    found = [
+        f"{path.relative_to(HOME)}:{node.lineno}"
+        for path in HOME.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ExceptHandler) and node.type is not None
+        if {"msgspec.DecodeError", "msgspec.MsgspecError"}
+        & {ast.unparse(part) for part in ast.walk(node.type)}
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", [b"\xff", b'"\xff"', b'{"a": "\xc3', '"\udcff"'])
+def test_bytes_and_text_that_can_not_be_read_raise_one_of_them(text):
+    with pytest.raises(decoders.UNREADABLE):
+        decoders.json(object).decode(text)
 
 
 def test_the_rule_finds_each_way():

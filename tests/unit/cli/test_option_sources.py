@@ -164,3 +164,11 @@ def test_references_of_an_identity_travel_as_they_are(
     assert layered(RunConfig, from_here).options == expected
     if isinstance(option, str):
         assert layered(RunConfig, from_flags(RunConfig, (f"sasl.identity={option}",))).options == expected
+
+
+@pytest.mark.parametrize("option", ["resources_per_worker", "spark_options"])
+def test_a_variable_whose_bytes_are_not_utf8_is_refused_by_name(option: str) -> None:
+    """Python has such bytes as lone surrogates, which msgspec can't take for JSON."""
+    variables = {f"KAFKA_ACTORS_{option.upper()}": '{"num_cpus\udcff": 1}'}
+    with pytest.raises(ConfigError, match=rf"^{option}: holds a lone surrogate"):
+        build(RunConfig, layered(RunConfig, from_environment(RunConfig, variables, ())).options)

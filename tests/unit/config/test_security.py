@@ -89,6 +89,7 @@ def refusal(options, kind=ClientConfig):
         ({**OAUTH, **ENDPOINT, "sasl_identity": {"a": 1}}, "sasl_identity"),
         ({**SASL, "sasl_identity": {"a": 1}}, "sasl_identity"),
         ({**IAM, "sasl_identity": "hush"}, "sasl_identity"),
+        ({**IAM, "sasl_identity": '{"profile_name": "hush\udcff"}'}, "sasl_identity"),
         ({**IAM, "sasl_oauth_token_provider": "a:b"}, "sasl_oauth_token_provider"),
         ({**KEY, _A + "private_key_file": "/nowhere/key"}, _A + "private_key_file"),
         ({**KEY, _A + "claim_iss": None}, _A + "claim_iss"),

@@ -41,7 +41,7 @@ BAD = {
     "two documents, a line each": (b'{"id": 1}\n{"id": 2}', "trailing characters"),
     "a line break in a text": (b'{"id": 1, "name": "a\nb"}', "invalid character"),
     "BOM": (b'\xef\xbb\xbf{"id": 1}', "byte order mark"),
-    "bad UTF-8": (b'{"id": 1, "name": "\xff"}', "utf-8"),
+    "bad UTF-8": (b'{"id": 1, "name": "\xff"}', "the value is not UTF-8: byte 0xff at position 19"),
     "lone surrogate": (b'{"id": 1, "name": "\\ud800 and more"}', "surrogate"),
     "array": (b'[{"id": 1}]', "Expected `object`, got `array`"),
     "a JSON null": (b"null", "Expected `object`, got `null`"),

@@ -112,7 +112,7 @@ class StreamOffsets(Struct, frozen=True):
                 _flat(document.get(_LEADER_EPOCHS, {})),
                 _flat(document.get(_PARTED, {})),
             )
-        except (msgspec.ValidationError, ValueError) as error:
+        except (*decoders.UNREADABLE, ValueError) as error:
             raise ConfigError(
                 "checkpointLocation", f"has offsets that are not this source's: {error}"
             ) from None

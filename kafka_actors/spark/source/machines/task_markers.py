@@ -155,7 +155,7 @@ def _at_its_batch(task: TaskName, found: OffsetAndMetadata | None, splits: str, 
 def _decoded(task: TaskName, metadata: str, group: str) -> TaskMarker:
     try:
         return _decoder.decode(metadata)
-    except ValueError:
+    except decoders.UNREADABLE:
         raise UsageError(
             f"the marker of {task} is not readable ({metadata[:80]!r}): group {group} has offsets that others committed"
         ) from None

@@ -108,7 +108,7 @@ loads: $(VENV)/.installed-dev  ## 5,000 partitions, 200 topics, large records, 1
 differential: $(VENV)/.installed-dev  ## FakeKafka against a real broker with the same random requests; SEEDS=1000 FIRST=0 KAFKA=3.9.2 LEVEL=1 of transaction.version
 	KAFKA_ACTORS_TEST_SEEDS=$(or $(SEEDS),300) KAFKA_ACTORS_TEST_FIRST_SEED=$(or $(FIRST),0) \
 	  $(if $(KAFKA),KAFKA_ACTORS_TEST_KAFKA=$(KAFKA)) $(if $(LEVEL),KAFKA_ACTORS_TEST_TRANSACTION_VERSION=$(LEVEL)) \
-	  $(BIN)/python -m pytest tests/integration/test_fake_kafka_differential.py -q
+	  $(BIN)/python -m pytest tests/integration/test_fake_kafka_differential.py -q --timeout=0
 
 java-answers: $(VENV)/.installed-dev  ## what Kafka's own classes say to the tests of protocol, assignors and options, asked anew
 	JAVA_ANSWERS=record $(BIN)/python -m pytest tests/integration/test_protocol_java.py tests/integration/test_assignors_java.py tests/integration/test_options_java.py -q

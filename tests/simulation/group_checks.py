@@ -33,8 +33,8 @@ class Place(NamedTuple):
 
 
 class ArrivedCommit(NamedTuple):
-    """An OffsetCommit that a broker got. `late`: on a connection that its client had closed. `overdue`: longer on its way than its client
-    waits for an answer. `before`: what the group had."""
+    """An OffsetCommit in a broker's hand. `late`: on a connection that its client has closed. `overdue`: longer on its way than its client
+    waits for an answer. `before`: what the group had before this turn."""
 
     call: BrokerCall
     late: bool
@@ -315,14 +315,18 @@ class GroupChecks:
         log = self.log_of(tp)
         return committed if log is None else max(committed, self._undone.get(log, 0))
 
+    def was_sought(self, tp: TopicPartition, offset: int) -> bool:
+        """Whether a user moved the position of this partition's log to an offset, and so may have committed one beyond its end."""
+        log = self.log_of(tp)
+        return any(of == log and offset in offsets for (_, of), offsets in self._sought.items())
+
     def _is_of(self, tp: TopicPartition, metadata: str) -> bool:
         log, topic_id = self.log_of(tp), unpack(metadata).topic_id
         return log is not None and topic_id in (None, log[0])
 
     def _arrived(self, call: BrokerCall) -> bool:
         request = call.request
-        link = self._network.links.get(call.link.number)
-        late = link is None or not link.open
+        late = self._is_late(call)
         self.heard[call.client_id or ""] = call.at
         generation = getattr(request, "generation_id", getattr(request, "generation_id_or_member_epoch", -1))
         if generation >= 0 and not late and call.api_key is not ApiKey.JOIN_GROUP:
@@ -331,17 +335,28 @@ class GroupChecks:
                 self.fail(f"{request.member_id} goes back to generation {generation}: {call.api_key.name}")
             self._generations[asker] = generation
         if call.api_key is ApiKey.OFFSET_COMMIT:
-            overdue = link is not None and call.at - link.sent_at > REQUEST_TIMEOUT_S
-            self._asked.append(
-                ArrivedCommit(call, late, overdue, self._cluster.offsets.committed(self._group))
-            )
+            self._asked.append(self._commit_in_hand(call, self._cluster.offsets.committed(self._group)))
         return False
+
+    def _is_late(self, call: BrokerCall) -> bool:
+        link = self._network.links.get(call.link.number)
+        return link is None or not link.open
+
+    def _commit_in_hand(self, call: BrokerCall, before: dict[tuple[str, int], Any]) -> ArrivedCommit:
+        link = self._network.links.get(call.link.number)
+        overdue = link is not None and self._cluster.state.now - link.sent_at > REQUEST_TIMEOUT_S
+        return ArrivedCommit(call, self._is_late(call), overdue, before)
 
     def _carried_out(self) -> None:
         asked, self._asked = self._asked, []
         if asked:
             now = self._cluster.offsets.committed(self._group)
             for commit in asked:
+                if (
+                    not commit.call.answered and commit.call.link.open
+                ):  # held: it is carried out later, or never
+                    self._asked.append(self._commit_in_hand(commit.call, now))
+                    continue
                 for topic in commit.call.request.topics:
                     for p in topic.partitions:
                         key = topic.name, p.partition_index

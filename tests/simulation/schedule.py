@@ -37,7 +37,7 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     """One run to be made. `seconds`: for how long there may be faults, 0 for as long as the scenario has it at most. `transactions`: whether
     producers write in transactions. Of one that is kept, `found` is how it failed, and `guard` the name in `tests/mutants.toml` of what
-    mended that: without it the run still fails."""
+    mended that: without it the run still fails; none where a check was wrong."""
 
     scenario: str
     seed: int

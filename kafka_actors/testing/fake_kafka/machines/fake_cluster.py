@@ -133,7 +133,7 @@ class FakeCluster:
             feature_level({}, release) if transaction_version is None else transaction_version,
         )
         self.offsets = OffsetHandlers(self.state, self.groups, group_offsets, self.transactions)
-        self.topics = TopicHandlers(self.state, lambda topic: group_offsets.remove_topic(topic.name))
+        self.topics = TopicHandlers(self.state, self.offsets.topic_deleted)
         self._links: dict[int, ClientLink] = {}
         self._numbers = 0
         self._actions: list[SendBytes | CloseLink] = []

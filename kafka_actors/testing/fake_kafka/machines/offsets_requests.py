@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
+from msgspec.structs import astuple
+
 from kafka_actors import errors
 from kafka_actors.protocol import (
     ZERO_UUID,
@@ -57,7 +59,7 @@ from kafka_actors.protocol.messages.txn_offset_commit import (
 
 from .calls import BrokerCall
 from .classic_group import EMPTY, STABLE, ClassicGroup
-from .cluster_state import NO_LEADER, ClusterState
+from .cluster_state import NO_LEADER, ClusterState, FakeTopic
 from .error_answers import Refused
 from .group_offsets import CommittedOffset, OffsetStore
 from .group_requests import GroupHandlers
@@ -89,6 +91,13 @@ class OffsetHandlers:
             ApiKey.OFFSET_FETCH: self._fetch,
             ApiKey.OFFSET_DELETE: self._delete,
         }
+
+    def topic_deleted(self, topic: FakeTopic) -> None:
+        """Forgets the offsets of a topic; before 4.0, also each empty group that has no offsets then, whichever topic it is."""
+        self._offsets.remove_topic(topic.name)
+        if self._state.release < _NEW_COORDINATOR:
+            for group_id in list(self._groups.groups):
+                self._drop_if_unused(group_id)
 
     def committed(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
         """All offsets of a group that have not expired."""
@@ -244,34 +253,12 @@ class OffsetHandlers:
             else [OffsetFetchRequestTopics(t.name, ZERO_UUID, t.partition_indexes) for t in request.topics]
         )
         found = self._group_offsets(call, OffsetFetchRequestGroup(request.group_id, topics=topics))
-        if call.version < 2 and found.error_code:  # there is no place for it but at the partitions
-            return OffsetFetchResponse(
-                topics=[
-                    OffsetFetchResponseTopic(
-                        t.name,
-                        [
-                            OffsetFetchResponsePartition(i, -1, error_code=found.error_code)
-                            for i in t.partition_indexes
-                        ],
-                    )
-                    for t in request.topics or ()
-                ]
-            )
         return OffsetFetchResponse(
             error_code=found.error_code,
             topics=[
                 OffsetFetchResponseTopic(
                     t.name,
-                    [
-                        OffsetFetchResponsePartition(
-                            p.partition_index,
-                            p.committed_offset,
-                            p.committed_leader_epoch,
-                            p.metadata,
-                            p.error_code,
-                        )
-                        for p in t.partitions
-                    ],
+                    [OffsetFetchResponsePartition(*astuple(p)) for p in t.partitions],
                 )
                 for t in found.topics
             ],
@@ -281,7 +268,7 @@ class OffsetHandlers:
         try:
             self._groups.check_coordinator(call, wanted.group_id)
         except Refused as refused:
-            return OffsetFetchResponseGroup(wanted.group_id, [], refused.code)
+            return _refused_group(wanted, refused.code, by_partition=call.version < 2)
         offsets = self.committed(wanted.group_id)
         requested: Iterable[tuple[str, UUID, list[int]]]
         if wanted.topics is None:
@@ -398,3 +385,16 @@ class OffsetHandlers:
         ):
             return committed.committed_ms
         return None
+
+
+def _refused_group(
+    wanted: OffsetFetchRequestGroup, code: int, *, by_partition: bool
+) -> OffsetFetchResponseGroup:
+    """Answer that refuses a group; before version 2, which has no other place for the code, at each partition."""
+    if not by_partition:
+        return OffsetFetchResponseGroup(wanted.group_id, [], code)
+    answer = OffsetFetchResponseGroup(wanted.group_id)
+    for topic in wanted.topics or ():
+        parts = [OffsetFetchResponsePartitions(i, -1, error_code=code) for i in topic.partition_indexes]
+        answer.topics.append(OffsetFetchResponseTopics(topic.name, partitions=parts))
+    return answer

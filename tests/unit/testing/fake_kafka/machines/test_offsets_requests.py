@@ -39,11 +39,12 @@ def commit(
     retention: int = -1,
     generation: int | None = None,
     topic_id: Any = ZERO_UUID,
+    group: str = "g",
 ) -> int:
     number = generation if generation is not None else member.answer.generation_id if member else -1
     part = OffsetCommitRequestPartition(index, offset, 0 if version >= 6 else -1, metadata)
     request = OffsetCommitRequest(
-        "g",
+        group,
         number,
         member.member_id if member else "",
         member.instance if member else None,
@@ -204,6 +205,21 @@ def test_before_4_0_a_group_goes_with_its_last_offset(release: tuple[int, int], 
         assert deleted.error_code == 0
         group = wire.cluster.groups.groups.get("g")
         assert (group.state if group is not None else None) == (state if index == 0 else "Empty")
+
+
+@pytest.mark.parametrize(("release", "states"), [((3, 9), [None, "Empty"]), ((4, 0), ["Empty", "Empty"])])
+def test_before_4_0_an_empty_group_without_offsets_goes_when_any_topic_does(
+    release: tuple[int, int], states: list[str | None]
+) -> None:
+    """Tried on Kafka 3.9.2 and 4.1.1."""
+    wire = Wire(topics={"t": 1, "u": 1, "v": 1}, release=release)
+    for group, topic in (("g", "u"), ("h", "t")):
+        assert commit(wire, topic=topic, group=group) == 0
+    wire.cluster.topics.remove("v")
+    assert [wire.cluster.groups.groups[group].state for group in "gh"] == ["Empty", "Empty"]
+    wire.cluster.topics.remove("u")
+    groups = [wire.cluster.groups.groups.get(group) for group in "gh"]
+    assert [group.state if group is not None else None for group in groups] == states
 
 
 def test_offsets_of_an_empty_group_expire_with_it() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafka_actors.testing.fake_kafka import (
     AnswerWithError,
+    ChangeResponse,
     Delay,
     DropConnection,
     Hold,
@@ -14,6 +15,7 @@ from kafka_actors.testing.fake_kafka import (
     Repeat,
     Throttle,
 )
+from kafka_actors.testing.fake_kafka.machines.error_answers import error_response
 from kafka_actors.types import TopicPartition
 
 from .schedule import Fault, Schedule
@@ -39,6 +41,8 @@ ERRORS = {
     "InitProducerId": (14, 15, 7),
 }
 """Errors that brokers may answer with at any time, by API."""
+BEHIND_AN_APPEND = ("Produce", 7), ("Produce", 20)
+"""Those of a request that was carried out: the leader has the records, and waits for replicas in vain (`DelayedProduce`)."""
 TRANSACTION_ERRORS = {
     "AddPartitionsToTxn": (14, 15, 16, 51),
     "EndTxn": (14, 15, 16, 51),
@@ -177,7 +181,7 @@ class FaultHands:
 
     def _treat(self, fault: Fault) -> None:
         actions = {
-            "answer with error": AnswerWithError(fault.number),
+            "answer with error": _error(fault),
             "lose response": LoseResponse(fault.number % 20),
             "drop request": DropConnection(),
             "delay response": Delay(min(fault.seconds, 6.0)),
@@ -225,3 +229,9 @@ class FaultHands:
         if end:
             kafka.truncate(*tp, max(0, end - records))  # whole batches go
             checks.truncated(tp, kafka.end_offsets(tp.topic)[tp])
+
+
+def _error(fault: Fault) -> AnswerWithError | ChangeResponse:
+    if (fault.name, fault.number) not in BEHIND_AN_APPEND:
+        return AnswerWithError(fault.number)
+    return ChangeResponse(lambda call, _: error_response(call.request, call.version, fault.number))

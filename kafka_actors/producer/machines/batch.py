@@ -29,8 +29,10 @@ from kafka_actors.errors import (
     InvalidTimestampError,
     KafkaError,
     MessageTooLargeError,
+    NotEnoughReplicasAfterAppendError,
     OutOfOrderSequenceNumberError,
     RecordListTooLargeError,
+    RequestTimedOutError,
     UnknownProducerIdError,
 )
 from kafka_actors.records.batch import KernelWriter
@@ -190,6 +192,10 @@ class ProduceErrorAction(Enum):
 
 
 _GAP = (OutOfOrderSequenceNumberError, UnknownProducerIdError, InvalidProducerEpochError)
+
+
+BEHIND_AN_APPEND = (RequestTimedOutError, NotEnoughReplicasAfterAppendError)
+"""Errors that a leader answers when it has appended a batch, and replicas are missing (`DelayedProduce`, `Partition.checkEnoughReplicasReachOffset`)."""
 
 
 def action_for(error: KafkaError | None, *, records: int, idempotent: bool) -> ProduceErrorAction:

@@ -12,7 +12,8 @@ under both epochs. None behind a batch that was never written can be there.
 A broker that says that it misses what came before a batch may have it nevertheless: when it starts again, it remembers only the last
 batch of a producer, of any earlier one it says the same. So all doubtful batches are sent again in turn. One that is acknowledged
 follows, or is, the last one that the log has, so that all before it are in the log, too (`written`). Those before one that is acknowledged by
-a leader that knows the producer are sent again for their offsets alone (`followed`).
+a leader that knows the producer are sent again for their offsets alone (`followed`). Not where that leader has refused an earlier one
+meanwhile: the topic may have been made anew, and its log has begun with the later one.
 
 A leader that misses what came before a batch speaks for its own log. Where the batch was doubtful, another replica may have it, and
 lead next, before what this leader writes is on all replicas in sync. So the new epoch is on trial until its first batch is acknowledged: that
@@ -282,9 +283,15 @@ class PartitionQueue:
         self._trial = self._tried = None
         self._any_denied = False
 
-    def again(self, batch: ProducerBatch, not_before: float, *, doubtful: bool) -> None:
-        """Has a batch sent again, not before that time; `doubtful` says that it may have been written."""
+    def again(
+        self, batch: ProducerBatch, not_before: float, *, doubtful: bool, appended: bool = False
+    ) -> None:
+        """Has a batch sent again, not before that time; `doubtful` says that it may have been written, `appended` that this leader had it in
+        its log. Where that isn't said, those on the wire behind it may be the first that a log of a topic made anew gets of this producer."""
         batch.doubtful = batch.doubtful or doubtful
+        if not appended:
+            for later in self.issued:
+                later.chained = False
         self._ask_anew()
         self._stall(not_before)
 

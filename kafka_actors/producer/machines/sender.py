@@ -44,7 +44,7 @@ from kafka_actors.errors import (
 )
 from kafka_actors.types import TopicPartition
 
-from .batch import ProduceErrorAction, ProducerBatch, action_for, too_late, with_advice
+from .batch import BEHIND_AN_APPEND, ProduceErrorAction, ProducerBatch, action_for, too_late, with_advice
 from .partition_queue import Leader, PartitionQueue
 from .produce_requests import RECORDS_OVERHEAD, ProduceAnswer, ProduceOrder
 from .transaction_requests import CONCURRENT_S
@@ -316,7 +316,8 @@ class Sender:
         elif action is ProduceErrorAction.RETRY:
             # Also NOT_LEADER_OR_FOLLOWER may mean that it was appended and then waited for replicas in vain.
             concurrent = isinstance(error, ConcurrentTransactionsError)
-            queue.again(batch, now + (CONCURRENT_S if concurrent else self._pause(queue)), doubtful=True)
+            pause_s = CONCURRENT_S if concurrent else self._pause(queue)
+            queue.again(batch, now + pause_s, doubtful=True, appended=isinstance(error, BEHIND_AN_APPEND))
         elif action is ProduceErrorAction.GAP and self._ends(queue, batch, error):
             queue.refused(batch)
             outcome.settled.append(SettledBatch(batch, error=with_advice(error, batch)))

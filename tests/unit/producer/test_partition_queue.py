@@ -315,7 +315,7 @@ def test_what_is_before_an_acknowledged_batch_is_in_the_log_of_a_leader_that_kno
         made.sent(one, Leader(1))
     send(made)
     made.answered(a)
-    made.again(a, 0.0, doubtful=True)
+    made.again(a, 0.0, doubtful=True, appended=True)
     made.answered(b)
     assert made.written(b, 0.0, Leader(1)) == []
     assert a.followed is known

@@ -392,6 +392,21 @@ def test_a_batch_before_one_that_was_acknowledged_is_written_also_where_the_brok
     assert (settled.batch, settled.error, settled.base_offset) == (a, None, -1)
 
 
+@pytest.mark.parametrize("code", [3, 6, 19, 56])
+def test_a_batch_that_was_refused_is_not_written_because_one_behind_it_was_acknowledged(code):
+    """A topic that was made anew, which the client hasn't heard of, knows no producer: it takes any first sequence."""
+    a, b = batch(), batch()
+    made = sender(a, b, known=True)
+    first, second = drain(made).orders
+    answer(made, first, error_code=code)
+    assert [s.batch for s in answer(made, second, base_offset=0).settled] == [b]
+    (again,) = drain(made, now=5.0).orders
+    assert answer(made, again, now=5.0, error_code=45).settled == []
+    (anew,) = drain(made, now=9.0).orders
+    assert (anew.batches, a.producer_epoch, a.sequence) == ([a], 1, 0)
+    assert [(s.batch, s.error) for s in answer(made, anew, now=9.0, base_offset=1).settled] == [(a, None)]
+
+
 def test_a_batch_before_one_that_was_acknowledged_is_written_also_where_its_time_is_over():
     a, b = batch(), batch()
     made = sender(a, b, known=True)

@@ -18,13 +18,16 @@ from kafka_actors.protocol import ApiKey, ApiVersionsRequest, HeartbeatRequest
 from kafka_actors.testing import DEFAULT_VERSION, Distribution, KafkaCluster
 from kafka_actors.testing.plugin import started
 
-pytestmark = pytest.mark.kafka
 VERSION = os.environ.get("KAFKA_ACTORS_TEST_KAFKA", DEFAULT_VERSION)
-SEEDS = int(os.environ.get("KAFKA_ACTORS_TEST_SEEDS", "40"))
+USUAL_SEEDS = 40
+SEEDS = int(os.environ.get("KAFKA_ACTORS_TEST_SEEDS", USUAL_SEEDS))
 FIRST_SEED = int(os.environ.get("KAFKA_ACTORS_TEST_FIRST_SEED", "0"))
 STEPS = 100
 LEVEL = os.environ.get("KAFKA_ACTORS_TEST_TRANSACTION_VERSION")
 """Level of `transaction.version` that the cluster has in place of its release's, as one that was upgraded."""
+
+# More than usual are no part of a run that has a budget of time.
+pytestmark = [pytest.mark.kafka, *([pytest.mark.slow] if SEEDS > USUAL_SEEDS else [])]
 
 
 @pytest.fixture(scope="module")

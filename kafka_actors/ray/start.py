@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import ray
 from ray.actor import ActorHandle
@@ -63,36 +63,33 @@ def start_job(job: Job, each: Each | None = None) -> RunningJob:
 def _start_here(
     plan: JobPlan, job_actor: ActorHandle | None, release_ray: Callable[[], None], each: Each
 ) -> RunningJob:
-    measure(plan, resource_of(plan.config.group_id or "", plan.name or "", "supervisor"))
-    thread = IoThread("kafka-actors-supervisor")
-
     async def create_process() -> JobProcess:
         return JobProcess(plan)
 
     async def begin() -> asyncio.Task[None]:
         return asyncio.ensure_future(job_process.start())
 
-    job_process = thread.run(create_process())
-    starting = thread.run(begin())
-
     async def next_status() -> JobStatus | None:
         await asyncio.wait([starting], timeout=EACH_S)
         return None if starting.done() else job_process.supervisor.report.shown()
 
-    try:
+    # Also on Ctrl-C: in a Ray cluster that stays up the actors would run on, and the group's member with them.
+    with ExitStack() as undo:
+        if job_actor is not None:
+            undo.callback(ray.kill, job_actor)
+        measure(plan, resource_of(plan.config.group_id or "", plan.name or "", "supervisor"))
+        thread = IoThread("kafka-actors-supervisor")
+        undo.callback(thread.stop)
+        job_process = thread.run(create_process())
+        starting = thread.run(begin())
+        undo.callback(lambda: thread.run(_cancelled(starting)))
         while (status := thread.run(next_status())) is not None:
             each(status)
         thread.run(_result_of(starting))
-    except BaseException:
-        # Also on Ctrl-C: in a Ray cluster that stays up the actors would run on, and the group's member with them.
-        thread.run(_cancelled(starting))
-        thread.stop()
         if job_actor is not None:
-            ray.kill(job_actor)
-        raise
-    if job_actor is not None:
-        report = job_process.supervisor.report
-        job_actor.shown_at.remote(DriverPage(report.page, report.page_node))
+            report = job_process.supervisor.report
+            job_actor.shown_at.remote(DriverPage(report.page, report.page_node))
+        undo.pop_all()
     return RunningJob(LocalControl(job_process, thread, job_actor, release_ray))
 
 

@@ -100,6 +100,18 @@ def test_a_start_that_fails_gives_up_the_name_and_ray(place: Place) -> None:
     assert place.steps[-2:] == ["holder of the name is ended", "Ray is left"]
 
 
+def test_a_start_that_fails_before_its_supervisor_is_there_gives_up_the_name_and_ray(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(plan: Any, resource: Any) -> None:
+        raise ValueError("no exporter")
+
+    monkeypatch.setattr(start, "measure", fails)
+    with pytest.raises(ValueError, match="no exporter"):
+        start.start_job(job(name="scorer"), each=lambda status: None)
+    assert place.steps == ["brokers", "Ray", "name scorer", "holder of the name is ended", "Ray is left"]
+
+
 def test_what_can_not_be_sent_to_workers_is_refused_before_anything_connects(place: Place) -> None:
     lock = threading.Lock()
     with pytest.raises(ConfigError, match=r"^process: can't be sent to the workers: "):

@@ -72,7 +72,9 @@ def measured(where: str, *, busy: bool) -> Callable[[Stage], Run]:
 def half_busy_cores() -> Iterator[None]:
     """Has a process for each core work half of the time."""
     workers = [
-        subprocess.Popen([sys.executable, "-c", f"from benchmarks.latency import work; work({core})"])
+        subprocess.Popen(
+            [sys.executable, "-c", f"from benchmarks.latency import work; work({core}, {os.getpid()})"]
+        )
         for core in sorted(os.sched_getaffinity(0))
     ]
     try:
@@ -83,10 +85,10 @@ def half_busy_cores() -> Iterator[None]:
             worker.wait()
 
 
-def work(core: int) -> None:
-    """Keeps a core busy half of the time, until it is killed."""
+def work(core: int, parent: int) -> None:
+    """Keeps a core busy half of the time, until it is killed or the process that started it is gone."""
     os.sched_setaffinity(0, {core})
-    while True:
+    while os.getppid() == parent:
         until = time.perf_counter() + BUSY_MS / 1000
         while time.perf_counter() < until:
             pass

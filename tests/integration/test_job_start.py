@@ -179,7 +179,7 @@ def test_a_second_job_of_a_name_is_refused_and_the_first_goes_on(scene, monkeypa
 
 def test_a_detached_job_goes_on_and_is_found_and_controlled_by_its_name(scene, capsys):
     def actors_of(running):
-        """All but the spare, which comes when the others have work."""
+        """Actors by name, with their processes; the spare one is left out, since it comes when the others have work."""
         return {name: pid for name, pid in running.status().actors.items() if not name.startswith("spare")}
 
     job = scene.job(workers=2, name=scene.group, detached=True, process=recorder(scene.journal))

@@ -21,7 +21,7 @@ PARTS = 4
 FIRST = int(os.environ.get("KAFKA_ACTORS_TEST_FIRST_SEED", "0"))
 KEPT = sorted(run.KEPT.glob("*.json"))
 GUARDED = [path for path in KEPT if run.kept_schedule(path).guard]
-"""Those that found a defect of the product; the others found one of the checks."""
+"""Schedules that found a defect of the product; the others found one of the checks."""
 TESTS = Path(__file__).parents[1]
 
 

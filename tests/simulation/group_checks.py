@@ -354,9 +354,8 @@ class GroupChecks:
         if asked:
             now = self._cluster.offsets.committed(self._group)
             for commit in asked:
-                if (
-                    not commit.call.answered and commit.call.link.open
-                ):  # held: it is carried out later, or never
+                held = not commit.call.answered and commit.call.link.open
+                if held:  # it is carried out later, or never
                     self._asked.append(self._commit_in_hand(commit.call, now))
                     continue
                 for topic in commit.call.request.topics:

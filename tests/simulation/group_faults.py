@@ -42,7 +42,7 @@ ERRORS = {
 }
 """Errors that brokers may answer with at any time, by API."""
 BEHIND_AN_APPEND = ("Produce", 7), ("Produce", 20)
-"""Those of a request that was carried out: the leader has the records, and waits for replicas in vain (`DelayedProduce`)."""
+"""Errors of a request that was carried out, by API: the leader has the records, and waits for replicas in vain (`DelayedProduce`)."""
 TRANSACTION_ERRORS = {
     "AddPartitionsToTxn": (14, 15, 16, 51),
     "EndTxn": (14, 15, 16, 51),

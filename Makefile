@@ -16,6 +16,9 @@ MARK   ?= spark and not slow
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install$(if $(LOCKED), --constraint requirements-dev.lock)
 
+# Tests start thousands of processes, each of which would compile this package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # gssapi is built from source, with what libkrb5-dev brings; without it the tests of Kerberos are skipped.
 COMMA  := ,
 EXTRAS := dev$(if $(shell command -v krb5-config),$(COMMA)gssapi)

@@ -16,6 +16,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from forked_python import spark_python
+
 from kafka_actors.testing.distribution import cache_root, locked
 
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -57,7 +59,7 @@ def spark_environment(pyspark: Path | None = None) -> dict[str, str]:
     """Returns the environment variables with which Spark starts in this home."""
     home = spark_home(pyspark)
     archive = home / "classes.jsa"
-    found = {"SPARK_HOME": str(home), "JDK_JAVA_OPTIONS": OPTIONS}
+    found = {"SPARK_HOME": str(home), "JDK_JAVA_OPTIONS": OPTIONS, "PYSPARK_PYTHON": spark_python(home)}
     if archive.exists():
         found["SPARK_SUBMIT_OPTS"] = f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off"
     return found

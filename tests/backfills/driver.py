@@ -144,7 +144,6 @@ class Driver:
             env={
                 **os.environ,
                 "PYTHONPATH": path,
-                "PYSPARK_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "RAY_worker_niceness": "0",
             },

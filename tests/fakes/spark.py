@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +47,6 @@ def _is_stopped(session: SparkSession) -> bool:
 
 def _started(directory: Path, settings: Mapping[str, str]) -> SparkSession:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         builder = (
             SparkSession.builder.master("local[2]")

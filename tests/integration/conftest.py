@@ -145,9 +145,11 @@ def interruptible() -> Iterator[None]:
 def ray_local() -> Iterator[None]:
     """A Ray of our own for the session, whatever other clusters there are. Test code travels by value."""
     import ray
+    from forked_python import fork_ray_workers
     from jobs.scene import travel_by_value
 
     travel_by_value()
+    fork_ray_workers()
     # Ray starts workers at nice 15: beside brokers and test code on the same two cores they would starve.
     os.environ.setdefault("RAY_worker_niceness", "0")
     ray.init(

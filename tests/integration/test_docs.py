@@ -97,7 +97,6 @@ def run(page, request, directory):
         environment = {
             **os.environ,
             **variables_of(page),
-            "PYSPARK_PYTHON": sys.executable,
             "RAY_worker_niceness": "0",  # as for all jobs in tests: beside brokers they would starve
         }
         done = subprocess.run(

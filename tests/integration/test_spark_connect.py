@@ -121,7 +121,6 @@ def ran(
         [sys.executable, "-c", START + SOURCE + PIPELINES, *arguments, str(directory)],
         env={
             **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": REPOSITORY,
             "SPARK_LOCAL_IP": "127.0.0.1",
         },

@@ -63,7 +63,7 @@ def start(servers: str, topic: str, directory: Path) -> subprocess.Popen[bytes]:
     limit = "150" if LIMITS else ""
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, servers, topic, str(directory), limit],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # the JVM and its Python workers go with it

@@ -214,7 +214,6 @@ def test_no_secret_is_said_by_what_goes_well_and_what_fails(
         env={
             "SR_PASSWORD": PASSWORD,
             **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": f"{given} pyspark-shell",
             "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}",
             "SPARK_LOCAL_IP": "127.0.0.1",

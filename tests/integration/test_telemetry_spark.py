@@ -87,7 +87,6 @@ def run(script, cluster, topics, directory, **variables):
     environment = {
         **clean,
         "PYTHONPATH": os.pathsep.join([REPOSITORY, *filter(None, [os.environ.get("PYTHONPATH")])]),
-        "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         **variables,
     }

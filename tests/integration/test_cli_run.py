@@ -262,7 +262,7 @@ def test_a_topic_that_is_written_to_and_is_not_there_ends_a_run_and_is_not_waite
 
 def test_a_topic_that_does_not_exist_and_an_address_where_nobody_answers_are_waited_for_and_named(shell):
     """Two runs at once: most of their time they wait."""
-    limit = f"start_timeout_s={at_pace_s(10):.0f}"
+    limit = f"start_timeout_s={max(10.0, at_pace_s(4)):.0f}"
     with refusing_address() as address:
         no_broker = shell.start("-b", address, "-X", limit)
         shell.environment["TOPIC"] = "ordres"

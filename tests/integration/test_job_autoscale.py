@@ -50,7 +50,7 @@ def drained(scene):
 
 def test_a_burst_is_worked_off_in_time_and_a_number_holds_until_the_policy_has_its_say_again(scene):
     """The group never notices."""
-    pace = at_pace_s(1)
+    pace = max(1.0, at_pace_s(0.4))  # what waits is asleep most of the time, whatever the pace
     policy = policy_at(pace)
     scene.start(workers=policy, **WORK)
     scene.under_load(each=1, rounds=1)
@@ -112,7 +112,7 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
     policy = ka.Autoscale(
         min=1, max=4, target_lag_seconds=5, upscale_delay_seconds=1, downscale_delay_seconds=6
     )
-    limit_s = at_pace_s(12)
+    limit_s = max(5.0, at_pace_s(3))
     scene.start(
         workers=policy,
         **WORK,

@@ -148,7 +148,7 @@ def test_a_function_that_hangs_is_replaced_and_the_group_never_rebalances(scene,
                     told.write_text(str(os.getpid()))
                     hang(600)  # unlike a function of CDLL, one of PyDLL keeps the interpreter's lock
 
-    limit_s = at_pace_s(5)
+    limit_s = max(5.0, at_pace_s(2))
     scene.start(workers=3, process=Hanging, config={"max_poll_interval_ms": round(limit_s * 1000)})
     scene.under_load()
     scene.flowing()

@@ -78,7 +78,6 @@ class Copy:
                     **os.environ,
                     **{f"DYING_{name}": value for name, value in told.items()},
                     "PYTHONPATH": path,
-                    "PYSPARK_PYTHON": sys.executable,
                     "SPARK_LOCAL_IP": "127.0.0.1",
                 },
                 stdout=log,
@@ -197,9 +196,10 @@ def copy(
 def test_each_row_is_there_once_when_the_driver_is_killed(
     copy: Copy, kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The driver is killed once at each step. A zombie of a former driver ends with a named error, and what is run from an older copy of the checkpoint
-    as well. The groups with the markers are listed only when they are asked for."""
-    *steps, zombie = STEPS
+    """The driver is killed while a transaction ends; the slow test has each step. A zombie of a former driver ends with a
+    named error, and what is run from an older copy of the checkpoint as well. The groups with the markers are listed only when they are
+    asked for."""
+    steps, zombie = ("end sent",), STEPS[-1]
     for batch, step in enumerate(steps):
         copy.dies(step, batch)
     of_zombie = len(steps)

@@ -28,6 +28,9 @@ IMPORTED = {
     "ray": (
         "pyarrow",
         "ray._private.workers.default_worker",
+        "ray._private.arrow_serialization",
+        "ray.dag.compiled_dag_node",
+        "ray._common.pydantic_compat",
         "kafka_actors.ray.actors.connection_actor",
         "kafka_actors.ray.actors.coordinator_actor",
         "kafka_actors.ray.actors.job_actor",

@@ -119,7 +119,9 @@ class DyingWriter(KafkaStreamWriter):
         try:
             done = super().write(iterator)
         except BaseException as error:
-            (directory() / "error").write_text(f"{type(error).__name__}: {error}")
+            draft = directory() / "error.draft"
+            draft.write_text(f"{type(error).__name__}: {error}")
+            draft.rename(directory() / "error")  # whoever sees it reads all of it
             raise
         finally:
             TaskTransaction.commit = commit  # type: ignore[method-assign]

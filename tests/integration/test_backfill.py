@@ -231,7 +231,7 @@ def test_files_have_each_record_once_and_a_topic_beside_them_all_though_the_driv
     scene: Scene, kafka_topic: Callable[..., str]
 ) -> None:
     topic = kafka_topic(2, prefix="out")
-    check_files(scene, ["planned", "batch", "handed over"], grow_after=0, topic=topic)
+    check_files(scene, ["batch", "handed over"], grow_after=0, topic=topic)
     found = in_topic(scene.cluster, topic)
     assert found.keys() == scene.load.sent
     assert sum(count - 1 for count in found.values()) <= LIMIT, "the micro-batch of the kill"

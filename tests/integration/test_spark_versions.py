@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.kafka
+@pytest.mark.slow  # three dozen tests of Spark a second time
 @pytest.mark.timeout(2_400)
 def test_tests_of_what_differs_pass_with_the_oldest_spark() -> None:
     """In a Python of their own, in which that PySpark is found first, and our data source where it looks for some."""

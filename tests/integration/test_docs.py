@@ -159,6 +159,7 @@ def test_how_much_is_not_run():
     assert len(left_out) < len(python) / 3
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path):
     site = tmp_path / "site"
     done = subprocess.run(

@@ -69,6 +69,7 @@ def test_an_engine_is_fed_record_by_record_and_in_batches():
     assert "times as fast record by record" in shown
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom_and_shows_tables():
     notebook = nbformat.read(EXAMPLES / "pipeline.ipynb", as_version=4)
     nbclient.NotebookClient(

@@ -28,9 +28,6 @@ IMPORTED = {
     "ray": (
         "pyarrow",
         "ray._private.workers.default_worker",
-        "ray._private.arrow_serialization",
-        "ray.dag.compiled_dag_node",
-        "ray._common.pydantic_compat",
         "kafka_actors.ray.actors.connection_actor",
         "kafka_actors.ray.actors.coordinator_actor",
         "kafka_actors.ray.actors.job_actor",
@@ -48,6 +45,7 @@ IMPORTED = {
         "kafka_actors.spark.source.writers",
     ),
 }
+"""Modules by who asks. None may draw a random id of Ray, as `ray.dag` does: its forks would all draw the same ones."""
 LONGEST_PART = 1_000_000
 """Bytes of a request that are read at once."""
 ASK = str(Path(__file__).resolve().with_name("ask_for_fork.py"))

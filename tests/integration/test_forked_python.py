@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,38 @@ def test_a_fork_has_what_the_process_in_its_place_was_started_with_and_ends_with
     long.send_signal(signal.SIGTERM)
     assert long.wait(slow_s(10)) == 0
     until(lambda: not Path(f"/proc/{fork}").exists(), 10, "the end of the fork")
+
+
+FORKS = """
+import os
+from forked_python import IMPORTED
+from importlib import import_module
+
+for name in IMPORTED["ray"]:
+    import_module(name)
+from ray import ObjectRef
+
+for _ in range(2):
+    if not os.fork():
+        print(ObjectRef.from_random().hex(), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.ray
+def test_forks_have_random_ids_of_their_own() -> None:
+    """Ray ends a process that gets two calls of one id."""
+    tests = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, [tests, os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(set(done.stdout.split())) == 2
 
 
 def test_what_is_no_module_is_run_by_python_itself(tmp_path: Path) -> None:

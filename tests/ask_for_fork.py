@@ -13,6 +13,7 @@ READ_BY_IMPORTS = ("RAY_", "PYTHON", "PYSPARK_", "SPARK_", "LD_", "OTEL_", "KAFK
 READ_LATER = ("RAY_JOB_ID", "PYTHON_", "SPARK_JOB_", "SPARK_REUSE_WORKER", "SPARK_SIMPLIFIED_TRACEBACK")
 """Prefixes of those among them that differ between processes of one raylet or driver, and that no import reads."""
 STARTED_IN_S = 120.0
+"""Seconds in which the process that forks has to listen."""
 
 
 def ask(kind: str, arguments: list[str]) -> None:
@@ -33,11 +34,9 @@ def ask(kind: str, arguments: list[str]) -> None:
 
 def _of_environment() -> int:
     """Returns a number that is the same for processes that can be forked from one."""
+    # Each directory once: Spark has those of PYTHONPATH twice at times.
     read = [
-        (
-            name,
-            list(dict.fromkeys(value.split(os.pathsep))),
-        )  # Spark has directories of PYTHONPATH twice at times
+        (name, list(dict.fromkeys(value.split(os.pathsep))))
         for name, value in sorted(os.environ.items())
         if name.startswith(READ_BY_IMPORTS) and not name.startswith(READ_LATER)
     ]
@@ -64,7 +63,7 @@ def _connected(name: str, kind: str, parent: int) -> socket.socket:
 
 
 def _start(kind: str, name: str, parent: int) -> None:
-    import subprocess
+    import subprocess  # only the first of many needs it
 
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "forked_python.py")
     subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What Spark's Python processes have in common, also when they are forked: standard streams, environment, directory, and their end by SIGTERM."""
+"""Forked Python processes have the standard streams, environment and directory of those in whose place they are, and end with them."""
 
 from __future__ import annotations
 

@@ -446,7 +446,7 @@ def test_results_and_dead_letters_are_there_once_where_delivery_is_exactly_once(
             mine.write_text(json.dumps([os.getpid(), *sent_on]))
             with contextlib.suppress(FileExistsError):
                 os.link(mine, held)
-                while held.exists():  # noqa: ASYNC110 (another process removes it)
+                while held.exists():  # noqa: ASYNC110  another process removes it
                     await asyncio.sleep(0.05)
         sent_on.extend(ids)
         return failing(7, 1700)(batch)

@@ -483,8 +483,9 @@ def test_the_command_line_runs_a_pipeline_as_a_query_which_ctrl_c_stops_and_the_
     checkpoint, shown = str(tmp_path / "checkpoint"), tmp_path / "shown"
     source = ("-b", place.cluster.bootstrap_servers, "-X", f"topics={place.input}")
     on_spark = ("--engine", "spark", "--checkpoint", checkpoint)
-    # A user has no PYSPARK_PYTHON: the command finds one.
-    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    # A user has neither variable: the command finds a Spark, and a Python for it.
+    of_tests = ("SPARK_HOME", "PYSPARK_PYTHON")
+    environment = {name: value for name, value in os.environ.items() if name not in of_tests}
     first = subprocess.Popen(
         [Path(sys.executable).with_name("kafka-actors"), "run", "pipe.py:orders", *source, *on_spark],
         cwd=tmp_path,

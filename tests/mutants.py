@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 LIST = Path(__file__).with_suffix(".toml")
 KERNEL = (
     "kafka_actors/records/_kernel.pyx",
+    "kafka_actors/records/_small.pxi",
     "kafka_actors/records/_frames.pxi",
     "kafka_actors/records/_encode.pxi",
     "kafka_actors/schemas/_columns.pxi",

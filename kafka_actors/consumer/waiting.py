@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kafka_actors.base.arguments import seconds_of
@@ -83,8 +82,10 @@ class ThreadWakeup:
 
     def __call__(self) -> None:
         if self._lock.locked():
-            with suppress(RuntimeError):  # another thread has called this very moment
+            try:
                 self._lock.release()
+            except RuntimeError:  # another thread has called this very moment
+                pass
 
     def clear(self) -> None:
         """Forgets the calls so far."""

@@ -96,6 +96,7 @@ class BrokerFetcher:
         self._thread: threading.Thread | None = None
         self._channel: BlockingChannel | None = None
         self._session = FetchSession(broker=broker)
+        self._best = 0  # version of Fetch
         self._correlation_id = 0
         self._used = 0.0
         self._stream = 0  # number of the newest stream of pulls
@@ -283,8 +284,7 @@ class BrokerFetcher:
     def _exchange(
         self, channel: BlockingChannel, wait_ms: int, without: Collection[tuple[str, int]]
     ) -> Answer:
-        best = channel.versions.pick(FetchRequest)
-        request, version = self._session.request(best, wait_ms=wait_ms, without=without)
+        request, version = self._session.request(self._best, wait_ms=wait_ms, without=without)
         self._correlation_id += 1
         request_bytes = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
         limit_ms = self._config.request_timeout_ms + wait_ms
@@ -293,13 +293,12 @@ class BrokerFetcher:
         self._hand_over()  # the response before, while the broker works on this request
         data = channel.receive(timeout_ms=limit_ms)
         self._used = self._clock()
-        view = data if data.format == "B" else data.cast("B")
-        header, body = decode_header(ApiKey.FETCH, version, "response", view)
+        header, body = decode_header(ApiKey.FETCH, version, "response", data)
         if header.correlation_id != self._correlation_id:
             raise DisconnectedError(f"answer {header.correlation_id} to request {self._correlation_id}")
         response = decode_message(FetchResponse, version, body)
         return self._session.digest(
-            response, next_offset=next_offset, size=len(view), seconds=self._used - began
+            response, next_offset=next_offset, size=data.nbytes, seconds=self._used - began
         )
 
     def _ready(self, pull: Pull) -> BlockingChannel:
@@ -333,6 +332,7 @@ class BrokerFetcher:
         if self._closed:
             raise DisconnectedError("closed")
         channel.open()
+        self._best = channel.versions.pick(FetchRequest)
         self._used = self._clock()
         return channel
 

@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -189,6 +189,7 @@ class FetchSocket(ForkGuard):
         self._outstanding = 0
         self._renew_at = float("inf")
         self._ring = ring or ReceiveRing()
+        self._head = memoryview(bytearray(4))  # the length of the response that comes
 
     @property
     def address(self) -> str:
@@ -286,7 +287,14 @@ class FetchSocket(ForkGuard):
         self._outstanding += 1
 
     def _send(self, frame: bytes | memoryview, timeout_ms: float | None) -> None:
-        self._run(lambda sock: sock.sendall(frame), timeout_ms)
+        sock = self._enter()
+        try:
+            self._set_timeout(sock, timeout_ms)
+            sock.sendall(frame)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._leave()
 
     def receive(self, *, timeout_ms: float | None = None) -> memoryview:
         """Returns the next response as a whole, without its length, as a view of the ring's memory.
@@ -300,54 +308,50 @@ class FetchSocket(ForkGuard):
         return view
 
     def _receive(self, timeout_ms: float | None, maximum: int) -> memoryview:
-        def run(sock: socket.socket) -> memoryview:
-            head = bytearray(4)
-            self._fill(sock, memoryview(head))
-            size = check_length(int.from_bytes(head, "big", signed=True), maximum)
+        sock = self._enter()
+        try:
+            self._set_timeout(sock, timeout_ms)
+            self._fill(sock, self._head)
+            size = check_length(int.from_bytes(self._head, "big", signed=True), maximum)
             try:
                 view = self._ring.lend(size, self._clock())
             except MemoryError as error:
                 raise ProtocolError(f"{self.address}: no memory for a response of {size} bytes") from error
             self._fill(sock, view)
             return view
-
-        return self._run(run, timeout_ms)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._leave()
 
     def _fill(self, sock: socket.socket, view: memoryview) -> None:
         """Receives until `view` is full, by one system call as a rule: MSG_WAITALL returns less only when the time is over or
         the peer is gone. Over TLS each call returns one TLS record, of 16 KiB at most."""
         flags = 0 if isinstance(sock, ssl.SSLSocket) else socket.MSG_WAITALL
-        got, end = 0, self._clock() + self._timeout / 1000
-        while got < len(view):
-            received = sock.recv_into(view[got:], flags=flags)
+        began = self._clock()
+        got, wanted = 0, len(view)
+        while got < wanted:
+            received = sock.recv_into(view[got:] if got else view, flags=flags)
             if received == 0:
                 raise DisconnectedError(f"{self.address}: the broker closed the connection")
             got += received
-            if got < len(view) and self._clock() >= end:
-                raise KafkaTimeoutError(f"{self.address}: only {got} of {len(view)} bytes came in time")
+            if got < wanted and self._clock() >= began + self._timeout / 1000:
+                raise KafkaTimeoutError(f"{self.address}: only {got} of {wanted} bytes came in time")
 
-    def _run(self, operation: Callable[[socket.socket], T], timeout_ms: float | None) -> T:
-        sock = self._enter()
-        try:
-            self._set_timeout(sock, self._config.request_timeout_ms if timeout_ms is None else timeout_ms)
-            return operation(sock)
-        except BaseException as error:
-            closed_here = self._closed
-            self.close()
-            if closed_here:
-                raise DisconnectedError(f"{self.address}: the connection was closed by this side") from error
-            # The errors of a timeout: that of SO_RCVTIMEO, and that of a TLS socket.
-            if isinstance(error, (BlockingIOError, TimeoutError)):
-                raise KafkaTimeoutError(f"{self.address}: no answer in time") from error
-            if (
-                isinstance(error, ssl.SSLError) and not self._established
-            ):  # TLS 1.3 refuses a certificate so late
-                raise refusal(error, self.host, self.port) from error
-            if isinstance(error, OSError):
-                raise DisconnectedError(f"{self.address}: {error.strerror or error}") from error
-            raise
-        finally:
-            self._leave()
+    def _fail(self, error: BaseException) -> NoReturn:
+        """Closes the socket after an error, and raises what the caller is to be told."""
+        closed_here = self._closed
+        self.close()
+        if closed_here:
+            raise DisconnectedError(f"{self.address}: the connection was closed by this side") from error
+        # The errors of a timeout: that of SO_RCVTIMEO, and that of a TLS socket.
+        if isinstance(error, (BlockingIOError, TimeoutError)):
+            raise KafkaTimeoutError(f"{self.address}: no answer in time") from error
+        if isinstance(error, ssl.SSLError) and not self._established:  # TLS 1.3 refuses a certificate so late
+            raise refusal(error, self.host, self.port) from error
+        if isinstance(error, OSError):
+            raise DisconnectedError(f"{self.address}: {error.strerror or error}") from error
+        raise error
 
     def _enter(self) -> socket.socket:
         self._check_process()
@@ -364,7 +368,9 @@ class FetchSocket(ForkGuard):
                 self._socket.close()
                 self._socket = None
 
-    def _set_timeout(self, sock: socket.socket, timeout_ms: float) -> None:
+    def _set_timeout(self, sock: socket.socket, timeout_ms: float | None) -> None:
+        if timeout_ms is None:
+            timeout_ms = self._config.request_timeout_ms
         if timeout_ms != self._timeout and isinstance(sock, ssl.SSLSocket):
             # OpenSSL over a blocking socket takes the system's timeout for a reason to try again, for ever.
             sock.settimeout(max(timeout_ms / 1000, 0.001))

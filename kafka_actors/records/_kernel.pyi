@@ -2,11 +2,21 @@ from array import array
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from typing_extensions import Buffer
 
 from .batch import ColumnsView, KernelWriter, Places, RecordRows, RowColumns, Table
 
 def scan(data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int, int, int]: ...
+def small(
+    parts: tuple[Buffer, ...],
+    next_offset: int,
+    max_rows: int,
+    max_bytes: int,
+    without: int,
+    topic: bytes,
+    partition: int,
+) -> tuple[pa.RecordBatch, int, int] | None: ...
 def messages(data: Buffer, pos: int, end: int) -> tuple[int, int, int]: ...
 def next_offset(data: Buffer) -> int | None: ...
 def crc32c(data: Buffer, hardware: bool = True) -> int: ...

@@ -6,12 +6,14 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from array import array
 
 import pyarrow as pa
 
+from kafka_actors.base.batches import SCHEMA
 from kafka_actors.records.batch import BinaryBuffers, ColumnBuffers, HeaderBuffers
 
 cdef extern from "_native.h" nogil:
@@ -38,6 +40,20 @@ cdef extern from "_native.h" nogil:
     unsigned int ka_load32_little(const uint8_t *p)
     unsigned int ka_xxh32(const uint8_t *p, int64_t n)
     int32_t ka_murmur2(const uint8_t *p, int64_t n)
+    enum: KA_COLUMNS
+    enum: KA_KEY
+    enum: KA_VALUE
+    enum: KA_TOPIC
+    enum: KA_PARTITION
+    enum: KA_OFFSET
+    enum: KA_TIMESTAMP
+    enum: KA_TIMESTAMP_TYPE
+    ctypedef struct ArrowArray "struct ArrowArray":
+        void (*release)(ArrowArray *)
+    ctypedef struct ka_small:
+        ArrowArray batch
+        const void *buffers[KA_COLUMNS][3]
+    void ka_small_arrays(ka_small *s, int64_t rows, int64_t null_keys, int64_t null_values, const uint8_t *zeros)
 
 cdef enum:
     LOG_OVERHEAD = 12
@@ -55,6 +71,7 @@ cdef enum:
 
 cdef int64_t MAX_BASE_OFFSET = 0x7FFFFFFFFFFFFFFF - 0x80000000
 cdef int64_t MAX_BINARY = 0x7FFFFFFF
+cdef int64_t LITTLE_BYTES = 65536
 
 # As in batch.Scan and batch.Fill; GROW never leaves this module.
 cdef enum:
@@ -482,37 +499,42 @@ cdef int probe(const uint8_t *p, int64_t left, int64_t *length) noexcept nogil:
     return SCAN_MORE if p[MAGIC_AT] == 2 else SCAN_LEGACY
 
 
+cdef int scan_batches(
+    const uint8_t *base, int64_t size, int64_t *pos, int64_t limit, Batch *b, int64_t rows, int64_t *n, int64_t *flags, int64_t *count
+) noexcept nogil:
+    """Checks v2 batches from `pos` to `limit` and enters them into `b`, which has `rows` places; counts them, and their records."""
+    cdef int64_t length = 0
+    cdef int status = SCAN_MORE
+    while n[0] < rows and pos[0] < limit:
+        status = probe(base + pos[0], size - pos[0], &length)
+        if status != SCAN_MORE:
+            return status
+        if ka_crc32c(base + pos[0] + ATTRIBUTES_AT, length - 9) != <unsigned int>ka_load32(base + pos[0] + 17):
+            return SCAN_BAD_CRC
+        status = read_header(&b[n[0]], base + pos[0], pos[0], length)
+        if status != SCAN_MORE:
+            return status
+        flags[0] |= b[n[0]].attributes
+        count[0] += b[n[0]].count
+        pos[0] += LOG_OVERHEAD + length
+        n[0] += 1
+    return status
+
+
 def scan(data, int64_t pos, int64_t[:, ::1] table, int64_t span):
     """Checks v2 batches from `pos` on and enters them into `table`, about `span` bytes at a time.
 
     Returns (batches entered, position behind them, batch.Scan code, OR of their attributes, sum of their counts).
     """
     cdef Py_buffer view
-    cdef const uint8_t *base
     cdef Batch *b = <Batch *>&table[0, 0]
-    cdef int64_t rows = table.shape[0], n = 0, length = 0, flags = 0, count = 0, limit, size
-    cdef int status = SCAN_MORE
+    cdef int64_t rows = table.shape[0], n = 0, flags = 0, count = 0
+    cdef int status
     if table.shape[1] * sizeof(int64_t) != sizeof(Batch):
         raise ValueError("not a batch table")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    base = <const uint8_t *>view.buf
-    size = view.len
-    limit = pos + span
     with nogil:
-        while n < rows and pos < limit:
-            status = probe(base + pos, size - pos, &length)
-            if status != SCAN_MORE:
-                break
-            if ka_crc32c(base + pos + ATTRIBUTES_AT, length - 9) != <unsigned int>ka_load32(base + pos + 17):
-                status = SCAN_BAD_CRC
-                break
-            status = read_header(&b[n], base + pos, pos, length)
-            if status != SCAN_MORE:
-                break
-            flags |= b[n].attributes
-            count += b[n].count
-            pos += LOG_OVERHEAD + length
-            n += 1
+        status = scan_batches(<const uint8_t *>view.buf, view.len, &pos, pos + span, b, rows, &n, &flags, &count)
     PyBuffer_Release(&view)
     return n, pos, status, flags, count
 
@@ -544,28 +566,34 @@ def messages(data, int64_t pos, int64_t end):
     return count, last, pos
 
 
+cdef int64_t offset_behind(const uint8_t *p, int64_t left) noexcept nogil:
+    """The offset behind the last complete batch, by headers alone; -1 where there is no complete batch."""
+    cdef int64_t length = 0, found = -1, base, delta
+    cdef int status
+    while True:
+        status = probe(p, left, &length)
+        if status != SCAN_MORE and status != SCAN_LEGACY:
+            return found
+        base = ka_load64(p)
+        delta = ka_load32(p + 23) if status == SCAN_MORE else 0
+        if base < 0 or base > MAX_BASE_OFFSET or delta < 0:
+            return found
+        if base + delta >= found:
+            found = base + delta + 1
+        p += LOG_OVERHEAD + length
+        left -= LOG_OVERHEAD + length
+
+
 def next_offset(data):
     """The offset behind the last complete batch, by headers alone; None where there is no complete batch."""
     cdef Py_buffer view
-    cdef const uint8_t *p
-    cdef int64_t left, length = 0, found = -1, base, delta
-    cdef int status
+    cdef int64_t found
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    p = <const uint8_t *>view.buf
-    left = view.len
-    with nogil:
-        while True:
-            status = probe(p, left, &length)
-            if status != SCAN_MORE and status != SCAN_LEGACY:
-                break
-            base = ka_load64(p)
-            delta = ka_load32(p + 23) if status == SCAN_MORE else 0
-            if base < 0 or base > MAX_BASE_OFFSET or delta < 0:
-                break
-            if base + delta >= found:
-                found = base + delta + 1
-            p += LOG_OVERHEAD + length
-            left -= LOG_OVERHEAD + length
+    if view.len <= LITTLE_BYTES:  # taking the interpreter back costs more than the work
+        found = offset_behind(<const uint8_t *>view.buf, view.len)
+    else:
+        with nogil:
+            found = offset_behind(<const uint8_t *>view.buf, view.len)
     PyBuffer_Release(&view)
     return None if found < 0 else found
 
@@ -625,7 +653,7 @@ cdef class Bits(Slab):
         memset(self.p + old, 0xFF, size - old)
 
 
-cdef inline int64_t bitmap_bytes(int64_t rows):
+cdef inline int64_t bitmap_bytes(int64_t rows) noexcept nogil:
     return (rows + 7) >> 3
 
 
@@ -849,6 +877,7 @@ def columns(int64_t next_offset, int64_t max_rows, int64_t max_bytes, int64_t ro
     return Columns(next_offset, max_rows, max_bytes, rows_hint, bytes_hint)
 
 
+include "_small.pxi"
 include "_encode.pxi"
 include "_frames.pxi"
 

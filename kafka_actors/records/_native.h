@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define KA_CRC_POLYNOMIAL 0x82f63b78u /* Castagnoli, bits reversed */
@@ -316,6 +317,82 @@ static inline int32_t ka_murmur2(const uint8_t *p, int64_t n) {
     h *= m;
     h ^= h >> 15;
     return (int32_t)(h & 0x7fffffffu);
+}
+
+/* The struct of Arrow's C data interface, as Arrow's specification gives it. */
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+#endif
+
+enum { KA_KEY, KA_VALUE, KA_TOPIC, KA_PARTITION, KA_OFFSET, KA_TIMESTAMP, KA_TIMESTAMP_TYPE, KA_HEADERS, KA_COLUMNS };
+
+/* A record batch with the columns of `SCHEMA`, without headers, in one block: this, and the buffers behind it. */
+typedef struct {
+    struct ArrowArray batch;
+    struct ArrowArray columns[KA_COLUMNS];
+    struct ArrowArray header, header_key, header_value;
+    const void *none[3]; /* of the batch and the header: no row of theirs is null */
+    const void *buffers[KA_COLUMNS][3];
+    const void *header_buffers[3];
+    struct ArrowArray *column_list[KA_COLUMNS], *header_list[1], *field_list[2];
+} ka_small;
+
+static void ka_release_small(struct ArrowArray *array) {
+    void *block = array->private_data;
+    array->release = NULL;
+    free(block); /* NULL for a column: Arrow releases the batch alone */
+}
+
+static inline void ka_small_array(
+    struct ArrowArray *array, int64_t length, int64_t nulls, int64_t n_buffers, const void **buffers) {
+    memset(array, 0, sizeof(*array));
+    array->length = length;
+    array->null_count = nulls;
+    array->n_buffers = n_buffers;
+    array->buffers = buffers;
+    array->release = ka_release_small;
+}
+
+/* Makes the arrays of a batch of `rows` rows whose buffers are set. `zeros` has 4 bytes more than 4 for each row. */
+static void ka_small_arrays(ka_small *s, int64_t rows, int64_t null_keys, int64_t null_values, const uint8_t *zeros) {
+    int i;
+    memset(s->none, 0, sizeof(s->none));
+    for (i = 0; i < KA_COLUMNS; i++) {
+        ka_small_array(&s->columns[i], rows, 0, i <= KA_TOPIC ? 3 : 2, s->buffers[i]);
+        s->column_list[i] = &s->columns[i];
+    }
+    s->columns[KA_KEY].null_count = null_keys;
+    s->columns[KA_VALUE].null_count = null_values;
+    s->buffers[KA_HEADERS][0] = s->buffers[KA_HEADERS][1] = zeros; /* no bit is set, and no list has elements */
+    s->columns[KA_HEADERS].null_count = rows;
+    s->columns[KA_HEADERS].n_children = 1;
+    s->columns[KA_HEADERS].children = s->header_list;
+    s->header_list[0] = &s->header;
+    s->header_buffers[0] = NULL;
+    s->header_buffers[1] = s->header_buffers[2] = zeros;
+    ka_small_array(&s->header, 0, 0, 1, s->none);
+    ka_small_array(&s->header_key, 0, 0, 3, s->header_buffers);
+    ka_small_array(&s->header_value, 0, 0, 3, s->header_buffers);
+    s->header.n_children = 2;
+    s->header.children = s->field_list;
+    s->field_list[0] = &s->header_key;
+    s->field_list[1] = &s->header_value;
+    ka_small_array(&s->batch, rows, 0, 1, s->none);
+    s->batch.n_children = KA_COLUMNS;
+    s->batch.children = s->column_list;
+    s->batch.private_data = s;
 }
 
 #endif

@@ -268,6 +268,17 @@ class Kernel(Protocol):
 
     def scan(self, data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int, int, int]: ...
 
+    def small(
+        self,
+        parts: tuple[Buffer, ...],
+        next_offset: int,
+        max_rows: int,
+        max_bytes: int,
+        without: int,
+        topic: bytes,
+        partition: int,
+    ) -> tuple[pa.RecordBatch, int, int] | None: ...
+
     def messages(self, data: Buffer, pos: int, end: int) -> tuple[int, int, int]: ...
 
     def next_offset(self, data: Buffer) -> int | None: ...

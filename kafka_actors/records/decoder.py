@@ -182,6 +182,9 @@ class Decoder:
         next_offset, after the records before the bad place were yielded. `parts` are not held when the generator has
         ended.
         """
+        if (small := self._small(parts)) is not None:
+            yield small
+            return
         work = borrow()
         try:
             self._ahead = sum(len(memoryview(part).cast("B")) for part in parts)
@@ -193,6 +196,18 @@ class Decoder:
         finally:
             self._columns = self._following = None
             give_back(work)
+
+    def _small(self, parts: tuple[Buffer, ...]) -> Chunk | None:
+        """Returns the only chunk of parts that the kernel decodes in one step; None for any other."""
+        most, topic = self.limits, self.topic.encode()
+        without = TRANSACTIONAL | CONTROL if self._aborted.active else 0
+        found = self._kernel.small(
+            parts, self.next_offset, most.chunk_rows, most.chunk_bytes, without, topic, self.partition
+        )
+        if found is None:
+            return None
+        batch, self.next_offset, leader_epoch = found
+        return Chunk(batch, self.next_offset, leader_epoch)
 
     def _part(self, view: memoryview, work: Workspace) -> Iterator[Chunk]:
         pos, status = 0, _MORE

@@ -4,6 +4,7 @@ import gzip
 import random
 import struct
 import zlib
+from types import SimpleNamespace
 from typing import Any
 
 import cramjam
@@ -127,9 +128,14 @@ def test_walks_over_old_messages_agree(data, pos, end):
     assert compiled.messages(data, pos, end) == _reference.messages(data, pos, end)
 
 
+general = SimpleNamespace(**{**vars(compiled), "small": _reference.small})
+"""The compiled kernel, that decodes small parts as it does large ones."""
+
+
 def agree(data: bytes, **options: object) -> tuple:
     ours, twin = outcome(data, compiled, **options), outcome(data, _reference, **options)
     assert ours == twin
+    assert outcome(data, general, **options) == twin
     assert compiled.next_offset(data) == _reference.next_offset(data)
     return ours
 
@@ -179,13 +185,14 @@ def test_chunks_are_bounded_and_lose_nothing(data, limits):
 
 @given(st.lists(batches(), min_size=2, max_size=4), LIMITS)
 def test_parts_are_read_as_their_bytes_in_a_row(parts, limits):
-    def read(*data):
-        chunks = list(records.Decoder("t", 3, limits=limits).feed(*data))
+    def read(*data, kernel=compiled):
+        chunks = list(records.Decoder("t", 3, limits=limits, kernel=kernel).feed(*data))
         return pa.Table.from_batches([c.batch for c in chunks], records.SCHEMA), chunks[-1:]
 
     (apart, last), (whole, end) = read(*parts), read(b"".join(parts))
     assert apart.equals(whole)
     assert [c.next_offset for c in last] == [c.next_offset for c in end]
+    assert read(*parts, kernel=general)[0].equals(whole)
 
 
 @given(batches(), st.data())

@@ -85,7 +85,10 @@ class Fairness:
 
     def make_room(self, stream: PullStream, need: int, now: float) -> bool:
         """Whether `need` bytes have room in the share of a broker, after discarding records that stand in the way."""
-        if self._room(stream) < need and not stream.outstanding:
+        if self._room(stream) >= need:
+            stream.yield_at = NEVER
+            return True
+        if not stream.outstanding:
             for tp in self._buffer.idle_holders(stream.broker, self._is_paused):
                 self._table.rewind(tp)
             self.discard()

@@ -159,7 +159,9 @@ class FetchMachine:
         """Returns what to do now. Pulls and look-ups in it count as sent. Called for each response, in the thread it came in."""
         self.partitions.needs_plan = False
         self.partitions.tick(now)
-        actions: list[FetchAction] = [*self._positions.lookups(now), *self._positions.validations(now)]
+        actions: list[FetchAction] = []
+        if self.partitions.watched:
+            actions += [*self._positions.lookups(now), *self._positions.validations(now)]
         self._fairness.discard()
         self._streams.route(now, self._fairness.left_out)
         for stream in list(self._streams.by_broker.values()):

@@ -191,7 +191,7 @@ class FetchSession:
             session_id=self._session_id,
             session_epoch=self._epoch,
             topics=self._topics(named),
-            forgotten_topics_data=_forgotten_topics(forgotten),
+            forgotten_topics_data=_forgotten_topics(forgotten) if forgotten else [],
             rack_id=self._rack if self._pull.followers else "",
         )
         for key in forgotten:

@@ -61,7 +61,7 @@ class PartitionTable:
         self._replica_lifetime_s = replica_lifetime_s
         self.read_committed = read_committed
         self._partitions: dict[TopicPartition, FetchPartition] = {}
-        self._watched: dict[TopicPartition, FetchPartition] = {}
+        self.watched: dict[TopicPartition, FetchPartition] = {}  # they wait for a look-up
         self._timers: list[tuple[float, TopicPartition]] = []
         self.dirty: dict[TopicPartition, None] = {}
         self.discard: dict[TopicPartition, bool] = {}  # True: records that were handed out, too
@@ -96,7 +96,7 @@ class PartitionTable:
 
     def watch(self, partition: FetchPartition) -> None:
         """Lists a partition that waits for a look-up; `tick` takes it off the list."""
-        self._watched[partition.tp] = partition
+        self.watched[partition.tp] = partition
 
     # ------------------------------------------------------------ assignment and the user's calls
 
@@ -107,7 +107,7 @@ class PartitionTable:
             return
         if known is not None:
             self.revoke(tp)
-        partition = self._partitions[tp] = self._watched[tp] = FetchPartition(tp, start)
+        partition = self._partitions[tp] = self.watched[tp] = FetchPartition(tp, start)
         if start.offset is not None:
             partition.position_epoch = start.leader_epoch
             self.set_position(partition, start.offset, Trigger.OFFSET_KNOWN)
@@ -129,7 +129,7 @@ class PartitionTable:
 
     def revoke(self, tp: TopicPartition) -> None:
         """Removes the partition, its position and all of its records."""
-        self._watched.pop(tp, None)
+        self.watched.pop(tp, None)
         if self._partitions.pop(tp, None) is not None:
             self.touch(tp)
             self.discard[tp] = True
@@ -331,9 +331,9 @@ class PartitionTable:
             if partition is not None and partition.replica >= 0 and partition.replica_until <= now:
                 partition.replica = UNKNOWN
                 self.touch(partition.tp)
-        for tp, partition in list(self._watched.items()):
+        for tp, partition in list(self.watched.items()):
             if partition.state not in (FetchState.AWAITING_OFFSET, FetchState.VALIDATING):
-                del self._watched[tp]
+                del self.watched[tp]
 
     def wakeup(self) -> float | None:
         """Returns when the next backoff or preferred replica ends, None for never."""
@@ -346,7 +346,7 @@ class PartitionTable:
 
     def to_ask(self, state: FetchState, now: float) -> list[FetchPartition]:
         """Returns the partitions in this state whose leader can be asked now, and is not being asked."""
-        return [p for p in self._watched.values() if p.state is state and p.may_look_up(now)]
+        return [p for p in self.watched.values() if p.state is state and p.may_look_up(now)]
 
     # ------------------------------------------------------------ positions
 

@@ -226,15 +226,12 @@ class PullStreams:
 
     def wakeup(self, now: float) -> float | None:
         """Returns when the next pause or deadline of a stream is over, None for never."""
-        return min(
-            (
-                at
-                for stream in self.by_broker.values()
-                for at in (stream.retry_at, stream.silent_at, stream.yield_at)
-                if now < at < NEVER
-            ),
-            default=None,
-        )
+        wake = NEVER
+        for stream in self.by_broker.values():
+            for at in (stream.retry_at, stream.silent_at, stream.yield_at):
+                if now < at < wake:
+                    wake = at
+        return None if wake == NEVER else wake
 
     def _open(self, broker: int) -> PullStream:
         stream = self.by_broker.get(broker)

@@ -33,16 +33,17 @@ def test_an_array_lies_over_the_numbers_that_it_is_made_of():
 
 
 def test_topic_and_partition_of_all_batches_are_the_same_memory():
-    one, other = (decoded(count) for count in (5, 7))
+    """But of those that are small."""
+    one, other = (decoded(count) for count in (900, 1000))
     assert address(one, "topic", 2) == address(other, "topic", 2)
     assert address(one, "partition", 1) == address(other, "partition", 1)
-    assert one.column("topic").to_pylist() == ["orders"] * 5
-    assert other.column("partition").to_pylist() == [3] * 7
+    assert one.column("topic").to_pylist() == ["orders"] * 900
+    assert other.column("partition").to_pylist() == [3] * 1000
 
 
 def test_batches_without_headers_share_their_nulls():
-    one, other = (decoded(count) for count in (5, 7))
-    assert one.column("headers").to_pylist() == [None] * 5
+    one, other = (decoded(count) for count in (900, 1000))
+    assert one.column("headers").to_pylist() == [None] * 900
     assert address(one, "headers", 1) == address(other, "headers", 1)
 
 

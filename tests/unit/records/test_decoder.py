@@ -534,7 +534,7 @@ def test_a_count_that_its_bytes_cannot_hold_reserves_nothing(codec, kernel):
         held.append((rows, size))
         return kernel.columns(next_offset, max_rows, max_bytes, rows, size)
 
-    watched = SimpleNamespace(scan=kernel.scan, messages=kernel.messages, columns=columns)
+    watched = SimpleNamespace(scan=kernel.scan, small=kernel.small, messages=kernel.messages, columns=columns)
     most = Limits(chunk_rows=2**31 - 1, chunk_bytes=2**31 - 1)
     offsets, error = drain(records.Decoder("t", 0, limits=most, kernel=watched), batch(0) + bad)
     assert (offsets, type(error)) == ([0, 1, 2], CorruptRecordBatchError)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
-from kafka_actors.base.io_thread import ended_within
+from kafka_actors.base.io_thread import ThreadWakeup, ended_within
 from kafka_actors.base.message import Message, messages_of
 from kafka_actors.base.other_clients import not_an_iterator
 from kafka_actors.base.timeouts import timeouts_by_name
@@ -25,7 +25,7 @@ from .consumer_session import ConsumerSession, Pattern, Topics
 from .delivery import Cursor
 from .operations import BaseConsumer
 from .rebalance import ConsumerRebalanceListener
-from .waiting import Call, CallLimit, Done, OneReader, Step, Steps, ThreadWakeup
+from .waiting import Call, CallLimit, Done, OneReader, Step, Steps
 
 T = TypeVar("T")
 

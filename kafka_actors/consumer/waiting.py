@@ -65,37 +65,6 @@ Step: TypeAlias = Call | Done | Notify | Block
 Steps: TypeAlias = Generator[Step, Any, T]
 
 
-# The IO thread keeps a wake-up as long as it runs. So wake-ups have no reference to their consumer: one that nobody closed would
-# never be noticed otherwise.
-
-
-class ThreadWakeup:
-    """Lets the user's thread sleep until the IO thread or one that fetches has something for it.
-
-    A lock that is free from a call until the next `clear` or `wait`: `threading.Event` takes twenty steps of the interpreter for what this
-    takes one for, with each record that comes alone.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def __call__(self) -> None:
-        if self._lock.locked():
-            try:
-                self._lock.release()
-            except RuntimeError:  # another thread has called this very moment
-                pass
-
-    def clear(self) -> None:
-        """Forgets the calls so far."""
-        self._lock.acquire(blocking=False)
-
-    def wait(self, timeout_s: float | None) -> None:
-        """Sleeps until a call, which is then forgotten, or until the time is over."""
-        self._lock.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
-
-
 class OneReader:
     """Lets one thread at a time read from a consumer. Another one is refused, as by Java's consumer (ConcurrentModificationException): each would
     take the wake-ups and the batches in hand of the other. A listener's calls come from the thread that reads."""
@@ -111,6 +80,10 @@ class OneReader:
 
     def __exit__(self, *error: object) -> None:
         self._lock.release()
+
+
+# The IO thread keeps it as long as it runs. So it has no reference to its consumer: one that nobody closed would never be noticed
+# otherwise.
 
 
 class LoopWakeup:

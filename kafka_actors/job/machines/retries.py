@@ -150,6 +150,10 @@ class SuspectCalls:
         self._takes_out = takes_out
         self._of: dict[TopicPartition, DeathsInCall] = {}
 
+    def __contains__(self, partition: TopicPartition) -> bool:
+        """Whether calls of a partition have to be planned."""
+        return partition in self._of
+
     def suspect(self, died: DeathsInCall) -> None:
         """Takes what a grant says of earlier deaths; the last counts."""
         self._of[died.partition] = died

@@ -16,6 +16,7 @@ import os
 import pickle
 import socket
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -46,6 +47,8 @@ _TIMEVAL = struct.Struct("@ll")
 _DESCRIPTOR = struct.Struct("@i")
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _MOST_DESCRIPTORS = 16
+_ROOM = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR.size) if sys.platform == "linux" else 0
+_FLAGS = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_WAITALL) if sys.platform == "linux" else 0
 _MOST_PARTS = 512  # the system takes 1,024
 
 logger = logging.getLogger(__name__)
@@ -134,8 +137,9 @@ def receive(sock: socket.socket) -> tuple[memoryview, memoryview, list[int]]:
 def _receive_head(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
     """Receives up to so many bytes, and the descriptors that come with them; processes that the user's function starts don't inherit these.
     (`socket.recv_fds` passes no flags on.)"""
-    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR.size)
-    data, controls, _, _ = sock.recvmsg(size, room, socket.MSG_CMSG_CLOEXEC | socket.MSG_WAITALL)
+    data, controls, _, _ = sock.recvmsg(size, _ROOM, _FLAGS)
+    if not controls:
+        return data, []
     rights = [
         payload
         for level, kind, payload in controls

@@ -137,6 +137,8 @@ class FunctionCalls:
         """Calls the function until it has returned for the whole piece. Returns False if the worker lost the partition
         meanwhile, or its turn ended: `turn_over(offset)` is asked before a call from this offset on is repeated."""
         while True:
+            if partition not in self._suspects:
+                return (yield from self._called(partition, epoch, piece, turn_over))
             planned = self._suspects.next(partition, numbers(piece.batch["offset"]))
             head, rest = split(piece, planned.rows)
             if planned.too_many_deaths is not None:
@@ -170,7 +172,7 @@ class FunctionCalls:
         if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
             return False
         self._counters.call_ended(partition, self._clock(), None)
-        first, last = _first(piece), piece.batch["offset"][-1].as_py()
+        first, last = _ends(piece.batch)
         failure = CallFailed(WorkerDiedError(died.times, died.how), first, last, final=True)
         left = yield from self._after_failure(partition, epoch, piece, failure, died.times)
         return self._done(partition, epoch, left)
@@ -193,11 +195,12 @@ class FunctionCalls:
         self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, turn_over: Callable[[int], bool]
     ) -> Generator[Step, CallFailed | None, bool]:
         while piece.batch.num_rows:
-            if wait_s := self._retry_counter.wait_s(partition, _first(piece), self._clock()):
+            first, last = _ends(piece.batch)
+            if wait_s := self._retry_counter.wait_s(partition, first, self._clock()):
                 yield WaitFor(wait_s)
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return False
-            failure = yield from self._call(partition, piece.batch)
+            failure = yield from self._call(partition, piece.batch, first, last)
             yield from self._cut.enter()
             try:
                 written = self._cut.put_out(partition, epoch, piece.resets, failure)
@@ -205,7 +208,7 @@ class FunctionCalls:
                     return self._goes_on(partition, epoch)
                 if (failure := written) is None:
                     return self._succeeded(partition, epoch, piece)
-                if failure.first > _first(piece):
+                if failure.first > first:
                     piece = self._done_until(partition, epoch, piece, failure.first)
             finally:
                 self._cut.leave()
@@ -244,10 +247,10 @@ class FunctionCalls:
         return True
 
     def _call(
-        self, partition: TopicPartition, batch: pa.RecordBatch
+        self, partition: TopicPartition, batch: pa.RecordBatch, first: int, last: int
     ) -> Generator[Step, CallFailed | None, CallFailed | None]:
         if self._call_record is not None:
-            self._call_record.call_began(partition, batch["offset"][0].as_py(), batch["offset"][-1].as_py())
+            self._call_record.call_began(partition, first, last)
         failure = yield CallFunction(batch)
         if self._call_record is not None:
             self._call_record.call_ended(partition)
@@ -273,7 +276,8 @@ class FunctionCalls:
                 self._assignment.call_failed(partition, epoch)
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return None
-            again = yield from self._call(partition, batch.slice(*part))
+            tried = batch.slice(*part)
+            again = yield from self._call(partition, tried, *_ends(tried))
             yield from self._cut.enter()
             try:
                 written = self._cut.put_out(partition, epoch, piece.resets, again, partly=False)
@@ -334,6 +338,7 @@ class FunctionCalls:
         log_retry(partition, failure, attempt, self._spec.retries)
 
 
-def _first(piece: CallBatch) -> int:
-    offset: int = piece.batch["offset"][0].as_py()
-    return offset
+def _ends(batch: pa.RecordBatch) -> tuple[int, int]:
+    """Returns the offsets of the first and the last record."""
+    offsets = numbers(batch["offset"])
+    return int(offsets[0]), int(offsets[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 import pyarrow as pa
 
@@ -37,6 +37,8 @@ class WorkerCounters:
         self.value_bytes = 0
         self.latency = LatencyTally()
         self.calls: dict[Hashable, float] = {}
+        self._counts: dict[TopicPartition, tuple[Callable[[float], None], Callable[[float], None]]] = {}
+        """Functions that count the records and the bytes that were processed, by partition."""
         self._waits: dict[TopicPartition, str] = {}
         self._fails: dict[TopicPartition, str] = {}
         # Seconds at work so far, and since when work goes on: one tuple, because another thread reads them.
@@ -111,10 +113,15 @@ class WorkerCounters:
         self.records += batch.num_rows
         self.value_bytes += size
         self.latency.take(_ages_ms(batch, now_s), batch.num_rows)
-        self._recorder.add(
-            CONSUMED_MESSAGES, batch.num_rows, of_partition(self._group, *partition, "process")
-        )
-        self._recorder.add(PROCESSED_BYTES, size, of_partition(self._group, *partition))
+        count = self._counts.get(partition)
+        if count is None:
+            count = self._counts[partition] = (
+                self._recorder.into(CONSUMED_MESSAGES, of_partition(self._group, *partition, "process")),
+                self._recorder.into(PROCESSED_BYTES, of_partition(self._group, *partition)),
+            )
+        count_records, count_bytes = count
+        count_records(batch.num_rows)
+        count_bytes(size)
 
     # ------------------------------------------------------------ why a partition waits
 
@@ -128,6 +135,7 @@ class WorkerCounters:
         for partition in partitions:
             self._waits.pop(partition, None)
             self._fails.pop(partition, None)
+            self._counts.pop(partition, None)
 
 
 def _ages_ms(batch: pa.RecordBatch, now_s: float) -> list[float]:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from opentelemetry.trace import Span
 
+from kafka_actors.base.io_thread import ThreadWakeup
 from kafka_actors.base.tasks import this_task_is_cancelled
 from kafka_actors.errors import UsageError
 from kafka_actors.events import EventSink
@@ -135,7 +136,7 @@ class ProcessingThread:
             wall=wall,
         )
         self._taken: TopicPartition | None = None
-        self._woken = threading.Event()
+        self._woken = ThreadWakeup()
 
     # ------------------------------------------------------------ the thread
 
@@ -156,7 +157,7 @@ class ProcessingThread:
 
     def wake(self) -> None:
         """Has the thread look for items. For any thread."""
-        self._woken.set()
+        self._woken()
 
     def work(self, fetched: FetchedBytes | None, unpacked: Iterator[Chunk] | None = None) -> None:
         """Processes one item (None: batches whose linger is over), then all others that have come.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from kafka_actors.base.io_thread import ThreadWakeup
+
 from .concurrent_calls import ConcurrentCalls
 from .machines.record_window import ConcurrentCall
 from .processing_thread import IDLE_S, noted
@@ -17,7 +19,7 @@ class ThreadCallers:
 
     def __init__(self, calls: ConcurrentCalls, threads: int) -> None:
         self._calls = calls
-        self._woken = threading.Event()
+        self._woken = ThreadWakeup()
         self._ready = threading.Condition()
         self._signals = 0
         """Rises whenever calls could begin, so that no caller waits for what came while it looked."""
@@ -46,7 +48,7 @@ class ThreadCallers:
 
     def wake(self) -> None:
         """Has the thread look for records. For any thread."""
-        self._woken.set()
+        self._woken()
 
     def wake_callers(self, ready: int) -> None:
         """Has callers look for calls. For any thread."""
@@ -65,7 +67,7 @@ class ThreadCallers:
                     self._calls.ended(call, self._made(call))
         except BaseException as error:
             self._failure = self._failure or error
-            self._woken.set()
+            self._woken()
 
     def _wait(self, seen: int) -> None:
         with self._ready:

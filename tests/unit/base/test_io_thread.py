@@ -1,14 +1,15 @@
-"""A thread with an event loop."""
+"""A thread with an event loop, and the wake-up of a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
+import time
 
 import pytest
 
-from kafka_actors.base.io_thread import IoThread
+from kafka_actors.base.io_thread import IoThread, ThreadWakeup
 
 
 async def answer() -> int:
@@ -104,3 +105,39 @@ def test_a_thread_is_stopped_before_its_loop_runs(monkeypatch: pytest.MonkeyPatc
     assert ended[0]
     assert made.is_closed()
     assert thread.stop()
+
+
+LONG_S = 60.0
+
+
+def test_a_call_from_before_the_wait_ends_it_and_counts_once():
+    wakeup = ThreadWakeup()
+    wakeup()
+    wakeup()
+    began = time.monotonic()
+    wakeup.wait(LONG_S)
+    assert time.monotonic() - began < LONG_S / 2
+    wakeup.wait(0.001)  # ends by its own limit
+    wakeup()
+    wakeup.clear()
+    assert wakeup._lock.locked()
+
+
+def test_many_threads_that_call_at_once_wake_the_one_that_sleeps():
+    wakeup, calls = ThreadWakeup(), [0] * 4
+    over = threading.Event()
+
+    def call(number):
+        while not over.is_set():
+            wakeup()
+            calls[number] += 1
+
+    threads = [threading.Thread(target=call, args=[number]) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for _ in range(500):
+        wakeup.wait(None)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert all(calls)

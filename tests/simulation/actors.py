@@ -65,31 +65,28 @@ class World(Protocol):
     def freeze(self, client: str, seconds: float) -> None: ...
 
 
-class LockstepEvent:
-    """A `threading.Event` for one thread that takes turns with the loop."""
+class LockstepWakeup:
+    """A `ThreadWakeup` for one thread that takes turns with the loop."""
 
     def __init__(self, lockstep: Lockstep) -> None:
         self._lockstep = lockstep
-        self._flag = False
+        self._called = False
         self._waiting: Any = None
 
-    def is_set(self) -> bool:
-        return self._flag
-
-    def set(self) -> None:
-        self._flag = True
+    def __call__(self) -> None:
+        self._called = True
         if self._waiting is not None:
             self._lockstep.wake(self._waiting)
 
     def clear(self) -> None:
-        self._flag = False
+        self._called = False
 
-    def wait(self, timeout: float | None = None) -> bool:
-        if not self._flag:
+    def wait(self, timeout_s: float | None) -> None:
+        if not self._called:
             self._waiting = self._lockstep.running
-            self._lockstep.park(timeout)
+            self._lockstep.park(timeout_s)
             self._waiting = None
-        return self._flag
+        self._called = False
 
 
 class LockstepCondition:
@@ -447,14 +444,14 @@ def simulated_actors(world: World, nodes: SimulatedNodes, events: Callable[[Any]
 
     lockstep = world.loop.lockstep
     threads = SimpleNamespace(
-        Event=lambda: LockstepEvent(lockstep),
         Condition=lambda: LockstepCondition(lockstep),
         Lock=threading.Lock,
         Thread=lockstep.thread,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processing_thread, "threading", threads)
-        patch.setattr(thread_callers, "threading", threads)
+        for module in (processing_thread, thread_callers):
+            patch.setattr(module, "threading", threads)
+            patch.setattr(module, "ThreadWakeup", lambda: LockstepWakeup(lockstep))
         patch.setattr(shared_records, "threading", threads)
         patch.setattr(actor, "process_runs", process_runs)
         patch.setattr(actor, "end_process", end_process)

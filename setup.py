@@ -57,7 +57,10 @@ setup(
         Extension(
             "kafka_actors.records._kernel",
             ["kafka_actors/records/_kernel.pyx"],
-            depends=[f"kafka_actors/records/{part}" for part in ("_native.h", "_small.pxi", "_encode.pxi", "_frames.pxi")],
+            depends=[
+                f"kafka_actors/records/{part}"
+                for part in ("_native.h", "_small.pxi", "_encode.pxi", "_frames.pxi")
+            ],
             extra_compile_args=["-O3"],
             optional=True,
         ),

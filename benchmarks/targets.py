@@ -126,7 +126,7 @@ A_RECORD_ALONE = (
     "which none has more than 4 %, and 21 the kernel: sending alone is a quarter of what the fetch thread does. Making the batch is a quarter of the user's"
 )
 A_RECORD_OF_A_JOB = (
-    "the CPU of a record that comes alone, over three processes (a third of it in the connection actor, two in the worker), and waiting for one of the two "
+    "the CPU of a record that comes alone, over three processes (a third of it in the connection actor, two thirds in the worker), and waiting for one of the two "
     "cores, on which broker and producer work, too: on a slow machine a job takes 1.1 ms for each millisecond's record, so both cores are full"
 )
 BOTH_CORES = (

@@ -45,6 +45,12 @@ def numbers(column: Any) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
 
 
+def first_and_last_offset(batch: pa.RecordBatch) -> tuple[int, int]:
+    """The offsets of the first and the last record of a fetched batch with rows."""
+    offsets = numbers(batch.column("offset"))
+    return int(offsets[0]), int(offsets[-1])
+
+
 def batches_of(result: Any, function: str, within: str = "") -> Iterator[pa.RecordBatch]:
     """Yields the batches in what `function` returned: a RecordBatch, a Table, an iterable of these, or None.
 

@@ -92,8 +92,7 @@ class ThreadWakeup:
     """Lets one thread sleep until another one has something for it.
 
     A lock that is free from a call until the next `clear` or `wait`: `threading.Event` takes twenty steps of the interpreter for what this
-    takes one for, with each record that comes alone. A consumer's must not refer to the consumer: the IO thread keeps it as long as it
-    runs, and a consumer that nobody closed would never be noticed.
+    takes one for, with each record that comes alone.
     """
 
     def __init__(self) -> None:

@@ -82,8 +82,8 @@ class OneReader:
         self._lock.release()
 
 
-# The IO thread keeps it as long as it runs. So it has no reference to its consumer: one that nobody closed would never be noticed
-# otherwise.
+# The IO thread keeps a wake-up, this one or a `ThreadWakeup`, as long as it runs. So wake-ups have no reference to their consumer: one
+# that nobody closed would never be noticed otherwise.
 
 
 class LoopWakeup:

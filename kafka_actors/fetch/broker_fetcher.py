@@ -96,7 +96,7 @@ class BrokerFetcher:
         self._thread: threading.Thread | None = None
         self._channel: BlockingChannel | None = None
         self._session = FetchSession(broker=broker)
-        self._best = 0  # version of Fetch
+        self._best = 0  # highest version of Fetch that both sides speak
         self._correlation_id = 0
         self._used = 0.0
         self._stream = 0  # number of the newest stream of pulls

@@ -343,7 +343,7 @@ typedef struct {
     struct ArrowArray batch;
     struct ArrowArray columns[KA_COLUMNS];
     struct ArrowArray header, header_key, header_value;
-    const void *none[3]; /* of the batch and the header: no row of theirs is null */
+    const void *none[1]; /* of the batch and the header: no row of theirs is null */
     const void *buffers[KA_COLUMNS][3];
     const void *header_buffers[3];
     struct ArrowArray *column_list[KA_COLUMNS], *header_list[1], *field_list[2];
@@ -357,7 +357,6 @@ static void ka_release_small(struct ArrowArray *array) {
 
 static inline void ka_small_array(
     struct ArrowArray *array, int64_t length, int64_t nulls, int64_t n_buffers, const void **buffers) {
-    memset(array, 0, sizeof(*array));
     array->length = length;
     array->null_count = nulls;
     array->n_buffers = n_buffers;
@@ -365,10 +364,9 @@ static inline void ka_small_array(
     array->release = ka_release_small;
 }
 
-/* Makes the arrays of a batch of `rows` rows whose buffers are set. `zeros` has 4 bytes more than 4 for each row. */
+/* Makes the arrays of a batch of `rows` rows whose buffers are set, in a block that was cleared. `zeros` has 4 bytes more than 4 for each row. */
 static void ka_small_arrays(ka_small *s, int64_t rows, int64_t null_keys, int64_t null_values, const uint8_t *zeros) {
     int i;
-    memset(s->none, 0, sizeof(s->none));
     for (i = 0; i < KA_COLUMNS; i++) {
         ka_small_array(&s->columns[i], rows, 0, i <= KA_TOPIC ? 3 : 2, s->buffers[i]);
         s->column_list[i] = &s->columns[i];
@@ -380,7 +378,6 @@ static void ka_small_arrays(ka_small *s, int64_t rows, int64_t null_keys, int64_
     s->columns[KA_HEADERS].n_children = 1;
     s->columns[KA_HEADERS].children = s->header_list;
     s->header_list[0] = &s->header;
-    s->header_buffers[0] = NULL;
     s->header_buffers[1] = s->header_buffers[2] = zeros;
     ka_small_array(&s->header, 0, 0, 1, s->none);
     ka_small_array(&s->header_key, 0, 0, 3, s->header_buffers);

@@ -16,33 +16,33 @@ cdef inline uint8_t *cut_off(uint8_t **behind, int64_t size) noexcept nogil:
 
 cdef ka_small *small_block(Out *o, int64_t rows, int64_t size, const uint8_t *topic, int64_t topic_size, int32_t partition) noexcept nogil:
     """Allocates a block for `rows` rows out of `size` bytes, and fills in the columns that are the same in all rows."""
-    cdef int64_t counts = 4 * (rows + 1), aligned = ALIGNED - 1
+    cdef int64_t counts = 4 * (rows + 1)
     cdef int64_t most = sizeof(ka_small) + 2 * 8 * rows + 2 * 4 * rows + 4 * counts + 2 * bitmap_bytes(rows) + 2 * (size + KA_SLACK) + rows * topic_size
     cdef ka_small *block = <ka_small *>calloc(1, most + 16 * ALIGNED)
-    cdef uint8_t *free_ = NULL
+    cdef uint8_t *behind
     cdef uint8_t *topics
     cdef int32_t *topic_offsets
     cdef int32_t *partitions
     cdef int64_t i
     if block == NULL:
         return NULL
-    free_ = <uint8_t *>((<uintptr_t>block + sizeof(ka_small) + aligned) & ~<uintptr_t>aligned)
+    behind = <uint8_t *>((<uintptr_t>block + sizeof(ka_small) + ALIGNED - 1) & ~<uintptr_t>(ALIGNED - 1))
     o.rows_cap = rows
-    o.offset = <int64_t *>cut_off(&free_, 8 * rows)
-    o.timestamp = <int64_t *>cut_off(&free_, 8 * rows)
-    o.timestamp_type = <int32_t *>cut_off(&free_, 4 * rows)
-    o.key.offsets = <int32_t *>cut_off(&free_, counts)
-    o.value.offsets = <int32_t *>cut_off(&free_, counts)
-    o.key.bits = cut_off(&free_, bitmap_bytes(rows))
-    o.value.bits = cut_off(&free_, bitmap_bytes(rows))
+    o.offset = <int64_t *>cut_off(&behind, 8 * rows)
+    o.timestamp = <int64_t *>cut_off(&behind, 8 * rows)
+    o.timestamp_type = <int32_t *>cut_off(&behind, 4 * rows)
+    o.key.offsets = <int32_t *>cut_off(&behind, counts)
+    o.value.offsets = <int32_t *>cut_off(&behind, counts)
+    o.key.bits = cut_off(&behind, bitmap_bytes(rows))
+    o.value.bits = cut_off(&behind, bitmap_bytes(rows))
     memset(o.key.bits, 0xFF, bitmap_bytes(rows))
     memset(o.value.bits, 0xFF, bitmap_bytes(rows))
     o.key.cap = o.value.cap = size + KA_SLACK
-    o.key.data = cut_off(&free_, o.key.cap)
-    o.value.data = cut_off(&free_, o.value.cap)
-    partitions = <int32_t *>cut_off(&free_, 4 * rows)
-    topic_offsets = <int32_t *>cut_off(&free_, counts)
-    topics = cut_off(&free_, rows * topic_size)
+    o.key.data = cut_off(&behind, o.key.cap)
+    o.value.data = cut_off(&behind, o.value.cap)
+    partitions = <int32_t *>cut_off(&behind, 4 * rows)
+    topic_offsets = <int32_t *>cut_off(&behind, counts)
+    topics = cut_off(&behind, rows * topic_size)
     for i in range(rows):
         partitions[i] = partition
         topic_offsets[i + 1] = <int32_t>((i + 1) * topic_size)
@@ -58,7 +58,7 @@ cdef ka_small *small_block(Out *o, int64_t rows, int64_t size, const uint8_t *to
     block.buffers[KA_VALUE][1] = o.value.offsets
     block.buffers[KA_VALUE][2] = o.value.data
     # The lists of headers: calloc has cleared them.
-    o.header_offsets = <int32_t *>cut_off(&free_, counts)
+    o.header_offsets = <int32_t *>cut_off(&behind, counts)
     return block
 
 

@@ -61,7 +61,7 @@ class PartitionTable:
         self._replica_lifetime_s = replica_lifetime_s
         self.read_committed = read_committed
         self._partitions: dict[TopicPartition, FetchPartition] = {}
-        self.watched: dict[TopicPartition, FetchPartition] = {}  # they wait for a look-up
+        self.watched: dict[TopicPartition, FetchPartition] = {}  # partitions that wait for a look-up
         self._timers: list[tuple[float, TopicPartition]] = []
         self.dirty: dict[TopicPartition, None] = {}
         self.discard: dict[TopicPartition, bool] = {}  # True: records that were handed out, too

@@ -47,7 +47,7 @@ _TIMEVAL = struct.Struct("@ll")
 _DESCRIPTOR = struct.Struct("@i")
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _MOST_DESCRIPTORS = 16
-_ROOM = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR.size) if sys.platform == "linux" else 0
+_ROOM = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _DESCRIPTOR.size)
 _FLAGS = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_WAITALL) if sys.platform == "linux" else 0
 _MOST_PARTS = 512  # the system takes 1,024
 

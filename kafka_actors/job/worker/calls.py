@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 import msgspec
 import pyarrow as pa
 
-from kafka_actors.base.batches import numbers
+from kafka_actors.base.batches import first_and_last_offset, numbers
 from kafka_actors.base.bisect import Bisection
 from kafka_actors.errors import WorkerDiedError
 from kafka_actors.job.machines.retries import RetryCounter, SuspectCalls
@@ -172,7 +172,7 @@ class FunctionCalls:
         if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
             return False
         self._counters.call_ended(partition, self._clock(), None)
-        first, last = _ends(piece.batch)
+        first, last = first_and_last_offset(piece.batch)
         failure = CallFailed(WorkerDiedError(died.times, died.how), first, last, final=True)
         left = yield from self._after_failure(partition, epoch, piece, failure, died.times)
         return self._done(partition, epoch, left)
@@ -195,7 +195,7 @@ class FunctionCalls:
         self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, turn_over: Callable[[int], bool]
     ) -> Generator[Step, CallFailed | None, bool]:
         while piece.batch.num_rows:
-            first, last = _ends(piece.batch)
+            first, last = first_and_last_offset(piece.batch)
             if wait_s := self._retry_counter.wait_s(partition, first, self._clock()):
                 yield WaitFor(wait_s)
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
@@ -277,7 +277,7 @@ class FunctionCalls:
             if not (yield from self._permission(partition, epoch)) or not self._begin(partition, epoch):
                 return None
             tried = batch.slice(*part)
-            again = yield from self._call(partition, tried, *_ends(tried))
+            again = yield from self._call(partition, tried, *first_and_last_offset(tried))
             yield from self._cut.enter()
             try:
                 written = self._cut.put_out(partition, epoch, piece.resets, again, partly=False)
@@ -336,9 +336,3 @@ class FunctionCalls:
     def _retry(self, partition: TopicPartition, failure: CallFailed, attempt: int) -> None:
         self._counters.retrying(partition, failure)
         log_retry(partition, failure, attempt, self._spec.retries)
-
-
-def _ends(batch: pa.RecordBatch) -> tuple[int, int]:
-    """Returns the offsets of the first and the last record."""
-    offsets = numbers(batch["offset"])
-    return int(offsets[0]), int(offsets[-1])

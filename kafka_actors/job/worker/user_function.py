@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.base.backoff import Backoff
-from kafka_actors.base.batches import batches_of
+from kafka_actors.base.batches import batches_of, first_and_last_offset
 from kafka_actors.base.callables import DroppedResults, constructed, is_async, misfit
 from kafka_actors.base.fork_guard import end_child, forks
 from kafka_actors.base.message import Message, messages_of
@@ -238,7 +238,7 @@ class UserFunction:
             try:
                 self._returned(self._write(self._called(batch, attempt), batch))
             except BaseException as error:
-                raise self._failed(error, *_span(batch)) from error
+                raise self._failed(error, *first_and_last_offset(batch)) from error
             return
         some = False
         for row, message in enumerate(messages_of(batch)):
@@ -262,7 +262,7 @@ class UserFunction:
             except GeneratorExit:  # not the user's: the coroutine is closed by its loop
                 raise
             except BaseException as error:
-                raise self._failed(error, *_span(batch)) from error
+                raise self._failed(error, *first_and_last_offset(batch)) from error
             return
         some = False
         for row, message in enumerate(messages_of(batch)):
@@ -376,8 +376,3 @@ class _AsException:
 def _text_of(error: BaseException) -> str:
     message = str(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def _span(batch: pa.RecordBatch) -> tuple[int, int]:
-    offsets = batch.column("offset")
-    return offsets[0].as_py(), offsets[-1].as_py()

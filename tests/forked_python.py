@@ -24,6 +24,8 @@ import sys
 import zlib
 from pathlib import Path
 
+from atomic_files import write_atomically
+
 IMPORTED = {
     "ray": (
         "pyarrow",
@@ -70,10 +72,7 @@ def spark_python(directory: Path) -> str:
     text = f'#!/bin/sh\n[ "$1" = -m ] || exec {python} "$@"\nexec {python} -S -E {shlex.quote(ASK)} "$@"\n'
     program = directory / f"python-{zlib.crc32(text.encode()):08x}"
     if not program.exists():
-        draft = program.with_name(f"{program.name}.{os.getpid()}")
-        draft.write_text(text)
-        draft.chmod(0o755)
-        draft.replace(program)
+        write_atomically(program, text, mode=0o755)
     return str(program)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atomic_files import write_atomically
 from time_budgets import BUDGETS, Budgets, below_tests, without_group
 from xdist.scheduler import LoadScopeScheduling
 
@@ -101,9 +102,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if getattr(config.option, "loadgroup", False):  # set in the processes of `pytest -n … --dist loadgroup`
         groups = group_tests(items, Budgets.read(BUDGETS))
         file = Path(os.environ[VARIABLE])
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps({without_group(item.nodeid): groups[item] for item in items}))
-        draft.rename(file)
+        write_atomically(file, json.dumps({without_group(item.nodeid): groups[item] for item in items}))
     return result
 
 

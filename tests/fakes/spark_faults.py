@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from atomic_files import write_atomically
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
@@ -119,9 +120,7 @@ class DyingWriter(KafkaStreamWriter):
         try:
             done = super().write(iterator)
         except BaseException as error:
-            draft = directory() / "error.draft"
-            draft.write_text(f"{type(error).__name__}: {error}")
-            draft.rename(directory() / "error")  # whoever sees it reads all of it
+            write_atomically(directory() / "error", f"{type(error).__name__}: {error}")
             raise
         finally:
             TaskTransaction.commit = commit  # type: ignore[method-assign]

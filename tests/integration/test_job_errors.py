@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+from atomic_files import write_atomically
 from jobs.journal import Recorder
 from pace import this_run
 from waiting import at_pace_s, slow_s, until
@@ -145,7 +146,7 @@ def test_a_function_that_hangs_is_replaced_and_the_group_never_rebalances(scene,
             super().__call__(batch)
             for told, hang in ((asleep, time.sleep), (in_c, ctypes.PyDLL(None).sleep)):
                 if batch["partition"][0].as_py() == 3 and told.exists() and not told.read_text():
-                    told.write_text(str(os.getpid()))
+                    write_atomically(told, str(os.getpid()))
                     hang(600)  # unlike a function of CDLL, one of PyDLL keeps the interpreter's lock
 
     limit_s = max(5.0, at_pace_s(2))

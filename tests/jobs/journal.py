@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from atomic_files import write_atomically
 from pace import this_run
 
 from kafka_actors.types import TopicPartition
@@ -96,9 +97,7 @@ class Journal:
 
     def hold(self, seconds: float) -> float:
         """Each recorder is to keep the GIL of its process for so long, once. Returns when that was said."""
-        part = self.directory / "hold.part"
-        part.write_text(str(seconds))
-        part.rename(self.directory / "hold")
+        write_atomically(self.directory / "hold", str(seconds))
         return time.monotonic()
 
     def held(self) -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from atomic_files import write_atomically
 from waiting import until
 
 import kafka_actors as ka
@@ -47,12 +48,12 @@ class Traps:
         self.directory = Path(directory)
 
     def set(self, step: str, number: signal.Signals) -> None:
-        (self.directory / step.replace(" ", "-")).write_text(str(int(number)))
+        write_atomically(self.directory / step.replace(" ", "-"), str(int(number)))
 
     def clear(self) -> None:
         for path in self.directory.iterdir():
-            if not path.name.startswith("taken"):
-                path.unlink()
+            if not path.name.startswith(("taken", ".")):
+                path.unlink(missing_ok=True)
 
     def stopped(self) -> list[int]:
         """Processes that have stopped themselves."""
@@ -67,12 +68,12 @@ class Traps:
             return
         number = int(taken.read_text())
         if number == signal.SIGSTOP:
-            taken.with_name(taken.name + "-stopped").write_text(str(os.getpid()))
+            write_atomically(taken.with_name(taken.name + "-stopped"), str(os.getpid()))
         os.kill(os.getpid(), number)
 
     def _refused(self, method: str, error: ka.KafkaActorsError) -> None:
         path = self.directory / f"taken-{time.monotonic_ns()}-{os.getpid()}-refused"
-        path.write_text(f"{os.getpid()} {method}: {type(error).__name__}: {error}")
+        write_atomically(path, f"{os.getpid()} {method}: {type(error).__name__}: {error}")
 
     def refused(self) -> list[str]:
         """Returns the refusals that workers got of brokers and of their producers, each with process, method and error."""

@@ -260,7 +260,7 @@ def _check_text(name: str, value: str) -> None:
     """Refuses a text that the wire protocol can't carry, by the option's name alone: the text itself may be a secret."""
     try:
         size = len(value.encode())
-    except UnicodeEncodeError:  # bytes of a file or variable that were no UTF-8
+    except UnicodeEncodeError:  # bytes of a file or variable that were not UTF-8
         raise ConfigError(name, "holds a lone surrogate, which UTF-8 can't express") from None
     if size > MAX_TEXT_BYTES and name not in ("bootstrap_servers", *SECRETS):
         raise ConfigError(name, f"has {size:,} bytes: a text in Kafka has at most {MAX_TEXT_BYTES:,}")

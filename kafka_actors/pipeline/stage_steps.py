@@ -158,7 +158,7 @@ class RawTextStep(RecordwiseStep):
                 try:
                     values[row] = None if value is None else value.decode()
                 except UnicodeDecodeError as error:
-                    failures.setdefault(row, f"the {name} is no UTF-8: {error}")
+                    failures.setdefault(row, f"the {name} is not UTF-8: {error}")
         good = np.ones(len(rows.origin), dtype=bool)
         good[list(failures)] = False
         columns = [

@@ -146,7 +146,7 @@ _TEXTS = {
     Code.VARINT: "a number has more than ten bytes",
     Code.RANGE: "{number} is no int of 32 bits",
     Code.LENGTH: "a length is {number}",
-    Code.UTF8: "a string is no UTF-8",
+    Code.UTF8: "a string is not UTF-8",
     Code.BRANCH: "there is no branch {number} in the union",
     Code.SYMBOL: "symbol {number} is none that the reader's enum has, and it has no default",
     Code.BOOLEAN: "a boolean is {number}",

@@ -90,7 +90,7 @@ _TEXTS = {
     ProtobufCode.VARINT: "a number has more than ten bytes",
     ProtobufCode.TAG: "there is no such field number or wire type",
     ProtobufCode.GROUP: "a group doesn't end as it began",
-    ProtobufCode.UTF8: "a string is no UTF-8",
+    ProtobufCode.UTF8: "a string is not UTF-8",
     ProtobufCode.REQUIRED: "a required field is missing",
     ProtobufCode.RANGE: "a time is out of range",
     ProtobufCode.JSON: "the value can't be given as JSON",

@@ -92,7 +92,7 @@ _TEXTS = {
     WriteCode.LARGE: "the number is no {kind}",
     WriteCode.FLOAT_RANGE: "a double is too large for a float",
     WriteCode.SYMBOL: "the value is none that the enum {kind} has",
-    WriteCode.UTF8: "a string is no UTF-8",
+    WriteCode.UTF8: "a string is not UTF-8",
     WriteCode.JSON: "the text is no JSON of a {kind}",
     WriteCode.TIME: "a time is out of the range of {kind}",
 }

@@ -122,9 +122,9 @@ def _value(field: Any, enums: str) -> Make:
 
 
 def _text(value: Any) -> Any:
-    """A text; in proto2 the runtime reads one that is no UTF-8, too, and gives its bytes. Raises `ValueError`."""
+    """A text; in proto2 the runtime reads one that is not UTF-8, too, and gives its bytes. Raises `ValueError`."""
     if isinstance(value, bytes):
-        raise ValueError("no UTF-8")
+        raise ValueError("not UTF-8")
     return value
 
 

@@ -240,7 +240,7 @@ def is_repeated(field: Any) -> bool:
 
 
 def is_proto2(file: Any) -> bool:
-    """Whether a file is in proto2, whose runtimes take texts that are no UTF-8."""
+    """Whether a file is in proto2, whose runtimes take texts that are not UTF-8."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
     described = FileDescriptorProto()

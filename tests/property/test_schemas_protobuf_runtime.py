@@ -95,7 +95,7 @@ def part(number, content):
 
 
 TEXT = part(3, b"\xff")
-"""A Value whose text is no UTF-8."""
+"""A Value whose text is not UTF-8."""
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_damage_gives_one_row_or_one_error_and_leaves_other_rows_alone(name, dat
         ("proto2", b"\x08\x01\x22\x03\x0a\x01k"),  # one of `mapped` without its enum
         ("proto3", b"\xd2\x01\x00"),  # one of `mb` without anything
         ("proto2", b"\x08\x07\x22\x04\x08\x00\x10\x00"),  # one of `mapped` whose key is a number
-        ("proto2", b"\x08\x00+\x12\x02\xc0\x80,"),  # a text of a group that is no UTF-8
+        ("proto2", b"\x08\x00+\x12\x02\xc0\x80,"),  # a text of a group that is not UTF-8
         ("proto2", b"\x08\x00\x22\x06\x0a\x02\xc0\x80\x10\x04"),  # a key of a map that is none
-        ("proto3", b"\x72\x01\xff\x72\x01\x30"),  # a text that is no UTF-8, and one that replaces it
+        ("proto3", b"\x72\x01\xff\x72\x01\x30"),  # a text that is not UTF-8, and one that replaces it
         ("proto2", b"\x08\x00+\x12\x01\xff\x12\x01a,"),
         ("proto3", b"\xe2\x01\x01\xff\xd8\x01\x05"),  # the same in a oneof
         ("proto3", b"\xea\x01\x03\x12\x01\xff\xd8\x01\x05"),
@@ -194,8 +194,8 @@ def test_a_failure_names_its_field():
         kernels.protobuf_kernel()[1](made), [b"\x72\x01\xff", b"\x8a\x01\x03\x12\x01\xff", b"\x08"]
     )
     assert [made.reason(code, field) for _, code, field in failures] == [
-        "s: a string is no UTF-8",
-        "inner.s: a string is no UTF-8",
+        "s: a string is not UTF-8",
+        "inner.s: a string is not UTF-8",
         "the value ends within a field",
     ]
     assert failures[0][1] == ProtobufCode.UTF8

@@ -209,7 +209,7 @@ def _text(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise SaslError("SCRAM: the broker's message is no UTF-8") from None
+        raise SaslError("SCRAM: the broker's message is not UTF-8") from None
 
 
 def _base64(text: str) -> bytes:

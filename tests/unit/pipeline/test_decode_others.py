@@ -201,6 +201,6 @@ def test_raw_keeps_keys_and_values_and_as_text_finds_what_is_none():
     outcome = FusedSteps(READ.raw(text=True, on_error="skip").check().steps).run(source)
     assert outcome.rows[0].batch.to_pydict() == {"key": ["k"], "value": ["a"]}
     assert [(f.record, f.reason.partition(":")[0]) for f in outcome.failures] == [
-        (1, "the value is no UTF-8"),
-        (2, "the key is no UTF-8"),
+        (1, "the value is not UTF-8"),
+        (2, "the key is not UTF-8"),
     ]

@@ -93,7 +93,7 @@ def test_damage_is_an_error_of_its_value_which_names_schema_and_field(decoder):
     rows = decoder.decode(binary(frame(2) + b"\0\x1a\x01\xff", frame(2) + b"\0\x08", frame(2) + b"\0"))
     assert rows.records.tolist() == [2]
     assert rows.failures == [
-        (0, "schema 2: city: a string is no UTF-8"),
+        (0, "schema 2: city: a string is not UTF-8"),
         (1, "schema 2: the value ends within a field"),
     ]
 

@@ -25,7 +25,7 @@ def machine(request, monkeypatch):
         ("K", pa.array(["TWO", "ONE"]), 1, "a: the value is none that the enum t.K has"),
         ("K", pa.array(["007", "ONE"]), 1, "a: the value is none that the enum t.K has"),
         ("K", pa.array(["4000000000", "ONE"]), 1, "a: 4000000000 is no t.K"),
-        ("string", pa.array([b"\xff", b"a"], pa.binary()).view(pa.string()), 1, "a: a string is no UTF-8"),
+        ("string", pa.array([b"\xff", b"a"], pa.binary()).view(pa.string()), 1, "a: a string is not UTF-8"),
         ("int32", pa.array([None, 1], pa.int32()), 1, "a: the value is null, which the schema doesn't allow, and without presence it would be read as 0 or empty: fill it before"),
         ("google.protobuf.Timestamp", pa.array([253_402_300_800, 1], pa.timestamp("s", "UTC")), 1, "a: a time is out of the range of google.protobuf.Timestamp"),
         ("repeated int32", pa.array([[1, None], [1]]), 1, "a[]: the value is null, which the schema doesn't allow"),

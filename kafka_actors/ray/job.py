@@ -22,16 +22,9 @@ from kafka_actors.job.status import JobStatus
 from kafka_actors.job.transactions import TransactionalIds, prefix_of
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import checked
-from kafka_actors.sinks import KafkaSink
 from kafka_actors.sinks.sink import as_sinks
 from kafka_actors.telemetry.sdk import Settings
 
-from .exactly_once import (
-    checked_producer_options,
-    option_of,
-    transaction_timeout_ms,
-    with_read_committed,
-)
 from .job_options import (
     check_assignors,
     check_names,
@@ -39,11 +32,15 @@ from .job_options import (
     checked_backoff,
     checked_dead_letter_topic,
     checked_name,
+    checked_producer_options,
     checked_resources,
     checked_retry_topics,
     checked_topics,
     explicit_arguments,
+    option_of,
     parsed_status_address,
+    transaction_timeout_ms,
+    with_read_committed,
 )
 from .log_settings import quiet_lines
 
@@ -170,6 +167,15 @@ class Job:
         self.retry_backoff = checked_backoff(retry_backoff, self.config)
         self._check()
 
+    def _check_results(self, tiers: RetryTiers) -> None:
+        """Raises `ConfigError` for a sink that writes into a topic which the job reads."""
+        from kafka_actors.sinks import KafkaSink  # imports a producer, as a job without sinks doesn't
+
+        read = self.topics and [*self.topics, *tiers.topics]
+        for sink in self._sinks:
+            if isinstance(sink, KafkaSink) and sink.topic and "bootstrap_servers" not in sink.options:
+                check_results(sink.topic, "sink", read, self.pattern)
+
     def _check(self) -> None:
         """Checks the options together, and makes the parts of the plan that depend on several. Raises `ConfigError`."""
         config = self.config
@@ -177,10 +183,8 @@ class Job:
         dead_letter_topic, tiers = self._after_errors()
         if dead_letter_topic is not None:
             check_dlq_topic(dead_letter_topic, "dead_letter_topic", self.topics, self.pattern)
-        read = self.topics and [*self.topics, *tiers.topics]
-        for sink in self._sinks:
-            if isinstance(sink, KafkaSink) and sink.topic and "bootstrap_servers" not in sink.options:
-                check_results(sink.topic, "sink", read, self.pattern)
+        if self._sinks:
+            self._check_results(tiers)
         producer_options = None
         if config.delivery == "exactly_once":
             self.config = config = with_read_committed(config, self._isolation_level)

@@ -1,5 +1,6 @@
 """Imports of the package: which modules come when, in a process of its own."""
 
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -33,41 +34,41 @@ def test_the_first_message_does_not_wait_for_pandas_to_be_imported():
     assert done.returncode == 0
 
 
+def check_absent(code: str, names: str) -> None:
+    """Checks that a process that runs `code` has imported none of these modules; a name with a dot in front is one of this package."""
+    absent = [f"kafka_actors{name}" if name.startswith(".") else name for name in names.split()]
+    assert [name for name in absent if importlib.util.find_spec(name) is None] == []
+    code += f"; import sys; sys.exit(' '.join(name for name in {absent!r} if name in sys.modules) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=slow_s(60), capture_output=True)
+    assert done.stderr.decode().strip() == ""
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("actor", "not_needed"),
     [
-        ("metadata", "numpy pyarrow .actors.job .consumer .coordinator .fetch .records .sinks"),
-        ("coordinator", "numpy pyarrow .actors.job .actors.worker .consumer .fetch .records .sinks"),
-        ("connection", "pyarrow.compute .actors.job .consumer .coordinator .fetch.fetcher .sinks"),
-        ("worker", "pyarrow.compute .actors.job .consumer.core .coordinator .net.client .producer"),
+        ("metadata", "numpy pyarrow .ray.job .consumer .group .fetch .records .sinks"),
+        ("coordinator", "numpy pyarrow .ray.job .job.worker .consumer .fetch .records .sinks .producer"),
+        ("connection", "pyarrow.compute .ray.job .consumer .group .fetch.fetcher .sinks"),
+        ("worker", "pyarrow.compute .ray.job .consumer .group.consumer_coordinator .net.client .producer"),
     ],
 )
 def test_the_process_of_an_actor_does_not_wait_for_what_only_others_need(actor: str, not_needed: str) -> None:
     """Half a dozen of them start with a job, at the same time."""
-    absent = [f"kafka_actors{name}" if name.startswith(".") else name for name in not_needed.split()]
-    code = (
-        "import sys\n"
-        f"import kafka_actors.ray.actors.{actor}_actor\n"
-        f"sys.exit(' '.join(name for name in {absent!r} if name in sys.modules) or 0)\n"
+    check_absent(f"import kafka_actors.ray.actors.{actor}_actor", not_needed)
+
+
+def test_a_job_without_a_sink_does_not_wait_for_a_producer() -> None:
+    check_absent(
+        "import kafka_actors as ka; ka.Job(topics=['t'], group_id='g', bootstrap_servers='h:1', process=print)",
+        "pyarrow.compute .producer .sinks.kafka .group.consumer_coordinator .net.client",
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=slow_s(60), capture_output=True)
-    assert done.stderr.decode().strip() == ""
-    assert done.returncode == 0
 
 
 def test_sparks_source_waits_for_no_decoders_where_nothing_is_decoded() -> None:
-    code = (
-        "import sys\n"
-        "import kafka_actors.spark.source.data_source\n"
-        "import kafka_actors.spark.source.stream_driver\n"
-        "import kafka_actors.spark.source.task_reader\n"
-        "from kafka_actors.spark.source.readers import KafkaBatchReader\n"
-        "absent = ('kafka_actors.pipeline', 'kafka_actors.schemas', 'kafka_actors.registry')\n"
-        "sys.exit(' '.join(name for name in absent if name in sys.modules) or 0)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=slow_s(60), capture_output=True)
-    assert done.stderr.decode().strip() == ""
-    assert done.returncode == 0
+    names = ("data_source", "stream_driver", "task_reader", "readers")
+    modules = ", ".join(f"kafka_actors.spark.source.{name}" for name in names)
+    check_absent(f"import {modules}", ".pipeline .schemas .registry")
 
 
 @pytest.mark.parametrize("use", ["getattr(ka, name)", "importlib.import_module('uses_' + name)"])

@@ -9,7 +9,7 @@ from kafka_actors.config import JobConfig, build
 from kafka_actors.errors import ConfigError
 from kafka_actors.job.status import TransactionStatus
 from kafka_actors.job.transactions import prefix_of
-from kafka_actors.ray.exactly_once import with_read_committed
+from kafka_actors.ray.job_options import with_read_committed
 
 
 def copy(batch):

@@ -32,6 +32,7 @@ from .shared_records import KeptRecords, SharedRecords, kept_of
 logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
+IDLE_S = 1.0  # without a pull; then memory that responses were received into is given back to the system
 BUSY_WAIT_MS = 100
 """Longest wait of the broker while another worker fetches a partition for this one, too."""
 THIN_BYTES = 64 * 1024
@@ -52,6 +53,7 @@ class BlockingChannel(Protocol):
     def open(self) -> object: ...
     def send(self, frame: bytes, *, timeout_ms: float | None = None) -> None: ...
     def receive(self, *, timeout_ms: float | None = None) -> memoryview: ...
+    def trim(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -162,12 +164,17 @@ class BrokerFetcher:
         self._break()
 
     def _next_job(self) -> _PullJob | None:
-        """Waits for a pull, but hands over a response first if none waits."""
+        """Waits for a pull, but hands over a response first if none waits, and gives memory back if none comes for long."""
         if self._received is not None:
             try:
                 return self._jobs.get_nowait()
             except queue.Empty:
                 self._hand_over()
+        try:
+            return self._jobs.get(timeout=IDLE_S)
+        except queue.Empty:
+            if self._channel is not None:
+                self._channel.trim()
         return self._jobs.get()
 
     def _hand_over(self) -> None:
@@ -182,9 +189,8 @@ class BrokerFetcher:
         pull = job.pull
         if self._is_repetition(pull):
             self._hand_over()
-            _answer(
-                job, DisconnectedError(f"stream {pull.stream} of pulls has begun: this call was repeated")
-            )
+            repeated = f"stream {pull.stream} of pulls has begun: this call was repeated"
+            _answer(job, DisconnectedError(repeated))
             return
         try:
             answer = self._fetch(pull)
@@ -304,16 +310,12 @@ class BrokerFetcher:
     def _ready(self, pull: Pull) -> BlockingChannel:
         """Returns the open connection. One that was idle for `connections_max_idle_ms` is replaced: the broker, or a
         firewall between, may have dropped it without notice."""
-        if (
-            self._channel is not None
-            and self._clock() - self._used > self._config.connections_max_idle_ms / 1000
-        ):
-            self._channel.close()
-            self._channel = None
+        if self._channel is not None:
+            if self._clock() - self._used <= self._config.connections_max_idle_ms / 1000:
+                return self._channel
+            self._break()
             self._session.reset()
             return self._open()
-        if self._channel is not None:
-            return self._channel
         if pull.sequence != 0:
             raise DisconnectedError("the stream of pulls was cut")
         config = self._config
@@ -327,8 +329,7 @@ class BrokerFetcher:
 
     def _open(self) -> BlockingChannel:
         self._hand_over()
-        channel = self._connect(*self.address, self._config)
-        self._channel = channel
+        channel = self._channel = self._connect(*self.address, self._config)
         if self._closed:
             raise DisconnectedError("closed")
         channel.open()
@@ -362,8 +363,7 @@ class LocalSources:
         """Returns the broker's fetcher; None where no such broker is known."""
         source = self._sources.get(broker)
         if source is None:
-            known = self._locate(broker)
-            if known is None:
+            if (known := self._locate(broker)) is None:
                 return None
             source = BrokerFetcher(broker, known.host, known.port, self._config, connect=self._connect)
             self._sources[broker] = source

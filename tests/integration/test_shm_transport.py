@@ -24,7 +24,7 @@ from kafka_actors.job.messages import CallInHand, CrashReport, pack, unpack
 from kafka_actors.job.transport import shm_server
 from kafka_actors.job.transport.shm_client import SharedMemoryClient, receive
 from kafka_actors.job.transport.shm_server import SharedMemoryServer
-from kafka_actors.net.fetch_socket import SMALL, ReceiveRing
+from kafka_actors.net.receive_ring import SMALL, ReceiveRing
 from kafka_actors.ray.links import BrokerLink
 from kafka_actors.types import TopicPartition
 

@@ -12,7 +12,8 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ class _Piece(NamedTuple):
 
 
 class SharedMemory:
-    """Memory of the receiving side. `allocate` serves a `ReceiveRing`. For one thread, except `release`."""
+    """Memory of the receiving side. `allocate` and `give_back` serve a `ReceiveRing`. For one thread, except `release`."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, _Piece] = {}
@@ -67,6 +68,15 @@ class SharedMemory:
         forgotten = weakref.finalize(memory, _forget, number, self._pieces, self._unsent, self._removed)
         forgotten.atexit = False
         return memory
+
+    @staticmethod
+    def give_back(memory: Bytes, start: int, end: int) -> None:
+        """Gives the whole pages between two places of a piece back to the system."""
+        first, behind = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < behind:
+            mapping: Any = memory.base  # the buffer that `allocate` made the array of
+            with suppress(OSError):  # of pages that are locked, or of a sandbox's system: they stay
+                mapping.obj.madvise(mmap.MADV_REMOVE, first, behind - first)
 
     def share(self, views: Sequence[bytes | memoryview]) -> MemoryRegion | None:
         """Keeps the views until `release`. Returns where they lie; None if that is not in this memory."""

@@ -20,7 +20,7 @@ from kafka_actors.job.messages import pack, unpack
 from kafka_actors.job.transport.shared_memory import SharedMemory
 from kafka_actors.job.transport.shm_server import SharedMemoryServer
 from kafka_actors.net import BrokerChannels, ConnectionOpener, FetchSocket
-from kafka_actors.net.fetch_socket import ReceiveRing
+from kafka_actors.net.receive_ring import ReceiveRing
 from kafka_actors.telemetry.logs import set_log_origin
 
 from .actor import ActorShell, once, set_up_process
@@ -78,7 +78,7 @@ class ConnectionActor(ActorShell):
         return fetcher
 
     def _fetcher_into(self, memory: SharedMemory) -> BrokerFetcher:
-        ring = ReceiveRing(memory.allocate)
+        ring = ReceiveRing(memory.allocate, memory.give_back)
         return self._new_fetcher(
             lambda host, port, config: FetchSocket(host, port, config, ring=ring), ring.lend
         )

@@ -31,6 +31,7 @@ class Channel:
         self._seen = seen
         self._answers = answers
         self._sent = 0
+        self.trimmed = threading.Event()
 
     def pick(self, _):
         return VERSION
@@ -48,6 +49,9 @@ class Channel:
             raise answer
         return memoryview(response_frame(ApiKey.FETCH, VERSION, self._sent, answer)[LENGTH:])
 
+    def trim(self):
+        self.trimmed.set()
+
     def close(self):
         self._answers.put(DisconnectedError("closed"))
 
@@ -61,9 +65,8 @@ class Harness:
         self.outcomes = []
         self.threads = set()
         config = build(ConsumerConfig, bootstrap_servers="b:1")
-        self.fetcher = BrokerFetcher(
-            1, "b", 1, config, connect=lambda *_: Channel(self._seen, self.answers), **more
-        )
+        self.channel = Channel(self._seen, self.answers)
+        self.fetcher = BrokerFetcher(1, "b", 1, config, connect=lambda *_: self.channel, **more)
 
     def pull(self, sequence, stream=0, want=WANT):
         def answered(outcome):
@@ -99,6 +102,16 @@ def test_an_answer_is_handed_over_while_the_next_request_is_under_way(harness):
     assert harness.next_seen() == [("answered", 1)]  # no other pull waits
     assert [reply.sequence for reply, _ in harness.outcomes] == [0, 1]
     assert harness.threads == {"fetch-1"}
+
+
+def test_memory_is_given_back_when_no_pull_comes_for_long(harness, monkeypatch):
+    monkeypatch.setattr("kafka_actors.fetch.broker_fetcher.IDLE_S", 0.01)
+    harness.pull(0)
+    harness.next_seen()
+    assert not harness.channel.trimmed.is_set()  # a response is waited for
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen() == [("answered", 0)]
+    assert harness.channel.trimmed.wait(SOON_S)
 
 
 def test_a_claim_on_a_shared_partition_ends_with_a_failed_request():

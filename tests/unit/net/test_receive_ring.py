@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka_actors.net.fetch_socket import IDLE_S, SMALL, SPACE_BYTES, ReceiveRing
+from kafka_actors.net.receive_ring import IDLE_S, SMALL, SPACE_BYTES, ReceiveRing
 
 SIZE = 2 * SMALL
 
@@ -100,6 +100,38 @@ def test_small_ones_come_from_the_allocator_and_let_go_of_the_space_in_the_end()
     ring.lend(SMALL - 1, IDLE_S)
     assert made.there == SIZE
     ring.lend(1, IDLE_S + 1)
+    assert made.there == 0
+
+
+def give_back(memory, start, end):
+    memory.base.obj.madvise(mmap.MADV_REMOVE, start, end - start)
+
+
+def test_memory_between_parts_that_are_in_use_is_given_back_and_what_is_in_them_stays():
+    ring = ReceiveRing(made := Spaces(), give_back)
+    views = [ring.lend(SIZE, 0.0) for _ in range(6)]
+    for number, view in enumerate(views):
+        view[:] = bytes([number + 1]) * SIZE
+    kept = {number: views[number] for number in (1, 4)}
+    del view, views
+    assert made.there >= 6 * SIZE
+    ring.trim(1.0)
+    assert made.there == 2 * SIZE
+    assert all(view == bytes([number + 1]) * SIZE for number, view in kept.items())
+    assert address(ring.lend(SIZE, 1.0)) < address(kept[1])  # it is lent again
+    kept.clear()
+    ring.trim(2.0)
+    assert made.there == 0
+
+
+def test_a_space_that_can_only_be_given_back_as_a_whole_stays_while_a_part_is_in_use():
+    ring = ReceiveRing(made := Spaces())
+    first, second = received(ring.lend(SIZE, 0.0)), received(ring.lend(SIZE, 0.0))
+    del first
+    ring.trim(1.0)
+    assert made.there >= 2 * SIZE
+    del second
+    ring.trim(2.0)
     assert made.there == 0
 
 

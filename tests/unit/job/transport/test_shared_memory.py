@@ -80,6 +80,16 @@ def test_it_is_given_back_when_the_last_view_is_dropped_and_not_before():
     assert both.release() == 0
 
 
+def test_pages_that_are_given_back_are_gone_on_both_sides_and_those_they_only_touch_stay():
+    both = Both()
+    view = written(both.shared)
+    (seen,) = both.share(view)
+    both.shared.give_back(view.obj, 1, SIZE - 1)  # the second page is wholly in between
+    assert [bytes(seen[at : at + 2]) for at in (0, 4096, 8192)] == [b"\0\1", b"\0\0", b"\0\1"]
+    both.shared.give_back(view.obj, 8192, 8200)
+    assert bytes(seen[8192:8194]) == b"\0\1"
+
+
 def test_a_view_that_is_lent_keeps_its_memory_from_being_used_again():
     both = Both()
     view = written(both.shared)

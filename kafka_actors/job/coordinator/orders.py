@@ -113,7 +113,10 @@ class WorkerOrders:
 
     def _watch_for_stalls(self, worker: str, partition: TopicPartition, holding: HeldReport) -> None:
         """Drains and grants a partition again that has records to read but has not moved for the maximal poll interval."""
-        if self._job.plan.paused or holding.blocked.startswith(WAITS):
+        if self._job.plan.paused:
+            return
+        if holding.blocked.startswith(WAITS) or self._is_worked_on(holding.partition):
+            self._stalls.forget(partition)
             return
         now = self._job.clock()
         end = self._status_report.to_read(holding.partition, holding.end)
@@ -122,6 +125,14 @@ class WorkerOrders:
             reason = holding.blocked or "no progress"
             self._job.happened(PartitionStalled(partition.topic, partition.partition, stalled, reason))
             self._placement.regrant(self._job.tiers.home(partition), now)
+
+    def _is_worked_on(self, partition: TopicPartition) -> bool:
+        """Whether calls with records of a partition, or of any of its slices, are in hand or wait to be made again. Each may last for the
+        maximal poll interval by itself, as its worker's supervisor sees, and the pauses between them are bounded by the options."""
+        windows = (
+            held.window for each in self._job.slices_of(partition) if (held := self._job.held.get(each))
+        )
+        return any(window is not None and (window.calls or window.parked) for window in windows)
 
     # ------------------------------------------------------------ orders
 

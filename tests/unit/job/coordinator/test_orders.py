@@ -5,6 +5,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 import kafka_actors.job.coordinator.context as context_module
 from kafka_actors.config import JobConfig, build
@@ -15,6 +16,7 @@ from kafka_actors.job.coordinator.context import CoordinatorContext
 from kafka_actors.job.coordinator.orders import WorkerOrders
 from kafka_actors.job.messages import CommitEntry, DeathsInCall, Drain, HeldReport, Report, WorkerPlan
 from kafka_actors.job.retry_topics import RetryTopics
+from kafka_actors.job.status import WindowStatus
 from kafka_actors.telemetry.tally import Tally
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
@@ -405,6 +407,62 @@ def test_a_partition_that_waits_for_its_time_or_for_what_it_has_to_know_is_not_s
     assert events("reading ahead: which keys wait in …") == []
     (stalled,) = events("")
     assert (stalled.topic, stalled.partition) == waiting
+
+
+def test_a_retry_partition_is_not_stalled_in_the_moment_in_which_its_record_is_due():
+    """It lagged once before it waited, and for longer than the limit."""
+    stage, waiting = Stage(tiers=TIERS), TopicPartition("r-1s", 0)
+    orders = stage.poll()
+    epoch = next(grant.epoch for grant in orders.grants if grant.partition == P0)
+    for blocked, lasts_s in (
+        ("", 1.0),
+        ("not due: its next record waits until …", 600.0),
+        ("", 1.0),
+        ("", 1.0),
+    ):
+        report = HeldReport(waiting, epoch, 0, end=1, blocked=blocked)
+        others = [e for e in stage.held(orders, processed=0, end=0) if e.partition != waiting]
+        stage.poll(orders.version, [*others, report])
+        stage.now += lasts_s
+    assert stalled(stage) == []
+
+
+@pytest.mark.parametrize("window", [WindowStatus(records=5, calls=1), WindowStatus(records=5, parked=1)])
+def test_a_partition_whose_calls_are_in_hand_or_wait_to_be_made_again_is_not_stalled_by_their_sum(window):
+    """Each of four tries may last nearly as long as the limit; whoever looks after single calls sees one that hangs."""
+    stage = Stage(max_poll_interval_ms=60_000)
+    first = stage.poll()
+    for _ in range(5):
+        stage.poll(first.version, lagging(stage, first, window=window))
+        stage.now += 50.0
+    assert stalled(stage) == []
+    for _ in range(3):
+        stage.poll(first.version, lagging(stage, first, window=WindowStatus(records=5)))
+        stage.now += 50.0
+    assert sorted(stalled(stage)) == [(0, "no progress"), (1, "no progress")]
+
+
+def test_a_slice_is_not_stalled_while_calls_of_another_slice_are_in_hand():
+    """Its window may be full of records of others, which it waits for."""
+    stage = dealt_stage()
+    orders = {name: stage.poll(worker=name) for name in stage.job.placement.workers}
+    of_first = {grant.partition: name for name, each in orders.items() for grant in each.grants}
+
+    def report(calls):
+        for name, each in orders.items():
+            found = []
+            for held in lagging(stage, each):
+                at_work = calls * (of_first[held.partition] == name)
+                found.append(replace(held, window=WindowStatus(records=5, calls=at_work)))
+            stage.poll(each.version, found, worker=name)
+        stage.now += 50.0
+
+    for _ in range(20):
+        report(calls=1)
+    assert stalled(stage) == []
+    for _ in range(8):
+        report(calls=0)
+    assert {partition for partition, _ in stalled(stage)} == {0, 1}
 
 
 def test_workers_that_share_a_partition_share_its_retry_partitions_likewise():

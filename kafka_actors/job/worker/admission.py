@@ -28,8 +28,7 @@ __all__ = ["Admission"]
 
 class Admission:
     """Admits what was fetched. `lock` guards `in_flight` and `assignment`. `may_begin(window)`: whether its records are still to be worked on;
-    `advanced(window)` moves the offset to commit and returns whether a bounded partition ended; `passed(chunks, ended)` takes what the
-    watermark has passed."""
+    `advanced(window)` moves the offset to commit and returns whether a bounded partition ended, which `on_progress(ended)` is told of."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Admission:
         lanes: int,
         may_begin: Callable[[RecordWindow], bool],
         advanced: Callable[[RecordWindow], bool],
-        passed: Callable[[list[WindowChunk], bool], None],
+        on_progress: Callable[[bool], None],
         clock: Callable[[], float],
     ) -> None:
         self._in_flight = in_flight
@@ -55,7 +54,7 @@ class Admission:
         self._lanes = lanes
         self._may_begin = may_begin
         self._advanced = advanced
-        self._passed = passed
+        self._on_progress = on_progress
         self._clock = clock
         self._full: set[TopicPartition] = set()
 
@@ -102,7 +101,7 @@ class Admission:
                 full, ready = self._in_flight.full(window), self._in_flight.ready(self._clock())
             self._reader.consumed(fetched, chunk.next_offset)
             self._retries.done(decoded, decoded.done_before)
-            self._passed(passed, ended)
+            self._on_progress(ended)
             if void:
                 self._events(DoneOffsetsDropped(*partition, chunk.next_offset, "the log was cut since"))
             yield ready

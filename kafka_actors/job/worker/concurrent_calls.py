@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Protocol
 
 from opentelemetry.trace import Span
@@ -35,7 +36,7 @@ from .call_record import MOST_CALLS, CallRecord
 from .calls import RECHECK_S, Cut
 from .counters import WorkerCounters
 from .error_policy import ErrorPolicy, log_retry
-from .machines.record_window import ConcurrentCall, RecordWindow, WindowChunk
+from .machines.record_window import ConcurrentCall, RecordWindow
 from .machines.records_in_flight import RecordsInFlight
 from .machines.worker_assignment import WorkerAssignment
 from .processing_thread import MovableRecords
@@ -45,6 +46,7 @@ from .user_function import CallFailed, UserFunction
 __all__ = ["Callers", "ConcurrentCalls"]
 
 NEVER = float("inf")
+LATE_S = 0.01  # after which a call over several messages ends with the one that it has begun with
 
 
 class Callers(Protocol):
@@ -102,7 +104,7 @@ class ConcurrentCalls:
             redact_keys=config.redact_keys,
         )
         self._spans = spans or ProcessSpans(config.group_id, "")
-        self.counters = WorkerCounters(config.group_id, recorder or Recorder())
+        self.counters = WorkerCounters(config.group_id, recorder or Recorder(), config.concurrency)
         self._error_policy = ErrorPolicy(function, assignment, lock, events, Cut())
         self._retries = NoRetryPartitions()
         if function.outputs.tiers:
@@ -119,10 +121,13 @@ class ConcurrentCalls:
             lanes=config.lanes_per_partition,
             may_begin=self._may_begin,
             advanced=self._advanced,
-            passed=self._passed,
+            on_progress=on_progress,
             clock=clock,
         )
         self.paused = self.stopped = False
+        self._several: dict[
+            ConcurrentCall, None
+        ] = {}  # calls in hand over several messages, the oldest first
         self.callers = make_callers(self)
 
     # ------------------------------------------------------------ admitting, in one thread
@@ -140,12 +145,21 @@ class ConcurrentCalls:
         """Has callers begin what has become due, or may begin again. Returns after how many seconds to look again."""
         with self._lock:
             now = self._clock()
+            self._shorten_late(now)
             ready = 0 if self.blocked_by() else self.in_flight.ready(now)
+            self.counters.overlap(now, more=ready > 0)
             due = self.in_flight.next_due()
+            longest_s = min(longest_s, self._retries.idle_s(), LATE_S if self._several else longest_s)
         if ready:
             self.callers.wake_callers(ready)
-        longest_s = min(longest_s, self._retries.idle_s())
         return longest_s if due is None else min(longest_s, max(0.0, due - now) or RECHECK_S)
+
+    def _shorten_late(self, now: float) -> None:
+        """Takes messages out of calls that take long, though calls took no time before."""
+        while self._several and now - (call := next(iter(self._several))).began >= LATE_S:
+            del self._several[call]
+            if self.in_flight.shorten(call):
+                self._note(call)
 
     def follow(self, watermarks: Iterable[tuple[TopicPartition, int]]) -> None:
         """Takes below which offsets partitions are done that are dealt in slices: their windows may go on from there."""
@@ -164,14 +178,22 @@ class ConcurrentCalls:
                 if self.blocked_by() or self.stopped:
                     return None
                 call = self._taken()
-                died = None if call is None else self.in_flight.too_many_deaths(call)
-            if call is None:
-                return None
+                if call is None:
+                    return None
+                died = self.in_flight.too_many_deaths(call)
             if died is not None:
                 error = WorkerDiedError(died.times, died.how)
                 self.ended(call, CallFailed(error, call.first, call.last, final=True))
             elif not (self._retries.keep_order and self._follows(call)):
                 return call
+
+    def rows_of(self, call: ConcurrentCall) -> Iterator[int]:
+        """Returns the rows of a call over messages, each when the one before it is made: there may be fewer of them by then."""
+        return iter(call.rows) if len(call.rows) == 1 else iter(partial(self._next_row, call), None)
+
+    def _next_row(self, call: ConcurrentCall) -> int | None:
+        with self._lock:
+            return call.next_row()
 
     def span(self, call: ConcurrentCall) -> AbstractContextManager[Span | None]:
         """Returns a context manager for one call, as `ProcessSpans.call`; its batch is made only where somebody traces."""
@@ -186,12 +208,15 @@ class ConcurrentCalls:
         if window.hand.calls == 1:
             self._assignment.begin(window.partition, window.epoch)
         call.began = now
-        if self.in_flight.calls == 1:
-            self.counters.work_begins(now)
-        self.counters.call_began(window.partition, now, call)
-        if self._call_record is not None:
-            self._call_record.call_began(window.partition, call.first, call.last, call)
+        if self.messages is not None and len(call.rows) > 1:
+            self._several[call] = None
+        self.counters.call_began(window.partition, now, call, more=self.in_flight.ready(now) > 0)
+        self._note(call)
         return call
+
+    def _note(self, call: ConcurrentCall) -> None:
+        if self._call_record is not None:
+            self._call_record.call_began(call.window.partition, call.first, call.last, call)
 
     def _may_begin(self, window: RecordWindow) -> bool:
         """Whether a window's records are still to be worked on: of the present grant, of the log as it is, and not draining."""
@@ -205,13 +230,16 @@ class ConcurrentCalls:
         if failure is not None:
             if self.messages is not None and len(call.rows) > 1:
                 with self._lock:
-                    before, counts = self.in_flight.cut(call, failure.first), self._may_end(call.window)
+                    counts = self._may_end(call.window)
+                    before, made = self.in_flight.cut(call, failure.first)
                     self._advanced(call.window)
+                    if counts:
+                        self.counters.call_done(call.window.partition, call.chunk.batch, made, self._wall())
                 if counts:
                     self._retries.done(call.chunk, before)
             if not self._settled(call, failure):
                 return
-        window, passed, ended = call.window, [], False
+        window, ended = call.window, False
         with self._lock:
             now = self._clock()
             if called:
@@ -219,16 +247,19 @@ class ConcurrentCalls:
             if called and failure is None and call.parts is not None:
                 call.parts.succeeded()
             counts = self._may_end(window)
+            if called and failure is None and counts:
+                self.counters.call_done(window.partition, call.chunk.batch, call.rows, self._wall())
             over = not self.in_flight.next_half(call)
             if over:
-                passed = self.in_flight.finished(call, now)
+                if self.in_flight.finished(call, now):
+                    self.counters.count()  # or the chunk's memory would be kept for it
                 ended = self._advanced(window)
             self._closed(call, failure)
             if failure is not None:
                 self.counters.over(window.partition)
             ready = self.in_flight.ready(now)
             room = window.full_since is not None and self.in_flight.roomy(window.partition)
-        self._passed(passed, ended)
+        self._on_progress(ended)
         if over and counts and self._retries.keep_order:
             self._retries.done(call.chunk, call.taken)
         if ready:
@@ -286,12 +317,10 @@ class ConcurrentCalls:
             return False
         with self._lock:
             counts = self._may_end(call.window)
-        if not counts:
-            self.ended(call, None, called=False)
-            return True
-        with self._halting(call):
-            self._retries.follow(call, behind)
-        if len(behind) == len(call.rows):
+        if counts:
+            with self._halting(call):
+                self._retries.follow(call, behind)
+        if not counts or len(behind) == len(call.rows):
             self.ended(call, None, called=False)
             return True
         with self._lock:
@@ -311,19 +340,12 @@ class ConcurrentCalls:
 
     def _closed(self, call: ConcurrentCall, failure: CallFailed | None) -> None:
         now, window = self._clock(), call.window
+        self._several.pop(call, None)
         if window.hand.calls == 0:
             self._assignment.call_failed(window.partition, window.epoch)
-        if self.in_flight.calls == 0:
-            self.counters.work_ends(now)
-        self.counters.call_ended(window.partition, now, failure, call)
+        self.counters.call_ended(window.partition, now, failure, call, more=self.in_flight.ready(now) > 0)
         if self._call_record is not None:
             self._call_record.call_ended(window.partition, call)
-
-    def _passed(self, chunks: list[WindowChunk], ended: bool) -> None:
-        with self._lock:  # callers may be threads, which would count at once
-            for chunk in chunks:
-                self.counters.processed(chunk.window.partition, chunk.batch, self._wall())
-        self._on_progress(ended)
 
     # ------------------------------------------------------------ the worker's side
 
@@ -346,17 +368,17 @@ class ConcurrentCalls:
 
     def blocked(self, partition: TopicPartition) -> str:
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere. Call it with the lock held."""
-        full = self.in_flight.blocked(partition, self._clock())
-        return (
-            self.blocked_by() or self.counters.blocked(partition) or self._retries.blocked(partition) or full
-        )
+        reason = self.blocked_by() or self.counters.blocked(partition) or self._retries.blocked(partition)
+        return reason or self.in_flight.blocked(partition, self._clock())
 
     def window(self, partition: TopicPartition) -> WindowStatus | None:
         """Returns the window of a partition in numbers; None where it has none. Call it with the lock held."""
         return self.in_flight.status(partition, self._clock())
 
     def note_waiting(self) -> None:
-        """Partitions have no turns here: nothing is noted."""
+        """Partitions have no turns here: what is noted is how many records are done."""
+        with self._lock:
+            self.counters.count()
 
     def note_done(self) -> None:
         """Notes in the assignment what is done beyond the offsets to commit. Call it with the lock held."""

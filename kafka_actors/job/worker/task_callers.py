@@ -93,7 +93,7 @@ class TaskCallers:
         if messages is None:
             await self._function.call_async(call.batch, call.attempts + 1)
         else:
-            for row, message in zip(rows, messages.of(batch, rows), strict=True):
+            for row, message in zip(self._calls.rows_of(call), messages.of(batch, rows), strict=False):
                 await self._function.call_message_async(message, batch, row)
 
     # ------------------------------------------------------------ in the worker's loop, and other threads

@@ -87,5 +87,5 @@ class ThreadCallers:
         if messages is None:
             self._calls.function.call(call.batch, call.attempts + 1)
         else:
-            for row, message in zip(rows, messages.of(batch, rows), strict=True):
+            for row, message in zip(self._calls.rows_of(call), messages.of(batch, rows), strict=False):
                 self._calls.function.call_message(message, batch, row)

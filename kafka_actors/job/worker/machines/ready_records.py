@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Iterable
 
-from .record_window import WindowChunk
+from .record_window import RecordWindow, WindowChunk
 
 __all__ = ["CallPace", "ReadyRecords"]
 
@@ -16,41 +19,114 @@ BY_RECORD_S = 0.01
 MANY = 1 << 31
 
 
-class ReadyRecords:
-    """Queue of records that wait for no other one. Of a chunk's rows that follow each other only the numbers are kept: there may be many."""
+class _Run:
+    """Rows of one chunk that were admitted one behind the other. `at`: where the first one stands that isn't taken."""
+
+    __slots__ = ("at", "chunk", "rows")
+
+    def __init__(self, chunk: WindowChunk) -> None:
+        self.chunk = chunk
+        self.rows = array("i")
+        self.at = 0
+
+
+class _WindowRecords:
+    """Ready records of one window: `runs` as they were admitted, and `again`, a heap of those that had to wait or come a second time."""
+
+    __slots__ = ("again", "runs")
 
     def __init__(self) -> None:
-        self._runs: deque[tuple[WindowChunk, deque[int]]] = deque()
+        self.runs: deque[_Run] = deque()
+        self.again: list[tuple[int, int, WindowChunk]] = []
+
+    def __len__(self) -> int:
+        return len(self.again) + sum(len(run.rows) - run.at for run in self.runs)
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.again)
+
+    @property
+    def first(self) -> WindowChunk:
+        """The chunk of the record with the lowest offset."""
+        return self.again[0][2] if self._again_first else self.runs[0].chunk
+
+    @property
+    def _again_first(self) -> bool:
+        if not self.runs or not self.again:
+            return not self.runs
+        run, (end, row, _) = self.runs[0], self.again[0]
+        return (end, row) < (run.chunk.next_offset, run.rows[run.at])
+
+    def pop(self) -> tuple[WindowChunk, int]:
+        """Takes the record with the lowest offset."""
+        if self.again and self._again_first:
+            _, row, chunk = heapq.heappop(self.again)
+            return chunk, row
+        run = self.runs[0]
+        row = run.rows[run.at]
+        run.at += 1
+        if run.at == len(run.rows):
+            self.runs.popleft()
+        return run.chunk, row
+
+
+class ReadyRecords:
+    """Queue of records that wait for no other one. Windows take turns, so that none waits until all that was fetched of another one is done;
+    of a window the record with the lowest offset comes first, which holds the watermark. Of a record only the number of its row is kept:
+    there may be many."""
+
+    def __init__(self) -> None:
+        self._windows: OrderedDict[RecordWindow, _WindowRecords] = OrderedDict()
         self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
     def append(self, chunk: WindowChunk, row: int) -> None:
-        """Adds a row at the end."""
-        if not self._runs or self._runs[-1][0] is not chunk:
-            self._runs.append((chunk, deque()))
-        self._runs[-1][1].append(row)
+        """Adds a row that is admitted, behind all others of its window."""
+        runs = self._of(chunk.window).runs
+        if not runs or runs[-1].chunk is not chunk:
+            runs.append(_Run(chunk))
+        runs[-1].rows.append(row)
         self._length += 1
 
-    def put_back(self, chunk: WindowChunk, rows: list[int]) -> None:
-        """Adds rows at the front, in their order."""
-        if rows:
-            self._runs.appendleft((chunk, deque(rows)))
-            self._length += len(rows)
+    def put_back(self, chunk: WindowChunk, rows: Iterable[int]) -> None:
+        """Adds rows that were admitted before: they waited for others, or come again."""
+        for row in rows:
+            heapq.heappush(self._of(chunk.window).again, (chunk.next_offset, row, chunk))
+            self._length += 1
 
     def popleft(self) -> tuple[WindowChunk, int]:
-        """Takes the first row. Raises `IndexError` where there is none."""
-        chunk, rows = self._runs[0]
-        row = rows.popleft()
+        """Takes the first row of the window whose turn it is. There has to be one."""
+        window, records = next(iter(self._windows.items()))
+        taken = records.pop()
         self._length -= 1
-        if not rows:
-            self._runs.popleft()
-        return chunk, row
+        if records:
+            self._windows.move_to_end(window)
+        else:
+            del self._windows[window]
+        return taken
 
     def next_of(self, chunk: WindowChunk) -> int | None:
-        """Takes the first row if it is one of this chunk; else returns None."""
-        return self.popleft()[1] if self._runs and self._runs[0][0] is chunk else None
+        """Takes the first row of a chunk's window if it is one of this chunk; else returns None."""
+        records = self._windows.get(chunk.window)
+        if records is None or records.first is not chunk:
+            return None
+        _, row = records.pop()
+        self._length -= 1
+        if not records:
+            del self._windows[chunk.window]
+        return row
+
+    def drop(self, window: RecordWindow) -> None:
+        """Drops the records of a window."""
+        self._length -= len(self._windows.pop(window, ()))
+
+    def _of(self, window: RecordWindow) -> _WindowRecords:
+        records = self._windows.get(window)
+        if records is None:
+            records = self._windows[window] = _WindowRecords()
+        return records
 
 
 class CallPace:

@@ -302,9 +302,9 @@ class RecordWindow:
 class ConcurrentCall:
     """Call of the function with some rows of a chunk. `attempts`: how often it has failed. `halves`: rows to call it with afterwards, because
     the call with all of them failed for good. `taken`: the rows whose keys it has. `alone`: no other call is in hand. `began`: when.
-    `parts`: the calls on parts of the one that this is a part of, None where it is whole."""
+    `parts`: the calls on parts of the one that this is a part of, None where it is whole. `begun`: of several messages, how many have begun."""
 
-    __slots__ = ("alone", "attempts", "began", "chunk", "halves", "parts", "rows", "taken")
+    __slots__ = ("alone", "attempts", "began", "begun", "chunk", "halves", "parts", "rows", "taken")
 
     def __init__(self, chunk: WindowChunk, rows: list[int], *, alone: bool = False) -> None:
         self.chunk = chunk
@@ -314,10 +314,25 @@ class ConcurrentCall:
         self.parts: PartCalls | None = None
         self.alone = alone
         self.began = 0.0
+        self.begun = 0
 
     @property
     def window(self) -> RecordWindow:
         return self.chunk.window
+
+    def next_row(self) -> int | None:
+        """Begins with the next message. Returns its row; None where all have begun."""
+        if self.begun == len(self.rows):
+            return None
+        self.begun += 1
+        return self.rows[self.begun - 1]
+
+    def shorten(self) -> list[int]:
+        """Takes out the rows of messages that it hasn't begun with, all but the first one. Returns them."""
+        begun = max(1, self.begun)
+        self.rows, behind = self.rows[:begun], self.rows[begun:]
+        self.taken = sorted(set(self.taken).difference(behind))
+        return behind
 
     def split(self) -> list[ConcurrentCall]:
         """Returns two calls with half of the keys each, and of each key all its rows; none for one key. A row without a key is by itself."""

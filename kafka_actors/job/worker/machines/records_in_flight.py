@@ -8,9 +8,9 @@ made again at once in two, with half of the keys each (`split`), until it is kno
 
 A call of a function over batches has records of one chunk: at most `batch_rows`, by default an even share of what is ready for each caller.
 One over messages has one record, or where calls take next to no time some of them, one after another: to begin and end each by
-itself would take longer. None of these waits for another one, so where one of them fails (`cut`) those behind it are ready again. A
-pipeline that calls a function with single records (`by_record`) has batches, but of no more than it gets done soon: an even share of
-many slow records would hold their keys, a drain and the watermark for their sum.
+itself would take longer. None of these waits for another one, so where one of them fails (`cut`), or takes long after all (`shorten`), those
+behind it are ready again. A pipeline that calls a function with single records (`by_record`) has batches, but of no more than it gets done
+soon: an even share of many slow records would hold their keys, a drain and the watermark for their sum.
 
 Records in whose call workers died (`SuspectCalls`) are called one by one, with no other call in hand, so that it is clear which of them
 ends the process.
@@ -113,7 +113,7 @@ class RecordsInFlight:
         if known is not None and (known.epoch, known.resets) == (epoch, resets):
             return known
         if known is not None:
-            known.closed = True
+            self._close(known)
         hand = self._hands.setdefault(partition, Hand())
         suspects = self._suspects.get(partition, ())
         made = RecordWindow(
@@ -131,14 +131,20 @@ class RecordsInFlight:
         void = window.add(chunk)
         for row in chunk.undone():
             if window.takes_key(chunk, row):
-                self._push(chunk, row)
+                self._ready_of(chunk, row).append(chunk, row)
         passed = window.advance()
         if self.full(window) and window.full_since is None:
             window.full_since = now
         return passed, void
 
-    def _push(self, chunk: WindowChunk, row: int) -> None:
-        (self._careful if chunk.is_suspect(row) else self._ready).append(chunk, row)
+    def _ready_of(self, chunk: WindowChunk, row: int) -> ReadyRecords:
+        return self._careful if chunk.is_suspect(row) else self._ready
+
+    def _close(self, window: RecordWindow) -> None:
+        """Takes that what a window has is void."""
+        window.closed = True
+        self._ready.drop(window)
+        self._careful.drop(window)
 
     def full(self, window: RecordWindow) -> bool:
         """Whether no more records of a partition may be admitted now."""
@@ -184,7 +190,7 @@ class RecordsInFlight:
         for partition in partitions:
             self._suspects.pop(partition, None)
             if (window := self._windows.pop(partition, None)) is not None:
-                window.closed = True
+                self._close(window)
 
     def suspect(self, calls: Iterable[DeathsInCall]) -> None:
         """Takes what grants say of earlier deaths, before their records are admitted."""
@@ -227,6 +233,7 @@ class RecordsInFlight:
             return None
         call = self._next()
         if call is not None:
+            call.begun = 0
             self.calls += 1
             call.window.hand.calls += 1
             if call.alone:
@@ -295,8 +302,8 @@ class RecordsInFlight:
         chunk = call.chunk
         chunk.mark(rows)
         if chunk.keys is not None:
-            for following in call.window.free({chunk.keys[row] for row in taken}):
-                self._push(*following)
+            for following, row in call.window.free({chunk.keys[row] for row in taken}):
+                self._ready_of(following, row).put_back(following, [row])
 
     def leave_out(self, call: ConcurrentCall, rows: Collection[int]) -> None:
         """Takes records out of a call that are done without it. Their keys stay taken until it ends."""
@@ -304,21 +311,28 @@ class RecordsInFlight:
         call.chunk.mark(list(rows))
         call.rows = [row for row in call.rows if row not in rows]
 
-    def cut(self, call: ConcurrentCall, offset: int) -> list[int]:
-        """Cuts a call over messages down to the one that failed, by the offset that it told: those before it are done, and are returned; those
-        behind it are ready again. The call goes on."""
+    def shorten(self, call: ConcurrentCall) -> bool:
+        """Has messages be ready again that a call hasn't begun with. Returns whether there were any."""
+        behind = call.shorten()
+        if not call.window.closed:
+            self._ready.put_back(call.chunk, behind)
+        return bool(behind)
+
+    def cut(self, call: ConcurrentCall, offset: int) -> tuple[list[int], list[int]]:
+        """Cuts a call over messages down to the one that failed, by the offset that it told: those before it are done, those behind it are
+        ready again, and the call goes on. Returns all rows that are done, and those for which the function has returned."""
         told = numbers(call.chunk.batch["offset"])
         at = next(index for index, row in enumerate(call.rows) if told[row] == offset)
         before, failed, behind = call.rows[:at], call.rows[at], call.rows[at + 1 :]
         left_out = sorted(set(call.taken) - set(call.rows))
         call.rows = call.taken = [failed]
         if call.window.closed:
-            return before + left_out
+            return before + left_out, before
         self._done(call, before, before + left_out)
         if call.chunk is call.window.chunks[0]:
             call.window.advance()  # which passes no chunk: one record of this one isn't done
         self._ready.put_back(call.chunk, behind)
-        return before + left_out
+        return before + left_out, before
 
     def again(self, call: ConcurrentCall, due: float) -> None:
         """Ends a call that failed; it is made again when it is due."""

@@ -7,6 +7,7 @@ from kafka_actors.errors import ProcessError, WorkerDiedError
 from kafka_actors.events import DoneOffsetsDropped, RecordsSkipped
 from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.messages import CommitEntry, DeathsInCall, Grant
+from kafka_actors.job.worker.concurrent_calls import LATE_S
 from kafka_actors.job.worker.user_function import CallFailed
 
 
@@ -497,3 +498,101 @@ def test_what_is_committed_of_a_slice_says_what_it_has_passed():
     (entry,) = flight.entries()
     assert entry.offset == first[0]
     assert DoneOffsets.of_text(entry.done, entry.offset).ranges.tolist() == [[first[0] + 1, 20]]
+
+
+def test_a_backlog_of_one_partition_does_not_keep_another_one_from_being_called():
+    flight = Flight(concurrency=1, ordering="unordered")
+    flight.reader.put(P0, 0, "a" * 50)
+    flight.reader.put(P1, 0, "bb")
+    flight.admit()
+    called = []
+    for _ in range(6):
+        call = flight.calls.take()
+        called.append((call.window.partition.partition, call.first))
+        flight.now += 1.0  # no call has several
+        flight.calls.ended(call, None)
+    assert called == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (0, 3)]
+
+
+def quick(flight):
+    """Has calls take no time, so that one has several messages."""
+    flight.reader.put(P1, 0, *["x" * 100] * 4)
+    flight.admit()
+    while (call := flight.calls.take()) is not None:
+        flight.calls.ended(call, None)
+    assert flight.calls.in_flight.pace.at_once > 1
+
+
+def test_messages_behind_one_that_takes_long_go_to_other_callers():
+    """Though calls took no time before, so that a call has several messages."""
+    flight = Flight(ordering="unordered")
+    quick(flight)
+    flight.reader.put(P0, 10, "abcdef")
+    flight.admit()
+    call = flight.calls.take()
+    rows = flight.calls.rows_of(call)
+    assert [next(rows), next(rows)] == [0, 1]
+    assert len(call.rows) == 6
+    assert flight.calls.look(0.25) <= LATE_S, "it is looked at again soon"
+    flight.now += LATE_S
+    flight.calls.look(0.25)
+    assert list(rows) == []
+    assert (call.first, call.last) == (10, 11)
+    others = flight.calls.take()
+    assert others.first == 12
+    flight.calls.ended(call, None)
+    assert flight.processed() == 12
+    flight.calls.ended(others, None)
+    assert flight.processed() == 16
+
+
+def test_a_message_that_fails_after_those_behind_it_went_to_others_is_made_again_alone():
+    flight = Flight(ordering="key", retries=1)
+    quick(flight)
+    flight.reader.put(P0, 10, "abcd")
+    flight.admit()
+    call = flight.calls.take()
+    rows = flight.calls.rows_of(call)
+    assert [next(rows), next(rows)] == [0, 1]
+    flight.now += LATE_S
+    flight.calls.look(0.25)
+    others = flight.calls.take()
+    assert (others.first, others.last) == (12, 13)
+    flight.calls.ended(call, CallFailed(ValueError("no good"), 11, 11))
+    assert flight.processed() == 11
+    flight.calls.ended(others, None)
+    flight.now += 60.0
+    flight.lease.renew(flight.now, 60.0)
+    again = flight.calls.take()
+    assert (again.first, again.last, again.attempts) == (11, 11, 1)
+    flight.calls.ended(again, None)
+    assert flight.processed() == 14
+
+
+def test_records_are_counted_when_they_are_done_though_an_earlier_one_is_not():
+    flight = Flight(ordering="unordered", retries=1)
+    flight.reader.put(P0, 10, "abcd")
+    flight.admit()
+    calls = flight.take_all()
+    for offset in (11, 12):
+        flight.calls.ended(calls[offset], None)
+    flight.calls.ended(calls[13], failure(calls[13]))
+    flight.calls.note_waiting()
+    assert flight.calls.counters.records == 2
+    flight.now += 60.0
+    flight.lease.renew(flight.now, 60.0)
+    flight.calls.ended(flight.calls.take(), None)
+    flight.calls.ended(calls[10], None)
+    assert flight.calls.counters.records == 4, "all of the chunk is done, so that nothing is kept of it"
+
+
+def test_what_was_done_before_and_what_is_passed_over_are_not_counted():
+    told = DoneOffsets([(11, 12)], 3)
+    flight = Flight(on_error="skip", grants=[Grant(P0, EPOCH, 10, done=told.text(10)), Grant(P1, EPOCH)])
+    flight.reader.put(P0, 10, "abc")
+    flight.admit()
+    calls = flight.take_all()
+    flight.calls.ended(calls[10], failure(calls[10]))
+    flight.calls.ended(calls[12], None)
+    assert flight.processed() == 13
+    assert flight.calls.counters.records == 1

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from fakes.telemetry import Kept
 
-from kafka_actors.job.worker.counters import WorkerCounters
+from kafka_actors.job.worker.counters import TOGETHER, WorkerCounters
 from kafka_actors.job.worker.user_function import CallFailed
-from kafka_actors.telemetry.machines.latency import SAMPLES
+from kafka_actors.telemetry.machines.latency import SAMPLES, LatencyTally
 from kafka_actors.telemetry.recorder import Recorder
 from kafka_actors.types import TopicPartition
 
@@ -28,6 +28,13 @@ def batch(*stamps_ms: int, value: bytes | None = b"abc") -> pa.RecordBatch:
         "value": pa.array([value] * len(stamps_ms), pa.binary()),
     }
     return pa.record_batch(columns)
+
+
+def bucket_of(age_ms: float) -> int:
+    tally = LatencyTally()
+    tally.take([age_ms], 1)
+    (bucket,) = tally.counts
+    return bucket
 
 
 def test_time_at_work_of_several_items_at_once_counts_once() -> None:
@@ -116,3 +123,41 @@ def test_the_duration_of_a_call_and_its_error_are_recorded() -> None:
     made.call_ended(P, 4.5, None)
     found = {dict(attributes).get("error.type"): values for (_, attributes), values in kept.values.items()}
     assert found == {"ValueError": [2.5], None: [0.5]}
+
+
+def test_time_at_work_is_the_share_of_the_callers_that_have_a_call_where_calls_overlap() -> None:
+    """Else a worker of a thousand callers would count as full with the first call."""
+    made = WorkerCounters("g", Recorder(), callers=4)
+    made.call_began(P, 10.0, "first")
+    assert made.work_s(14.0) == 1.0
+    made.call_began(P, 14.0, "second")
+    made.call_ended(P, 18.0, None, "first")
+    assert made.work_s(18.0) == 3.0
+    made.call_ended(P, 22.0, None, "second")
+    assert (made.work_s(22.0), made.work_s(99.0)) == (4.0, 4.0)
+
+
+def test_a_worker_that_does_not_get_to_calls_that_could_begin_is_wholly_at_work() -> None:
+    """As with an async function that never waits: one call is in hand at a time."""
+    made = WorkerCounters("g", Recorder(), callers=1_000)
+    made.call_began(P, 10.0, "first", more=True)
+    made.call_ended(P, 11.0, None, "first", more=True)
+    assert made.work_s(12.0) == 2.0
+    made.overlap(12.0, more=False)
+    assert made.work_s(99.0) == 2.0
+
+
+def test_records_of_calls_that_overlap_are_counted_with_the_end_of_their_call() -> None:
+    made, records = counters(), batch(1_000, 2_000, 3_000, 4_000).slice(1)
+    made.call_done(P, records, [2], now_s=4.0)
+    made.call_done(P, records, [0], now_s=10.0)
+    made.call_done(Q, batch(-1, value=b"abcdef"), [0], now_s=10.0)
+    assert made.records == 0, "few are counted together"
+    made.count()
+    assert (made.records, made.value_bytes) == (3, 12)
+    assert made.latency.counts == {0: 1, bucket_of(8_000): 1}
+    made.count()
+    assert made.records == 3
+    many = batch(*range(TOGETHER))
+    made.call_done(P, many, list(range(TOGETHER)), now_s=10.0)
+    assert made.records == 3 + TOGETHER

@@ -132,6 +132,8 @@ def producer_config(connection: ClientConfig, options: Mapping[str, Any]) -> Pro
 class KafkaWriter:
     """Open Kafka sink: sends in the background; `flush` waits until the brokers have acknowledged everything."""
 
+    flushes_beside_writes = True
+
     def __init__(self, config: ProducerConfig, topic: str | None) -> None:
         self._topic = topic
         self._producer = producer_to(config, topic, SINK_TOPIC)

@@ -57,7 +57,8 @@ def origin_of(batch: pa.RecordBatch) -> Origin:
 
 
 class Writer(Protocol):
-    """Open sink. Its methods are called one at a time, but maybe from different threads."""
+    """Open sink. Its methods are called one at a time, but maybe from different threads. One whose attribute `flushes_beside_writes` is True
+    is also written to while another thread flushes it; then the flush is for what was written before."""
 
     def write(self, batch: pa.RecordBatch, origin: Origin) -> None:
         """Takes all rows, or raises and takes none. Rows may wait in memory."""
@@ -100,6 +101,11 @@ def close_all(*writers: Closes | None) -> None:
                 writer.close()
         except Exception as error:  # users' classes raise anything
             logger.warning("%r could not be closed: %s: %s", writer, type(error).__name__, error)
+
+
+def flushes_beside_writes(writer: object) -> bool:
+    """Whether a writer may be written to while another thread flushes it."""
+    return getattr(writer, "flushes_beside_writes", False) is True
 
 
 class Flushes(Protocol):

@@ -13,7 +13,7 @@ from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import described
 from kafka_actors.config import ClientConfig, ConsumerConfig
 from kafka_actors.job.retry_topics import RetryTiers
-from kafka_actors.sinks.sink import Sink, Writer, close_all, flush_all, origin_of
+from kafka_actors.sinks.sink import Sink, Writer, close_all, flush_all, flushes_beside_writes, origin_of
 
 if TYPE_CHECKING:
     from kafka_actors.producer.futures import BatchFuture
@@ -37,12 +37,14 @@ class OutputsSpec(msgspec.Struct, frozen=True):
 
 
 class Outputs:
-    """Sinks and dead-letter producer of one worker. Writing (in the processing thread) and flushing (in another) take turns."""
+    """Sinks and dead-letter producer of one worker. Writing (in the processing thread) and flushing (in another) take turns, but for sinks
+    that allow both at once: an async function's event loop would stand still while brokers are waited for."""
 
     def __init__(self, spec: OutputsSpec, config: ConsumerConfig | None) -> None:
         self._spec = spec
         self._config = config
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
         self._sinks: list[tuple[str, Writer]] = []
         self._dead: DeadLetters | None = None
         self._retries: RetryWriter | None = None
@@ -140,12 +142,22 @@ class Outputs:
 
     def flush(self) -> None:
         """Returns when everything written before is stored. Raises `SinkError`."""
-        with self._lock:
-            if not self._unflushed:
-                return
-            flush_all(self._sinks)
-            flush_all([(repr(each), each) for each in (self._retries, self._dead) if each is not None])
-            self._unflushed = False
+        producers = [(repr(each), each) for each in (self._retries, self._dead) if each is not None]
+        with self._flushing:
+            with self._lock:
+                if not self._unflushed:
+                    return
+                self._unflushed = False
+                in_turn = [(name, sink) for name, sink in self._sinks if not flushes_beside_writes(sink)]
+                self._flush(in_turn)
+            self._flush([*(each for each in self._sinks if each not in in_turn), *producers])
+
+    def _flush(self, writers: Sequence[tuple[str, Writer | DeadLetters | RetryWriter]]) -> None:
+        try:
+            flush_all(writers)
+        except BaseException:
+            self._unflushed = True
+            raise
 
     def close(self) -> None:
         """Closes the outputs. Results that weren't flushed are lost, but their offsets weren't committed either."""

@@ -1,10 +1,13 @@
 """Results and failed records of a worker: written in order, safe before their offsets may be committed."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
 from fakes.records import records
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.base.callables import described
@@ -149,6 +152,70 @@ def test_each_of_several_sinks_gets_all_results_and_one_that_fails_is_named():
     assert [what for what, *_ in second.seen] == ["write", "flush"]
     made.close()
     assert first.seen[-1] == second.seen[-1] == ("close",)
+
+
+class SlowFlush(Notes):
+    """A sink whose flush lasts until the test lets it end."""
+
+    def __init__(self, *, beside):
+        super().__init__()
+        self.flushes_beside_writes = beside
+        self.flushing, self.may_end = threading.Event(), threading.Event()
+
+    def flush(self):
+        self.flushing.set()
+        assert self.may_end.wait(slow_s(10))
+        super().flush()
+
+
+def test_results_are_written_while_a_producer_waits_for_brokers():
+    """An async function's calls share the thread that writes: it would stand still for all of them."""
+    sink = SlowFlush(beside=True)
+    made = processor(lambda batch: batch, sink)
+    made.call(BATCH)
+    with ThreadPoolExecutor() as pool:
+        flushes = [pool.submit(made.flush)]
+        assert sink.flushing.wait(slow_s(10))
+        made.call(BATCH)  # would wait for ever
+        flushes.append(pool.submit(made.flush))
+        assert not flushes[1].done()
+        sink.may_end.set()
+        for each in flushes:
+            each.result(slow_s(10))
+    assert [what for what, *_ in sink.seen] == ["write", "write", "flush", "flush"]
+    made.flush()
+    assert len(sink.seen) == 4, "nothing was written since"
+
+
+def test_a_second_flush_waits_for_the_first_one_though_nothing_was_written_since():
+    sink = SlowFlush(beside=True)
+    made = processor(lambda batch: batch, sink)
+    made.call(BATCH)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(made.flush)
+        assert sink.flushing.wait(slow_s(10))
+        second = pool.submit(made.flush)
+        with pytest.raises(TimeoutError):
+            second.result(0.05)
+        sink.may_end.set()
+        first.result(slow_s(10))
+        second.result(slow_s(10))
+
+
+def test_other_sinks_are_written_to_and_flushed_in_turn():
+    sink = SlowFlush(beside=False)
+    made = processor(lambda batch: batch, sink)
+    made.call(BATCH)
+    with ThreadPoolExecutor() as pool:
+        flush = pool.submit(made.flush)
+        assert sink.flushing.wait(slow_s(10))
+        write = pool.submit(made.call, BATCH)
+        with pytest.raises(TimeoutError):
+            write.result(0.05)
+        sink.may_end.set()
+        flush.result(slow_s(10))
+        write.result(slow_s(10))
+    assert [what for what, *_ in sink.seen] == ["write", "flush", "write"]
 
 
 def test_where_one_of_several_sinks_cannot_be_flushed_nothing_is_safe():

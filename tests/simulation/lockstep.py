@@ -186,13 +186,12 @@ class LockstepQueue:
         if self._waiting is not None:
             self._lockstep.wake(self._waiting)
 
-    def get(self) -> Any:
-        """Waits for an item."""
-        while not self._items:
-            self._waiting = self._lockstep.running
-            self._lockstep.park()
+    def get(self, timeout: float | None = None) -> Any:
+        """Waits for an item; raises `queue.Empty` where none comes in time."""
+        self._waiting = self._lockstep.running if not self._items else None
+        self._lockstep.wait_until(lambda: bool(self._items), timeout)
         self._waiting = None
-        return self._items.popleft()
+        return self.get_nowait()
 
     def get_nowait(self) -> Any:
         """Returns an item, or raises `queue.Empty`."""

@@ -16,6 +16,8 @@ AT_ONCE_S = 0.0003
 MOST_AT_ONCE = 64
 BY_RECORD_S = 0.01
 """Longest time of a batch of a pipeline that calls a function with single records: all its stages begin and end with each batch."""
+MOST_BY_RECORD = 1_000
+"""Records of such a batch at most: the next ones may take longer than those before did, and a batch is one call."""
 MANY = 1 << 31
 
 
@@ -144,7 +146,7 @@ class CallPace:
         """Makes that of a function over messages, of a pipeline that calls one (`by_record`), or of any other function, which has none."""
         if messages:
             return cls(AT_ONCE_S, MOST_AT_ONCE)
-        return cls(BY_RECORD_S if by_record else 0.0, MANY)
+        return cls(BY_RECORD_S, MOST_BY_RECORD) if by_record else cls(0.0, MANY)
 
     def took(self, seconds: float, records: int) -> None:
         """Takes how long a call with so many records took."""

@@ -596,3 +596,12 @@ def test_what_was_done_before_and_what_is_passed_over_are_not_counted():
     flight.calls.ended(calls[12], None)
     assert flight.processed() == 13
     assert flight.calls.counters.records == 1
+
+
+def test_records_that_are_gone_by_a_compaction_are_no_sign_that_the_log_was_cut():
+    told = DoneOffsets([(11, 14)], 2)
+    flight = Flight(grants=[Grant(P0, EPOCH, 10, done=told.text(10))])
+    flight.reader.put(P0, 20, "ab")
+    flight.admit()
+    assert sorted(flight.take_all()) == [20, 21]
+    assert flight.events == []

@@ -122,6 +122,7 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
     burst(scene, int(1.3 * limit_s * 1_000))
     until(lambda: scene.status().scaling.workers > 1, 20, "more workers wanted")
     wanted = time.monotonic()
+    burst(scene, int(1.1 * limit_s * 1_000))  # of the first one a part is done by now
     until(lambda: requested() == [{"CPU": 3}] * scene.status().scaling.workers, 10, "room asked for")
     until(lambda: "num_cpus=3" in scene.status().scaling.holding, 20, "what is missing, named")
     status = scene.status()

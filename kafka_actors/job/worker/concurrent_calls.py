@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from typing import Protocol
 
 from opentelemetry.trace import Span
@@ -187,11 +186,8 @@ class ConcurrentCalls:
             elif not (self._retries.keep_order and self._follows(call)):
                 return call
 
-    def rows_of(self, call: ConcurrentCall) -> Iterator[int]:
-        """Returns the rows of a call over messages, each when the one before it is made: there may be fewer of them by then."""
-        return iter(call.rows) if len(call.rows) == 1 else iter(partial(self._next_row, call), None)
-
-    def _next_row(self, call: ConcurrentCall) -> int | None:
+    def next_row(self, call: ConcurrentCall) -> int | None:
+        """Begins with the next message of a call, for any thread. Returns its row; None where none is left to this call."""
         with self._lock:
             return call.next_row()
 
@@ -210,7 +206,7 @@ class ConcurrentCalls:
         call.began = now
         if self.messages is not None and len(call.rows) > 1:
             self._several[call] = None
-        self.counters.call_began(window.partition, now, call, more=self.in_flight.ready(now) > 0)
+        self.counters.call_began(window.partition, now, call, more=self.in_flight.more)
         self._note(call)
         return call
 
@@ -343,7 +339,7 @@ class ConcurrentCalls:
         self._several.pop(call, None)
         if window.hand.calls == 0:
             self._assignment.call_failed(window.partition, window.epoch)
-        self.counters.call_ended(window.partition, now, failure, call, more=self.in_flight.ready(now) > 0)
+        self.counters.call_ended(window.partition, now, failure, call, more=self.in_flight.more)
         if self._call_record is not None:
             self._call_record.call_ended(window.partition, call)
 

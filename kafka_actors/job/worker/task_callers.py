@@ -93,7 +93,9 @@ class TaskCallers:
         if messages is None:
             await self._function.call_async(call.batch, call.attempts + 1)
         else:
-            for row, message in zip(self._calls.rows_of(call), messages.of(batch, rows), strict=False):
+            for message in messages.of(batch, rows):
+                if (row := call.next_row()) is None:
+                    break  # others make the rest: `look`, in this loop too, has found that this takes long
                 await self._function.call_message_async(message, batch, row)
 
     # ------------------------------------------------------------ in the worker's loop, and other threads

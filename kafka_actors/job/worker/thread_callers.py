@@ -87,5 +87,7 @@ class ThreadCallers:
         if messages is None:
             self._calls.function.call(call.batch, call.attempts + 1)
         else:
-            for row, message in zip(self._calls.rows_of(call), messages.of(batch, rows), strict=False):
+            for message in messages.of(batch, rows):
+                if (row := self._calls.next_row(call)) is None:
+                    break  # others make the rest
                 self._calls.function.call_message(message, batch, row)

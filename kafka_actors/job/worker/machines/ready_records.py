@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .record_window import RecordWindow, WindowChunk
 
@@ -22,13 +22,13 @@ MANY = 1 << 31
 
 
 class _Run:
-    """Rows of one chunk that were admitted one behind the other. `at`: where the first one stands that isn't taken."""
+    """Rows of one chunk that were admitted together. `at`: where the first one stands that isn't taken."""
 
     __slots__ = ("at", "chunk", "rows")
 
-    def __init__(self, chunk: WindowChunk) -> None:
+    def __init__(self, chunk: WindowChunk, rows: Sequence[int]) -> None:
         self.chunk = chunk
-        self.rows = array("i")
+        self.rows = array("i", rows)
         self.at = 0
 
 
@@ -43,9 +43,6 @@ class _WindowRecords:
 
     def __len__(self) -> int:
         return len(self.again) + sum(len(run.rows) - run.at for run in self.runs)
-
-    def __bool__(self) -> bool:
-        return bool(self.runs or self.again)
 
     @property
     def first(self) -> WindowChunk:
@@ -65,11 +62,21 @@ class _WindowRecords:
             _, row, chunk = heapq.heappop(self.again)
             return chunk, row
         run = self.runs[0]
-        row = run.rows[run.at]
-        run.at += 1
+        return run.chunk, self._pop(run, 1)[0]
+
+    def pop_of(self, chunk: WindowChunk, most: int) -> Sequence[int]:
+        """Takes the first rows if they are of this chunk, some at least and `most` at most; none where they are of others."""
+        if self.again:
+            return [self.pop()[1]] if self.first is chunk else []
+        run = self.runs[0]
+        return self._pop(run, most) if run.chunk is chunk else []
+
+    def _pop(self, run: _Run, most: int) -> Sequence[int]:
+        taken = run.rows[run.at : run.at + most]
+        run.at += len(taken)
         if run.at == len(run.rows):
             self.runs.popleft()
-        return run.chunk, row
+        return taken
 
 
 class ReadyRecords:
@@ -84,13 +91,11 @@ class ReadyRecords:
     def __len__(self) -> int:
         return self._length
 
-    def append(self, chunk: WindowChunk, row: int) -> None:
-        """Adds a row that is admitted, behind all others of its window."""
-        runs = self._of(chunk.window).runs
-        if not runs or runs[-1].chunk is not chunk:
-            runs.append(_Run(chunk))
-        runs[-1].rows.append(row)
-        self._length += 1
+    def append(self, chunk: WindowChunk, rows: Sequence[int]) -> None:
+        """Adds rows of a chunk that is admitted, in their order, behind all others of its window."""
+        if rows:
+            self._of(chunk.window).runs.append(_Run(chunk, rows))
+            self._length += len(rows)
 
     def put_back(self, chunk: WindowChunk, rows: Iterable[int]) -> None:
         """Adds rows that were admitted before: they waited for others, or come again."""
@@ -103,22 +108,22 @@ class ReadyRecords:
         window, records = next(iter(self._windows.items()))
         taken = records.pop()
         self._length -= 1
-        if records:
+        if records.runs or records.again:
             self._windows.move_to_end(window)
         else:
             del self._windows[window]
         return taken
 
-    def next_of(self, chunk: WindowChunk) -> int | None:
-        """Takes the first row of a chunk's window if it is one of this chunk; else returns None."""
+    def next_of(self, chunk: WindowChunk, most: int = 1) -> Sequence[int]:
+        """Takes the first rows of a chunk's window if they are of this chunk, some at least and `most` at most; none where they are of others."""
         records = self._windows.get(chunk.window)
-        if records is None or records.first is not chunk:
-            return None
-        _, row = records.pop()
-        self._length -= 1
-        if not records:
+        if records is None:
+            return []
+        rows = records.pop_of(chunk, most)
+        self._length -= len(rows)
+        if not records.runs and not records.again:
             del self._windows[chunk.window]
-        return row
+        return rows
 
     def drop(self, window: RecordWindow) -> None:
         """Drops the records of a window."""

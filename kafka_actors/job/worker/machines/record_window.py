@@ -183,7 +183,9 @@ class RecordWindow:
 
     def add(self, chunk: WindowChunk) -> bool:
         """Admits a chunk. Returns whether what an earlier reader had done turned out to be of another log."""
-        if self.told:  # what it says of records that are not there any more, as after a compaction, matters no more
+        if (
+            self.told
+        ):  # what it says of records that are not there any more, as after a compaction, matters no more
             self.told = self.told.behind(int(chunk.offsets[0]) if chunk.batch.num_rows else chunk.next_offset)
         void = bool(self.told) and chunk.leader_epoch > self.told.leader_epoch
         if void:

@@ -13,10 +13,8 @@ behind it are ready again. A pipeline that calls a function with single records 
 soon: an even share of many slow records would hold their keys, a drain and the watermark for their sum.
 
 Records in whose call workers died (`SuspectCalls`) are called one by one, with no other call in hand, so that it is clear which of them
-ends the process.
-
-A window is full at `most_rows` records, or when its share of `most_bytes` is used up, which is the same for each partition: then nothing
-more of its partition is admitted.
+ends the process. A window is full at `most_rows` records, or when its share of `most_bytes` is used up, which is the same for each
+partition: then nothing more of it is admitted.
 """
 
 from __future__ import annotations
@@ -129,16 +127,15 @@ class RecordsInFlight:
         if not window.chunks:
             window.moved_at = now
         void = window.add(chunk)
-        for row in chunk.undone():
-            if window.takes_key(chunk, row):
-                self._ready_of(chunk, row).append(chunk, row)
+        ready = [row for row in chunk.undone() if window.takes_key(chunk, row)]
+        if careful := sorted(chunk.suspects.intersection(ready)):
+            ready = sorted(set(ready).difference(careful))
+        self._ready.append(chunk, ready)
+        self._careful.append(chunk, careful)
         passed = window.advance()
         if self.full(window) and window.full_since is None:
             window.full_since = now
         return passed, void
-
-    def _ready_of(self, chunk: WindowChunk, row: int) -> ReadyRecords:
-        return self._careful if chunk.is_suspect(row) else self._ready
 
     def _close(self, window: RecordWindow) -> None:
         """Takes that what a window has is void."""
@@ -214,6 +211,11 @@ class RecordsInFlight:
         return len(self._again) + len(self._ready) + bool(self._careful) + due
 
     @property
+    def more(self) -> bool:
+        """Whether there are records whose calls could begin if there were callers."""
+        return len(self._ready) > 0
+
+    @property
     def _waits_for_one(self) -> bool:
         """Whether no call may begin: one is made alone, or has to be, and others are in hand."""
         has_to_be = self._careful or (self._again and self._again[0].alone)
@@ -261,12 +263,12 @@ class RecordsInFlight:
         rows = [row]
         while True:
             if not self._messages:
-                rows += chunk.window.following(chunk, row, most - len(rows))
-            following = self._ready.next_of(chunk) if len(rows) < most else None
-            if following is None:
+                rows += chunk.window.following(chunk, rows[-1], most - len(rows))
+            left = most - len(rows)
+            more = self._ready.next_of(chunk, left if self._messages else 1) if left > 0 else ()
+            if not more:
                 break
-            row = following
-            rows.append(row)
+            rows += more
         rows.sort()
         return rows
 
@@ -303,7 +305,7 @@ class RecordsInFlight:
         chunk.mark(rows)
         if chunk.keys is not None:
             for following, row in call.window.free({chunk.keys[row] for row in taken}):
-                self._ready_of(following, row).put_back(following, [row])
+                (self._careful if following.is_suspect(row) else self._ready).put_back(following, [row])
 
     def leave_out(self, call: ConcurrentCall, rows: Collection[int]) -> None:
         """Takes records out of a call that are done without it. Their keys stay taken until it ends."""

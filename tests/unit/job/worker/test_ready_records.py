@@ -23,7 +23,7 @@ FIRST, SECOND = A.chunks[:2]
 def queued(*records):
     ready = ReadyRecords()
     for chunk, row in records:
-        ready.append(chunk, row)
+        ready.append(chunk, [row])
     return ready
 
 
@@ -55,10 +55,28 @@ def test_windows_take_turns_however_many_rows_one_has():
 def test_a_call_goes_on_with_the_next_row_if_that_is_of_the_same_chunk():
     ready = queued((FIRST, 0), (FIRST, 1), (B.chunks[0], 3), (SECOND, 0))
     assert ready.popleft() == (FIRST, 0)
-    assert [ready.next_of(FIRST), ready.next_of(FIRST)] == [1, None], "the next one is of another chunk"
+    assert [list(ready.next_of(FIRST)), list(ready.next_of(FIRST))] == [[1], []], (
+        "the next one is of another chunk"
+    )
     assert ready.popleft() == (B.chunks[0], 3)
-    assert ready.next_of(B.chunks[0]) is None
-    assert [ready.next_of(SECOND), ready.next_of(SECOND)] == [0, None]
+    assert not ready.next_of(B.chunks[0])
+    assert [list(ready.next_of(SECOND)), list(ready.next_of(SECOND))] == [[0], []]
+
+
+def test_several_rows_are_taken_at_once_as_far_as_none_of_another_chunk_comes_first():
+    ready = queued()
+    ready.append(FIRST, [])
+    ready.append(FIRST, range(5))
+    ready.append(SECOND, [0])
+    assert ready.popleft() == (FIRST, 0)
+    assert list(ready.next_of(FIRST, 2)) == [1, 2]
+    ready.put_back(SECOND, [7])
+    ready.put_back(FIRST, [0])
+    assert list(ready.next_of(FIRST, 9)) == [0], "one that comes again, by itself"
+    assert len(ready) == 4
+    assert list(ready.next_of(FIRST, 1)) == [3]
+    assert ready.popleft() == (FIRST, 4)
+    assert all_of(ready) == [(SECOND, 0), (SECOND, 7)]
 
 
 def test_rows_that_are_put_back_come_before_those_behind_them():
@@ -87,7 +105,7 @@ def test_each_row_comes_once_and_those_of_a_window_by_offset_whatever_is_called(
             case 0 | 1 if admitted[window] < 900:
                 chunk, row = window.chunks[admitted[window] // 100], admitted[window] % 100
                 admitted[window] += 1
-                ready.append(chunk, row)
+                ready.append(chunk, [row])
                 waiting.append((chunk, row))
             case 2 if taken:
                 chunk, row = taken.pop(rnd.randrange(len(taken)))
@@ -106,9 +124,9 @@ def test_each_row_comes_once_and_those_of_a_window_by_offset_whatever_is_called(
                 chunk = window.chunks[0]
                 own = [(c.next_offset, r, c) for c, r in waiting if c.window is window]
                 first = min(own, key=lambda each: each[:2], default=None)
-                row = ready.next_of(chunk)
-                assert row == (first[1] if first and first[2] is chunk else None)
-                if row is not None:
+                rows = list(ready.next_of(chunk))
+                assert rows == ([first[1]] if first and first[2] is chunk else [])
+                for row in rows:
                     waiting.remove((chunk, row))
                     taken.append((chunk, row))
         assert len(ready) == len(waiting)

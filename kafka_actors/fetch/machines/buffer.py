@@ -215,10 +215,13 @@ class Buffer:
         return FetchedBytes(tp, taken)
 
     def consumed(self, tp: TopicPartition, next_offset: int) -> bool:
-        """Releases the slices in hand that end at or below `next_offset`. Returns whether there were any."""
+        """Releases the slices in hand that end at or below `next_offset`. Returns whether there were any.
+
+        An unreadable one, which leads to no later offset, begins there too: it stays until the decoder has seen it.
+        """
         in_hand = self._in_hand.get(tp, deque())
         before = len(in_hand)
-        while in_hand and in_hand[0].fetched.next_offset <= next_offset:
+        while in_hand and _is_behind(in_hand[0].fetched, next_offset):
             self._done_with(in_hand.popleft())
         if not in_hand:
             self._in_hand.pop(tp, None)
@@ -326,6 +329,11 @@ class Buffer:
         self._held[response.broker] -= response.size
         if self._held[response.broker] == 0:
             del self._held[response.broker]
+
+
+def _is_behind(fetched: FetchedPartition, position: int) -> bool:
+    """Returns whether a position has passed all of these records."""
+    return fetched.fetch_offset < position and fetched.next_offset <= position
 
 
 def _holding(broker: int, queues: Mapping[TopicPartition, deque[PartitionSlice]]) -> list[TopicPartition]:

@@ -298,6 +298,24 @@ def test_unreadable_bytes_that_were_dropped_before_the_decoder_saw_them_are_fetc
         assert wants(harness.pulls()[0]) == [(0, 10, E1)]
 
 
+def test_unreadable_bytes_taken_ahead_are_not_released_with_the_records_in_front_of_them():
+    harness = Harness()
+    harness.assign()
+    harness.reply(harness.pull(), got(10, 20))
+    harness.reply(harness.pulls()[0], got(20, 20))
+    good, unreadable = harness.machine.take(), harness.machine.take()
+    assert (unreadable.fetch_offset, unreadable.next_offset) == (20, 20)
+    harness.machine.consumed(good)
+    assert len(unreadable.slices[0].data) == 100
+    harness.machine.put_back(A0)
+    again = harness.machine.take()
+    assert (again.fetch_offset, again.next_offset) == (20, 20)
+    harness.machine.bad_batch(again, bad(20, None))
+    with pytest.raises(CorruptRecordBatchError):
+        harness.machine.take()
+    assert harness.machine.buffer.total == 0
+
+
 def test_a_backlog_of_small_responses_is_handed_out_at_once():
     harness = Harness(together=1_000)
     harness.assign()

@@ -12,7 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Protocol
+from weakref import ref
 
 from kafka_actors.base.batches import numbers
 from kafka_actors.errors import CorruptRecordBatchError, RecordError, UsageError
@@ -78,16 +80,48 @@ class FetchedQueue(Protocol):
     def unpack(self, fetched: FetchedBytes) -> Iterator[Chunk]: ...
 
 
-class ChunksAhead:
-    """Makes the next elements of an iterator in a pool of threads. An error comes out where it stands among them."""
+class Threads(Protocol):
+    """Threads that decode: `DecodeThreads`."""
 
-    def __init__(self, chunks: Iterator[Chunk], pool: ThreadPoolExecutor) -> None:
+    def start(self, work: Callable[[], None]) -> bool: ...
+
+
+class DecodeThreads:
+    """A pool of `ITEMS` threads, which begin with the first work."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(ITEMS, "decode")
+        self._closed = False
+
+    def start(self, work: Callable[[], None]) -> bool:
+        """Has a thread do the work. Returns False where the system gives no more threads: the pool has queued the work all the
+        same, and may do it at any later time. Raises `UsageError` once it is closed."""
+        try:
+            self._pool.submit(work)
+        except RuntimeError:
+            if self._closed:
+                raise UsageError("it was closed while its records were read") from None
+            return False
+        return True
+
+    def close(self) -> None:
+        """Takes no more work. What is under way goes on."""
+        self._closed = True
+        self._pool.shutdown(wait=False)
+
+
+class ChunksAhead:
+    """Makes the next elements of an iterator in threads; in the thread of its user from where none could be started. An error comes
+    out where it stands among them."""
+
+    def __init__(self, chunks: Iterator[Chunk], threads: Threads) -> None:
         self._chunks = chunks
-        self._pool = pool
+        self._threads = threads
         self._ready: deque[Chunk | Exception] = deque()
         self._changed = threading.Condition()
         self._running = False
         self._ended = False
+        self._left_to_user = False
         with self._changed:
             self._go_on()
 
@@ -96,26 +130,38 @@ class ChunksAhead:
 
     def __next__(self) -> Chunk:
         with self._changed:
-            while not self._ready and not self._ended:
+            while self._running and not self._ready:
                 self._changed.wait()
-            if not self._ready:
+            if not self._ready and not self._left_to_user:
                 raise StopIteration
-            found = self._ready.popleft()
+            found = self._ready.popleft() if self._ready else None
             self._go_on()
+        if found is None:
+            return next(self._chunks)  # no thread runs it, and none will
         if isinstance(found, Exception):
             raise found
         return found
 
     def _go_on(self) -> None:
-        """Has the pool go on if there is room. Call it with the lock held."""
-        if not self._running and not self._ended and len(self._ready) < CHUNKS:
-            try:
-                self._pool.submit(self._run)
-            except RuntimeError:
-                raise UsageError("it was closed while its records were read") from None
-            self._running = True
+        """Has a thread go on if there is room. Call it with the lock held."""
+        if self._running or self._ended or self._left_to_user or len(self._ready) >= CHUNKS:
+            return
+        self._running = True
+        try:
+            # A reference that is weak: work that no thread has begun must not keep the bytes of an item that was dropped.
+            started = self._threads.start(partial(_run, ref(self)))
+        except UsageError as error:
+            self._ready.append(error)
+            self._running, self._ended = False, True
+        else:
+            if not started:
+                self._running, self._left_to_user = False, True
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Makes elements as long as there is room for them. For a thread of the pool."""
+        with self._changed:
+            if self._left_to_user:
+                return
         while True:
             found: Chunk | Exception | None
             try:
@@ -132,13 +178,18 @@ class ChunksAhead:
                     return
 
 
+def _run(chunks: ref[ChunksAhead]) -> None:
+    if (wanted := chunks()) is not None:
+        wanted.run()
+
+
 class DecodeAhead:
     """Takes records from a fetcher, in order, and has the ones behind them decoded meanwhile. For one thread."""
 
     def __init__(self, fetched: FetchedQueue) -> None:
         self._fetched = fetched
         self._following: deque[tuple[FetchedBytes, Iterator[Chunk]]] = deque()
-        self._pool = ThreadPoolExecutor(ITEMS, "decode")  # its threads begin with the first task
+        self._threads = DecodeThreads()
 
     def take(self) -> tuple[FetchedBytes, Iterator[Chunk]] | None:
         """Returns the next records and their chunks, for `Fetcher.decode`; None while there are none. Raises as `Fetcher.take`."""
@@ -163,10 +214,10 @@ class DecodeAhead:
     def close(self) -> None:
         """Drops all that was decoded ahead. Decoding that is under way goes on: another thread may be waiting for it."""
         self._following.clear()
-        self._pool.shutdown(wait=False)
+        self._threads.close()
 
     def _begin(self, item: FetchedBytes) -> Iterator[Chunk]:
         chunks = self._fetched.unpack(item)
         size = sum(len(piece.data) for piece in item.slices)
         worth_it = size >= LITTLE_BYTES and is_compressed(item.slices[0].data)
-        return ChunksAhead(chunks, self._pool) if worth_it else chunks
+        return ChunksAhead(chunks, self._threads) if worth_it else chunks

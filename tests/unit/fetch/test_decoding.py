@@ -1,13 +1,14 @@
 """Decoding ahead: what comes in which order, what is begun when, and where an error comes out."""
 
 import threading
+import weakref
 
 import pyarrow as pa
 import pytest
 
 from kafka_actors.errors import CorruptRecordBatchError, UsageError
 from kafka_actors.fetch import DecodeAhead, FetchedBytes
-from kafka_actors.fetch.decoding import CHUNKS, ITEMS, LITTLE_BYTES
+from kafka_actors.fetch.decoding import CHUNKS, ITEMS, LITTLE_BYTES, ChunksAhead, DecodeThreads
 from kafka_actors.fetch.machines.buffer import PartitionSlice
 from kafka_actors.fetch.messages import FetchedPartition
 from kafka_actors.records import Chunk
@@ -188,5 +189,98 @@ def test_nothing_is_left_behind_when_it_is_closed(ahead):
     taking.close()
     fetcher.may.release(100)
     assert fetcher.waiting == []
-    with pytest.raises(RuntimeError):
-        taking._pool.submit(int)
+    with pytest.raises(UsageError, match="closed"):
+        taking._threads.start(int)
+
+
+@pytest.fixture
+def threads_of_the_system(monkeypatch):
+    """The number of threads that may still be started."""
+    left, start = [0], threading.Thread.start
+
+    def limited(thread):
+        if left[0] == 0:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    return left
+
+
+def test_where_no_thread_can_be_started_all_is_decoded_where_it_is_used(ahead, threads_of_the_system):
+    fetcher = Fetcher(*[LITTLE_BYTES] * 5)
+    taking = ahead(fetcher)
+    found = [(taken.fetch_offset, numbers(chunks)) for taken, chunks in iter(taking.take, None)]
+    assert found == [(n, [0, 1, 2]) for n in range(5)]
+    assert {thread for _, _, thread in fetcher.decoded} == {"MainThread"}
+
+
+def test_a_thread_that_comes_later_leaves_alone_what_is_decoded_where_it_is_used(
+    ahead, threads_of_the_system
+):
+    fetcher = Fetcher(*[LITTLE_BYTES] * (ITEMS + 2), chunks=2)
+    taking = ahead(fetcher)
+    taking.take()
+    _, second = taking.take()  # for which, and for the third, no thread could be started
+    next(second)
+    _, third = taking.take()
+    threads_of_the_system[0] = 1
+    fetcher.waiting.append(item(ITEMS + 2))
+    _, _ = taking.take()
+    fetcher.let(2)  # of the last: the thread took up what was asked of it before, and left it
+    assert {(n, thread) for n, _, thread in fetcher.decoded} == {(1, "MainThread"), (ITEMS + 2, "decode")}
+    assert numbers([*second, *third]) == [1, 0, 1]
+
+
+def test_an_item_that_is_forgotten_is_not_kept_for_a_thread_that_never_came(ahead, threads_of_the_system):
+    fetcher = Fetcher(LITTLE_BYTES, LITTLE_BYTES)
+    taking = ahead(fetcher)
+    taking.take()
+    left = weakref.ref(taking._following[0][1])
+    taking.forget({("t", 0)})
+    assert left() is None
+
+
+class FewThreads:
+    """Starts what is asked for at once, so many times; then no more."""
+
+    def __init__(self, times):
+        self.left = times
+
+    def start(self, work):
+        self.left -= 1
+        if self.left >= 0:
+            work()
+        return self.left >= 0
+
+
+def test_chunks_that_are_there_already_come_before_those_that_no_thread_decodes():
+    for times in range(4):
+        assert numbers(ChunksAhead(map(chunk, range(5)), FewThreads(times))) == list(range(5)), times
+
+
+def test_an_error_comes_out_once_where_no_thread_decodes():
+    fetcher = Fetcher()
+    fetcher.error = CorruptRecordBatchError("t", 0, 5, None, "broken")
+    chunks = ChunksAhead(fetcher.unpack(item(0)), FewThreads(0))
+    assert numbers([next(chunks), next(chunks)]) == [0, 1]
+    with pytest.raises(CorruptRecordBatchError, match="broken"):
+        next(chunks)
+    assert list(chunks) == []
+
+
+def test_chunks_that_were_decoded_before_it_was_closed_come_before_the_error():
+    threads = DecodeThreads()
+    threads.close()
+
+    class ClosedThen(FewThreads):
+        def start(self, work):
+            return super().start(work) or threads.start(work)
+
+    chunks = ChunksAhead(map(chunk, range(5)), ClosedThen(1))
+    found = []
+    with pytest.raises(UsageError, match="closed"):
+        found.extend(numbers([chunk])[0] for chunk in chunks)
+    assert found == [0, 1]
+    assert list(chunks) == []

@@ -109,26 +109,32 @@ class BrokerFetcher:
 
     def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
         """Has a pull carried out. Calls `answered` in this fetcher's thread, in the order of the pulls; at once where it is
-        closed."""
+        closed, or the system gives it no thread."""
         with self._lock:
-            closed = self._closed
-            if not closed:
+            refused = "is closed" if self._closed else self._start()
+            if not refused:
                 self._jobs.put(_PullJob(pull, answered))
-                if self._thread is None:
-                    name = f"fetch-{self.broker}"
-                    self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-                    self._thread.start()
-        if closed:
-            answered(DisconnectedError(f"the connection to broker {self.broker} is closed"))
+        if refused:
+            answered(DisconnectedError(f"the connection to broker {self.broker} {refused}"))
+
+    def _start(self) -> str:
+        """Starts the thread unless there is one. Returns what keeps it from that, empty if nothing does."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name=f"fetch-{self.broker}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                return f"has no thread: {error}"
+            self._thread = thread
+        return ""
 
     def pull(self, pull: Pull) -> asyncio.Future[Answer]:
         """Has a pull carried out, and returns its answer as a future of the running loop."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answered(outcome: Outcome) -> None:
             try:
-                loop.call_soon_threadsafe(_settle, future, outcome)
+                future.get_loop().call_soon_threadsafe(_settle, future, outcome)
             except RuntimeError:
                 logger.debug("the loop that asked for a pull is closed")
 
@@ -140,8 +146,7 @@ class BrokerFetcher:
         with self._lock:
             self._closed = True
             self._jobs.put(None)  # behind every pull
-        channel = self._channel
-        if channel is not None:
+        if (channel := self._channel) is not None:
             channel.close()
         if self._shared is not None:
             self._shared.end(self)
@@ -149,8 +154,7 @@ class BrokerFetcher:
     async def close(self) -> None:
         """Closes the connection as `shut` does, and waits up to `JOIN_S` for the thread to end."""
         self.shut()
-        thread = self._thread
-        if thread is not None and thread.is_alive():
+        if (thread := self._thread) is not None and thread.is_alive():
             # It may be connecting, which nothing interrupts; the thread is a daemon and ends by itself.
             await asyncio.to_thread(thread.join, JOIN_S)
 
@@ -178,8 +182,7 @@ class BrokerFetcher:
         return self._jobs.get()
 
     def _hand_over(self) -> None:
-        """Hands over the response that was received last. No reference to it stays here: its memory is used again once it is
-        released."""
+        """Hands over the response that was received last. No reference to it stays: once released, its memory is used again."""
         received, self._received = self._received, None
         if received is not None:
             _answer(*received)
@@ -212,10 +215,8 @@ class BrokerFetcher:
         """Returns whether this first pull of a stream arrives again. What it would begin anew, nobody waits for."""
         if pull.sequence != 0 or pull.stream == 0:
             return False
-        if pull.stream <= self._stream:
-            return True
-        self._stream = pull.stream
-        return False
+        before, self._stream = self._stream, max(self._stream, pull.stream)
+        return pull.stream <= before
 
     def _fetch(self, pull: Pull) -> Answer:
         channel = self._ready(pull)
@@ -318,12 +319,11 @@ class BrokerFetcher:
             return self._open()
         if pull.sequence != 0:
             raise DisconnectedError("the stream of pulls was cut")
-        config = self._config
         self._session = FetchSession(
             broker=self.broker,
-            min_bytes=config.fetch_min_bytes,
-            isolation_level=int(config.isolation_level == "read_committed"),
-            rack=config.client_rack,
+            min_bytes=self._config.fetch_min_bytes,
+            isolation_level=int(self._config.isolation_level == "read_committed"),
+            rack=self._config.client_rack,
         )
         return self._open()
 

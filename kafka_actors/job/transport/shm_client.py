@@ -163,7 +163,8 @@ class SharedMemoryClient:
     def open(cls, name: str, worker: str, call_record: int | None = None) -> SharedMemoryClient:
         """Connects to a connection actor of this node. `call_record`: a descriptor of the worker's `CallRecord`.
 
-        Raises `OSError` where the actor is gone, runs in a container of its own, or as another user.
+        Raises `OSError` where the actor is gone, runs in a container of its own, or as another user, and where the system gives no
+        thread.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -172,10 +173,12 @@ class SharedMemoryClient:
                 raise PermissionError(f"the socket {name} is of a process of another user")
             set_send_timeout(sock)
             send(sock, worker.encode(), descriptors=[] if call_record is None else [call_record])
-        except BaseException:
+            return cls(sock)
+        except BaseException as error:
             sock.close()
+            if isinstance(error, RuntimeError):
+                raise OSError(str(error)) from None
             raise
-        return cls(sock)
 
     @property
     def closed(self) -> bool:

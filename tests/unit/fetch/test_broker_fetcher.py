@@ -231,6 +231,36 @@ def test_every_pull_is_answered_when_it_is_closed(harness):
     assert all(isinstance(outcome, DisconnectedError) for outcome in harness.outcomes)
 
 
+def test_where_the_system_gives_no_thread_a_pull_is_refused_and_a_later_one_tries_again(harness, monkeypatch):
+    start = threading.Thread.start
+
+    def no_more(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    for sequence in range(2):
+        harness.pull(sequence)
+        assert harness.next_seen() == [("answered", sequence)]
+    assert {type(outcome) for outcome in harness.outcomes} == {DisconnectedError}
+    assert "can't start new thread" in str(harness.outcomes[0])
+    monkeypatch.setattr(threading.Thread, "start", start)
+    harness.pull(0)
+    assert harness.next_seen() == [("sent", 1)]
+    harness.answers.put(FetchResponse())
+    assert harness.next_seen() == [("answered", 0)]
+
+
+def test_whoever_is_refused_may_ask_again_there(harness, monkeypatch):
+    def no_more(_):
+        monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    harness.fetcher.fetch(Pull(0), lambda _: harness.pull(0))
+    assert harness.next_seen() == [("sent", 1)]
+    harness.answers.put(FetchResponse())
+
+
 def refuse(*_: object) -> object:
     raise AssertionError("nothing is fetched here")
 

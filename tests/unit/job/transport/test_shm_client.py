@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from kafka_actors.errors import DisconnectedError, NodeNotReadyError
 from kafka_actors.fetch.messages import FetchedPartition, FetchReply, Pull
 from kafka_actors.job.messages import pack, packed_error, unpack
+from kafka_actors.job.transport import shm_client
 from kafka_actors.job.transport.shm_client import (
     PullRequest,
     PullResponse,
@@ -79,6 +81,22 @@ def test_both_ends_of_a_pair_are_of_one_user(pair: Any, monkeypatch: pytest.Monk
     assert same_user(pair[0])
     monkeypatch.setattr(os, "getuid", lambda: 1 << 20)
     assert not same_user(pair[0])
+
+
+def test_where_the_system_gives_no_thread_the_socket_is_closed_and_pulls_can_go_another_way(
+    pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: None)
+    monkeypatch.setattr(shm_client, "same_user", lambda _: True)
+    monkeypatch.setattr(shm_client, "send", lambda *_, **__: None)
+    before = open_descriptors()
+    with pytest.raises(OSError, match="can't start new thread"):
+        SharedMemoryClient.open("name", "worker")
+    assert open_descriptors() <= before
 
 
 class Peer:

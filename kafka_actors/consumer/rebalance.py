@@ -229,6 +229,7 @@ class PollTasks:
         session = self._session
         session.check_open()
         session.attention = False
+        session.check_open()  # another thread may have closed it in between: then this was its call for attention
         core = session.core
         if core.error is not None:
             session.attention = True

@@ -255,6 +255,29 @@ def test_a_poll_that_waits_while_another_thread_closes_the_consumer_says_so(cons
         consumer.poll_batch(timeout_ms=None)
 
 
+def test_a_poll_that_overlooks_the_close_of_another_thread_does_not_wait_without_end(consumer, monkeypatch):
+    """It is closed between the poll's look at that and its taking back of the call for attention."""
+    session = consumer._session
+    for _ in range(2 * RECORDS // ROWS):
+        assert consumer.poll_batch(timeout_ms=0).num_rows == ROWS
+    checked, check = [], session.check_open
+
+    def closed_behind():
+        check()
+        checked.append(True)
+        if len(checked) == 2:  # the first is that of `poll_batch` itself
+            session.closed = session.attention = True
+
+    def wait(_):
+        raise AssertionError("nobody would end this wait")
+
+    monkeypatch.setattr(session, "check_open", closed_behind)
+    monkeypatch.setattr(consumer._wake, "wait", wait)
+    session.attention = True
+    with pytest.raises(UsageError, match="this consumer is closed"):
+        consumer.poll_batch(timeout_ms=None)
+
+
 def test_a_call_that_waits_while_another_thread_closes_the_consumer_says_so(consumer):
     session = consumer._session
     given_up = Future()

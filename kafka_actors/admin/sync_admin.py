@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -83,7 +85,8 @@ class Admin(ForkGuard):
         if not self._io.loop.is_closed():  # after a fork its thread is not alive, and the loop not closed
             self._check_process()
             try:
-                self._call(self._admin.close())
+                with suppress(UsageError):  # another thread has closed it
+                    self._call(self._admin.close())
             finally:
                 self._io.stop()
 
@@ -265,13 +268,17 @@ class Admin(ForkGuard):
         except UsageError:
             work.close()
             raise
-        future = self._io.submit(work)
         try:
-            return future.result()
-        finally:
-            future.cancel()  # has an effect only where the wait was interrupted
+            future = self._io.submit(work)
+            try:
+                return future.result()
+            finally:
+                future.cancel()  # has an effect only where the wait was interrupted
+        except (CancelledError, RuntimeError):
+            self._check_open()  # another thread has closed it
+            raise
 
     def _check_open(self) -> None:
         self._check_process()  # its thread isn't there after a fork: no answer would ever come
-        if not self._io.alive:
+        if not self._io.takes_work:
             raise UsageError("this Admin is closed")

@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -25,7 +24,7 @@ def ended_within(future: concurrent.futures.Future[Any], seconds: float | None) 
 
 
 class IoThread:
-    """Runs coroutines for other threads, from its creation until `stop`.
+    """Runs coroutines for other threads, from its creation until `stop`. All that was submitted before ends: by itself, or cancelled.
 
     The thread is a daemon: a client that was never closed does not keep its program alive. The child of a fork has no
     such thread: there `alive` is False, `submit` and `run` raise, and `stop` does nothing.
@@ -33,8 +32,14 @@ class IoThread:
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self._lock = threading.RLock()  # guards `_ending`, and what is scheduled while it is False
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # the system gives no thread
+            self.loop.close()
+            raise
 
     @property
     def alive(self) -> bool:
@@ -42,16 +47,23 @@ class IoThread:
         return self._thread.is_alive()
 
     @property
+    def takes_work(self) -> bool:
+        """Whether the thread runs in this process, and `stop` was not called."""
+        return self.alive and not self._ending
+
+    @property
     def inside(self) -> bool:
         """Whether the caller runs in this thread."""
         return threading.get_ident() == self._thread.ident
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Starts a coroutine in the loop. Raises `RuntimeError` if the thread is not `alive`, because nothing would run it."""
-        if not self.alive:
-            work.close()
-            raise RuntimeError(f"the thread {self._thread.name} has ended, or was left behind by a fork")
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Starts a coroutine in the loop. Raises `RuntimeError` if the thread is not `alive`, or ends: nothing would run it."""
+        if self.alive:  # else another thread may have had the lock when the process was forked
+            with self._lock:
+                if not self._ending:
+                    return asyncio.run_coroutine_threadsafe(work, self.loop)
+        work.close()
+        raise RuntimeError(f"the thread {self._thread.name} has ended, or was left behind by a fork")
 
     def run(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         """Runs a coroutine in the loop and waits for its result, `timeout` seconds at most. Call it from another thread.
@@ -62,8 +74,11 @@ class IoThread:
         return self.submit(work).result(timeout)
 
     def post(self, call: Callable[[], object]) -> None:
-        """Schedules a function call in the loop."""
-        self.loop.call_soon_threadsafe(call)
+        """Schedules a function call in the loop; none where the thread has ended or ends."""
+        if self.alive:
+            with self._lock:
+                if not self._ending:
+                    self.loop.call_soon_threadsafe(call)
 
     def stop(self, seconds: float = 5.0) -> bool:
         """Stops the loop, cancels its tasks, and waits for the thread, `seconds` at most.
@@ -71,8 +86,10 @@ class IoThread:
         Returns whether the thread has ended. May be called again.
         """
         if self.alive:
-            with suppress(RuntimeError):  # the thread is closing its loop right now
-                self.loop.call_soon_threadsafe(self.loop.stop)
+            with self._lock:
+                if not self._ending:  # a second time it would cut short what ends the tasks
+                    self._ending = True
+                    self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(seconds)
         return not self.alive
 
@@ -80,12 +97,24 @@ class IoThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            left = asyncio.all_tasks(self.loop)
+        finally:
+            with self._lock:
+                self._ending = True
+            try:
+                self._end_tasks()
+            finally:
+                self.loop.close()
+
+    def _end_tasks(self) -> None:
+        """Cancels tasks until none is left: those that were submitted last have not begun, and others may begin more as they
+        end."""
+        while True:
+            self.loop.run_until_complete(asyncio.sleep(0))  # what is scheduled becomes a task
+            if not (left := asyncio.all_tasks(self.loop)):
+                return
             for task in left:
                 task.cancel()
             self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        finally:
-            self.loop.close()
 
 
 class ThreadWakeup:

@@ -312,7 +312,7 @@ class AsyncConsumer(BaseConsumer):
             if not over.expired():
                 raise
             raise KafkaTimeoutError(f"no answer within {limit.seconds:g} s") from None
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, RuntimeError):
             task = asyncio.current_task()
             if task is not None and not task.cancelling():
                 self._session.check_open()  # another task has closed it

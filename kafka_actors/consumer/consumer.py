@@ -331,13 +331,14 @@ class Consumer(BaseConsumer):
 
     def _call(self, work: Coroutine[Any, Any, T], limit: CallLimit, grace_s: float = 0.0) -> T:
         """Runs a coroutine in the IO thread and waits for it."""
-        future = self._session.io.submit(work)
         try:
-            if not ended_within(future, limit.left() + grace_s):
-                raise KafkaTimeoutError(f"no answer within {limit.seconds:g} s")
-            return future.result()
-        except CancelledError:
+            future = self._session.io.submit(work)
+            try:
+                if not ended_within(future, limit.left() + grace_s):
+                    raise KafkaTimeoutError(f"no answer within {limit.seconds:g} s")
+                return future.result()
+            finally:
+                future.cancel()
+        except (CancelledError, RuntimeError):
             self._session.check_open()  # another thread has closed it
             raise
-        finally:
-            future.cancel()

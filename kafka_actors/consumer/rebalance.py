@@ -306,7 +306,12 @@ class PollTasks:
         new = {tp: offset for tp, offset in offsets.items() if self._auto_committed.get(tp) != offset}
         if new:
             self._auto_committed.update(new)
-            session.io.submit(session.core.commit_quietly(new)).add_done_callback(
+            try:
+                sending = session.io.submit(session.core.commit_quietly(new))
+            except RuntimeError:
+                session.check_open()  # another thread has closed it
+                raise
+            sending.add_done_callback(
                 lambda sent: self._auto_commit_answered(
                     new, not sent.cancelled() and sent.exception() is None and sent.result()
                 )

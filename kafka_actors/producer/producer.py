@@ -285,8 +285,7 @@ class Producer(BaseProducer):
     def _flush(self, limit_s: float | None) -> None:
         deadline = None if limit_s is None else time.monotonic() + limit_s
         self._core.intake.close_all()
-        left = wait_all(list(self._core.intake.unsettled), deadline)
-        if left:
+        if left := wait_all(list(self._core.intake.unsettled), deadline):
             raise not_acknowledged(left)
 
     def close(self, *, timeout_ms: float | None = None) -> None:
@@ -379,16 +378,17 @@ class Producer(BaseProducer):
 
     def _call(self, work: Coroutine[Any, Any, T], what: str, timeout_s: float) -> T:
         assert self._io is not None  # after _started()
-        future = self._io.submit(work)
         try:
-            if not ended_within(future, timeout_s):
-                raise KafkaTimeoutError(f"{what}: no answer within {timeout_s:g} s")
-            return future.result()
-        except CancelledError:
+            future = self._io.submit(work)
+            try:
+                if not ended_within(future, timeout_s):
+                    raise KafkaTimeoutError(f"{what}: no answer within {timeout_s:g} s")
+                return future.result()
+            finally:
+                future.cancel()  # where it isn't done, nobody hears of its end
+        except (CancelledError, RuntimeError):
             self._check_open()  # another thread has closed it
             raise
-        finally:
-            future.cancel()  # where it isn't done, nobody hears of its end
 
 
 def _wait_closed(closing: Future[None]) -> None:

@@ -6,8 +6,8 @@ import concurrent.futures
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, TypeVar
 
 import ray
 from ray.actor import ActorHandle
@@ -23,6 +23,8 @@ from .job_process import JobProcess
 __all__ = ["ActorControl", "LocalControl"]
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CONTROL_S = 10.0
 CLOSE_S = 10.0
@@ -50,8 +52,9 @@ class LocalControl:
         self._ending = threading.RLock()
 
     def status(self) -> JobStatus:
-        if not self._stopped:
-            self._last = self._thread.run(self._supervisor.status())
+        return self._run(self._supervisor.status(), self._last_status)
+
+    def _last_status(self) -> JobStatus:
         assert self._last is not None  # set when the job was stopped
         return self._last
 
@@ -61,16 +64,24 @@ class LocalControl:
     def pause(self, paused: bool) -> None:
         self._running(self._supervisor.pause(paused))
 
-    def _running(self, work: Any) -> None:
-        if self._stopped:
-            work.close()
-            raise UsageError("the job has ended")
-        self._thread.run(work)
+    def _running(self, work: Coroutine[Any, Any, None]) -> None:
+        self._run(work, _refuse)
 
     def wait(self, timeout_s: float | None) -> bool:
+        return self._run(self._supervisor.ended_within(timeout_s), self._supervisor.result)
+
+    def _run(self, work: Coroutine[Any, Any, T], ended: Callable[[], T]) -> T:
+        """Runs a coroutine in the supervisor's thread. Returns what `ended` does once the job is stopped, also by another thread
+        meanwhile."""
         if self._stopped:
-            return self._supervisor.result()
-        return self._thread.run(self._supervisor.ended_within(timeout_s))
+            work.close()
+            return ended()
+        try:
+            return self._thread.run(work)
+        except (concurrent.futures.CancelledError, RuntimeError):
+            if self._thread.takes_work:
+                raise
+        return ended()
 
     def stop(self, timeout_s: float, leave: bool) -> bool:
         with self._ending:  # a call from another thread or a signal handler waits, and finds it done
@@ -106,6 +117,10 @@ class LocalControl:
     def __repr__(self) -> str:
         group = self._supervisor.plan.config.group_id
         return f"of group {group!r}, {self._supervisor.report.state}"
+
+
+def _refuse() -> NoReturn:
+    raise UsageError("the job has ended")
 
 
 class ActorControl:

@@ -164,6 +164,39 @@ def test_an_interrupt_ends_the_call_that_is_waited_for(
     assert cancelled.wait(10)
 
 
+@pytest.mark.parametrize("call", ["list_topics", "close"])
+@pytest.mark.parametrize("when", ["it waits", "it begins"])
+def test_a_call_ends_where_another_thread_closes_the_admin(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch, call: str, when: str
+) -> None:
+    admin = Admin(bootstrap_servers="a:1")
+    begun = threading.Event()
+
+    async def endless(**_: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    requests.__dict__[call] = endless
+    admin._admin = requests  # type: ignore[assignment]
+    submit = admin._io.submit
+
+    def stopped_beside(work: Any) -> Any:
+        if when == "it begins":
+            admin._io.stop()
+        future = submit(work)
+        assert begun.wait(10)
+        admin._io.stop()
+        return future
+
+    monkeypatch.setattr(admin._io, "submit", stopped_beside)
+    if call == "close":
+        admin.close()
+    else:
+        with pytest.raises(UsageError, match="this Admin is closed"):
+            admin.list_topics()
+    assert not admin._io.alive
+
+
 def test_a_wrong_option_starts_no_thread() -> None:
     before = threading.active_count()
     with pytest.raises(ConfigError, match="bootstrap_server"):

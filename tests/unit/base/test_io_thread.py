@@ -107,6 +107,107 @@ def test_a_thread_is_stopped_before_its_loop_runs(monkeypatch: pytest.MonkeyPatc
     assert thread.stop()
 
 
+async def endless() -> None:
+    await asyncio.Event().wait()
+
+
+class Ending:
+    """A thread whose only task ends when the test lets it."""
+
+    def __init__(self) -> None:
+        self.io = IoThread("test")
+        self.may, self.cancelled, self.ended = asyncio.Event(), threading.Event(), threading.Event()
+        self.task = self.io.submit(self._work())
+
+    async def _work(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+            await self.may.wait()
+            self.ended.set()
+
+    def let(self) -> None:
+        self.io.loop.call_soon_threadsafe(self.may.set)
+
+
+def test_a_thread_that_is_ending_takes_no_work() -> None:
+    ending = Ending()
+    assert not ending.io.stop(0)
+    assert ending.cancelled.wait(10)
+    with pytest.raises(RuntimeError, match="the thread test has ended"):
+        ending.io.submit(endless())
+    ending.io.post(ending.io.loop.stop)  # nothing comes of it
+    assert not ending.io.stop(0)
+    ending.let()
+    assert ending.io.stop()
+    assert ending.ended.is_set()
+    assert ending.io.loop.is_closed()
+    ending.io.post(endless)
+
+
+def test_a_second_stop_does_not_cut_the_end_of_tasks_short() -> None:
+    ending = Ending()
+    for _ in range(3):
+        assert not ending.io.stop(0)
+    assert ending.cancelled.wait(10)
+    assert not ending.io.stop(0)
+    ending.let()
+    assert ending.io.stop()
+    assert ending.ended.is_set()
+
+
+def test_what_is_submitted_while_the_loop_ends_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = asyncio.new_event_loop()
+    run = made.run_forever
+    threads: list[IoThread] = []
+    begun = threading.Event()
+    left = []
+
+    def ends_by_itself() -> None:
+        begun.wait(10)
+        monkeypatch.undo()
+        run()
+        left.append(threads[0].submit(endless()))
+
+    monkeypatch.setattr(made, "run_forever", ends_by_itself)
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: made)
+    threads.append(IoThread("test"))
+    made.call_soon_threadsafe(made.stop)
+    begun.set()
+    threads[0]._thread.join(10)
+    assert left[0].cancelled()
+    assert made.is_closed()
+
+
+def test_tasks_that_others_begin_as_they_end_are_cancelled_too() -> None:
+    io = IoThread("test")
+    begun = []
+
+    async def begins_another() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            begun.append(asyncio.create_task(endless()))
+
+    io.submit(begins_another())
+    assert io.stop()
+    assert begun[0].cancelled()
+
+
+def test_no_loop_is_left_where_the_system_gives_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = asyncio.new_event_loop()
+
+    def no_more(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: made)
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        IoThread("test")
+    assert made.is_closed()
+
+
 LONG_S = 60.0
 
 

@@ -293,6 +293,24 @@ def test_a_call_that_waits_while_another_thread_closes_the_consumer_says_so(cons
         consumer.assign([T1])
 
 
+@pytest.mark.parametrize("call", ["assign", "poll_batch"])
+def test_a_call_that_begins_as_another_thread_closes_the_consumer_says_so(consumer, call):
+    session = consumer._session
+
+    def close(work):
+        work.close()
+        session.closed = True
+        raise RuntimeError("the thread has ended")
+
+    session.io.submit = close
+    session.core.auto_commits = session.core.commit_due = session.attention = True
+    session.core.commit_quietly = nothing
+    assert session.reader.next_batch().num_rows == ROWS
+    session.reader.settle()
+    with pytest.raises(UsageError, match="this consumer is closed"):
+        consumer.assign([T1]) if call == "assign" else consumer.poll_batch(timeout_ms=None)
+
+
 def test_a_forked_process_can_not_go_on_with_it(consumer, monkeypatch):
     monkeypatch.setattr(process_bound, "_forks", process_bound._forks + 1)
     for call in (consumer.poll_batch, consumer.close, lambda: consumer.seek(T0, 1)):

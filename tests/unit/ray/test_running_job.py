@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.base.io_thread import IoThread
+from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.ray.control import ActorControl, LocalControl
 from kafka_actors.ray.running_job import RunningJob
 
@@ -62,6 +65,37 @@ def test_a_signal_in_the_last_moment_of_a_wait_stops_the_job_nevertheless(timeou
     last = {0: 1, 0.3: 2, None: 3}[timeout]
     RunningJob(Running()).wait(timeout=timeout)  # type: ignore[arg-type]
     assert stopped == [30.0]
+
+
+@pytest.mark.parametrize("when", ["it waits", "it begins"])
+def test_calls_end_where_another_thread_stops_the_job(when: str) -> None:
+    for call in ("status", "wait", "pause"):
+        thread = IoThread("test")
+
+        async def endless(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        supervisor = SimpleNamespace(
+            status=endless, ended_within=endless, pause=endless, result=lambda: "result"
+        )
+        control = LocalControl(SimpleNamespace(supervisor=supervisor), thread, None, lambda: None)  # type: ignore[arg-type]
+        submit = thread.submit
+
+        def stopped_beside(
+            work: Any, thread: Any = thread, control: Any = control, submit: Any = submit
+        ) -> Any:
+            future = submit(work) if when == "it waits" else None
+            control._last, control._stopped = "last", True
+            thread.stop()
+            return future or submit(work)
+
+        thread.submit = stopped_beside  # type: ignore[method-assign]
+        if call == "pause":
+            with pytest.raises(UsageError, match="the job has ended"):
+                control.pause(True)
+        else:
+            found = control.status() if call == "status" else control.wait(None)
+            assert found == {"status": "last", "wait": "result"}[call]
 
 
 def test_a_running_job_is_shown_in_one_line_without_asking_it() -> None:

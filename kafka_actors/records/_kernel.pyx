@@ -348,8 +348,8 @@ cdef inline bint fits(Out *o, Record *r) noexcept nogil:
     """Whether the columns have room for one more record; else says what it needs."""
     if (
         o.rows < o.rows_cap
-        and r.key_length + KA_SLACK <= o.key.cap - o.key.used
-        and r.value_length + KA_SLACK <= o.value.cap - o.value.used
+        and <int64_t>r.key_length + KA_SLACK <= o.key.cap - o.key.used
+        and <int64_t>r.value_length + KA_SLACK <= o.value.cap - o.value.used
         and (
             r.headers == 0
             or (
@@ -361,8 +361,8 @@ cdef inline bint fits(Out *o, Record *r) noexcept nogil:
         )
     ):
         return True
-    o.need_key = r.key_length + KA_SLACK
-    o.need_value = r.value_length + KA_SLACK
+    o.need_key = <int64_t>r.key_length + KA_SLACK
+    o.need_value = <int64_t>r.value_length + KA_SLACK
     o.need_headers = r.headers
     o.need_header_key = r.header_key_bytes + KA_SLACK if r.headers else 0
     o.need_header_value = r.header_value_bytes + KA_SLACK if r.headers else 0

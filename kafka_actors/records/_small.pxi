@@ -73,6 +73,7 @@ def small(tuple parts not None, int64_t next_offset, int64_t max_rows, int64_t m
     cdef int64_t found[SMALL_PARTS]
     cdef int64_t held = 0, size = 0, count = 0, i
     cdef ka_small *block = NULL
+    cdef ArrowArray array
     cdef Out o
     if len(parts) > SMALL_PARTS:
         return None
@@ -99,11 +100,12 @@ def small(tuple parts not None, int64_t next_offset, int64_t max_rows, int64_t m
     block.buffers[KA_KEY][0] = o.key.bits if o.key.nulls else NULL
     block.buffers[KA_VALUE][0] = o.value.bits if o.value.nulls else NULL
     ka_small_arrays(block, o.rows, o.key.nulls, o.value.nulls, <const uint8_t *>o.header_offsets)
+    array = block.batch  # Arrow moves it out of here, and frees the block where it refuses the batch then
     try:
-        batch = pa.RecordBatch._import_from_c(<uintptr_t>&block.batch, SCHEMA)
+        batch = pa.RecordBatch._import_from_c(<uintptr_t>&array, SCHEMA)
     except BaseException:
-        if block.batch.release != NULL:
-            block.batch.release(&block.batch)
+        if array.release != NULL:
+            array.release(&array)
         raise
     return batch, o.next_offset, o.leader_epoch
 

@@ -1,6 +1,9 @@
 """Which kernel is in use, that its twin is one, and what it decodes in one step."""
 
+import mmap
+import os
 import pickle
+import subprocess
 import sys
 from pathlib import Path
 from typing import get_type_hints
@@ -10,7 +13,17 @@ import pytest
 
 from kafka_actors import records
 from kafka_actors.records import _reference
-from kafka_actors.records.batch import TABLE_WIDTH, TRANSACTIONAL, ColumnField, Kernel
+from kafka_actors.records.batch import (
+    LOG_APPEND_TIME,
+    MAX_MILLIS,
+    TABLE_WIDTH,
+    TRANSACTIONAL,
+    ColumnField,
+    Fill,
+    Kernel,
+    new_table,
+)
+from kafka_actors.records.record import write_varint
 
 
 def test_the_kernel_in_use_is_named():
@@ -131,3 +144,60 @@ def test_memory_of_small_batches_is_given_back():
     for n in range(30_000):
         small(data if n % 2 else data[:-1])
     assert resident() - before < 20 << 20
+
+
+REFUSED = """
+import pyarrow as pa
+from kafka_actors import records
+from kafka_actors.records import _kernel
+
+data = records.encode(pa.record_batch({"value": pa.array([b"v"], pa.binary())}))
+right = _kernel.SCHEMA
+for wrong in (pa.schema([("one", pa.int64())]), pa.schema([right.field(0)] * len(right))):
+    _kernel.SCHEMA = wrong
+    for _ in range(100):
+        try:
+            _kernel.small((data,), 0, 10, 1 << 20, 0, b"t", 0)
+        except pa.ArrowInvalid:
+            continue
+        raise AssertionError("imported as other columns than it has")
+"""
+
+
+def test_a_small_batch_that_arrow_refuses_is_released_once():
+    """In a process whose C library overwrites what is freed."""
+    pytest.importorskip("kafka_actors.records._kernel")
+    run = subprocess.run(
+        [sys.executable, "-c", REFUSED], env={**os.environ, "MALLOC_PERTURB_": "165"}, check=False
+    )
+    assert run.returncode == 0
+
+
+# ---------------------------------------------------------------- the longest values
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_room_is_made_for_the_longest_value(field):
+    """The columns are not filled: a timestamp that is refused behind the reservation costs no memory."""
+    compiled = pytest.importorskip("kafka_actors.records._kernel")
+    longest = 2**31 - 32
+    body, front = bytearray(3), bytearray()  # attributes, and the deltas of timestamp and offset
+    if field == "value":
+        write_varint(body, -1)
+    write_varint(body, longest)
+    behind = b"\1\0" if field == "key" else b"\0"  # the value is null, there are no headers
+    write_varint(front, len(body) + longest + len(behind))
+    front += body
+    size = len(front) + longest + len(behind)
+    table = new_table(1)
+    row = table[0]
+    row[ColumnField.END], row[ColumnField.COUNT], row[ColumnField.LAST_DELTA] = size, 1, -1
+    row[ColumnField.MAGIC] = 2
+    row[ColumnField.TIMESTAMP_TYPE], row[ColumnField.MAX_TIMESTAMP] = LOG_APPEND_TIME, MAX_MILLIS + 1
+    columns = compiled.columns(0, 10, 1 << 20, 1, 1000)
+    before = pa.total_allocated_bytes()
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE) as data:
+        data[: len(front)] = front
+        data[size - len(behind) :] = behind
+        assert columns.fill(data, b"", table, 0, 1) == (0, Fill.BAD_TIMESTAMP)
+    assert pa.total_allocated_bytes() - before > longest // 2

@@ -31,7 +31,7 @@ NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 NonNegativeInt32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 PositiveInt32 = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-"""Bounds of numbers that have 32 bits in the protocol or in a system call."""
+"""Bounds of numbers that have 32 bits in the protocol, in a system call or in Arrow's columns."""
 
 
 def default_client_id() -> str:
@@ -174,12 +174,12 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether the checksum (CRC) of each batch is verified."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     """`read_committed`: only records of committed transactions are read, up to the first open transaction."""
-    max_decompressed_batch_bytes: Positive = 128 * MIB
+    max_decompressed_batch_bytes: PositiveInt32 = 128 * MIB
     """The most bytes that a batch may decompress to. A larger one is a bad batch: see `on_bad_batch`."""
     worker_buffer_bytes: Positive = 64 * MIB
     """The most bytes of fetched records that a consumer holds before they are delivered. In a job this is for each worker:
     one half for fetched bytes, the other for batches decoded from them."""
-    batch_rows: Positive | None = None
+    batch_rows: PositiveInt32 | None = None
     """Regroups records into batches of this many rows; without it, batches are as they were fetched."""
 
     # where to start, and what to do where data can't be read as asked

@@ -28,6 +28,8 @@ def test_text_is_converted_as_kafkas_own_clients_do():
         ({"session_timeout_ms": "soon"}, "session_timeout_ms", "is 'soon'"),
         ({"session_timeout_ms": 0}, "session_timeout_ms", ">= 1"),
         ({"session_timeout_ms": 2**31}, "session_timeout_ms", "<= 2147483647"),
+        ({"max_decompressed_batch_bytes": 2**31}, "max_decompressed_batch_bytes", "<= 2147483647"),
+        ({"batch_rows": 2**31}, "batch_rows", "<= 2147483647"),
         ({"receive_buffer_bytes": 2**70}, "receive_buffer_bytes", "<= 2147483647"),
         ({"fetch_min_bytes": -1}, "fetch_min_bytes", ">= 0"),
         ({"isolation_level": "READ"}, "isolation_level", "accepts 'read_uncommitted' or 'read_committed'"),

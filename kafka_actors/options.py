@@ -171,7 +171,7 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True, forbid_unknown_fie
     """The most bytes of one partition in a fetch response; its first batch always comes whole. None: 2 MiB, or, for a
     broker with fewer than eight partitions to fetch, an equal share of 16 MiB."""
     check_crcs: bool = True
-    """Whether the checksum (CRC) of each batch is verified."""
+    """Whether the checksum (CRC) of each batch is verified. That of messages of the formats before Kafka 0.11 always is."""
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     """`read_committed`: only records of committed transactions are read, up to the first open transaction."""
     max_decompressed_batch_bytes: PositiveInt32 = 128 * MIB

@@ -344,6 +344,7 @@ class Fetcher:
             isolation_level=self._config.isolation_level,
             aborted=fetched.aborted,
             log_end=fetched.log_end(self._config.isolation_level == "read_committed"),
+            check_crcs=self._config.check_crcs,
             limits=limits,
         )
         return decoder.feed(*(piece.data for piece in fetched.slices))

@@ -7,7 +7,9 @@ from typing_extensions import Buffer
 
 from .batch import ColumnsView, KernelWriter, Places, RecordRows, RowColumns, Table
 
-def scan(data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int, int, int]: ...
+def scan(
+    data: Buffer, pos: int, table: Table, span: int, check_crcs: bool = True
+) -> tuple[int, int, int, int, int]: ...
 def small(
     parts: tuple[Buffer, ...],
     next_offset: int,
@@ -16,6 +18,7 @@ def small(
     without: int,
     topic: bytes,
     partition: int,
+    check_crcs: bool = True,
 ) -> tuple[pa.RecordBatch, int, int] | None: ...
 def messages(data: Buffer, pos: int, end: int) -> tuple[int, int, int]: ...
 def next_offset(data: Buffer) -> int | None: ...

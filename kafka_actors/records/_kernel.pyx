@@ -500,7 +500,7 @@ cdef int probe(const uint8_t *p, int64_t left, int64_t *length) noexcept nogil:
 
 
 cdef int scan_batches(
-    const uint8_t *base, int64_t size, int64_t *pos, int64_t limit, Batch *b, int64_t rows, int64_t *n, int64_t *flags, int64_t *count
+    const uint8_t *base, int64_t size, int64_t *pos, int64_t limit, Batch *b, int64_t rows, int64_t *n, int64_t *flags, int64_t *count, bint check_crcs
 ) noexcept nogil:
     """Checks v2 batches from `pos` to `limit` and enters them into `b`, which has `rows` places; counts them, and their records."""
     cdef int64_t length = 0
@@ -509,7 +509,7 @@ cdef int scan_batches(
         status = probe(base + pos[0], size - pos[0], &length)
         if status != SCAN_MORE:
             return status
-        if ka_crc32c(base + pos[0] + ATTRIBUTES_AT, length - 9) != <unsigned int>ka_load32(base + pos[0] + 17):
+        if check_crcs and ka_crc32c(base + pos[0] + ATTRIBUTES_AT, length - 9) != <unsigned int>ka_load32(base + pos[0] + 17):
             return SCAN_BAD_CRC
         status = read_header(&b[n[0]], base + pos[0], pos[0], length)
         if status != SCAN_MORE:
@@ -521,8 +521,8 @@ cdef int scan_batches(
     return status
 
 
-def scan(data, int64_t pos, int64_t[:, ::1] table, int64_t span):
-    """Checks v2 batches from `pos` on and enters them into `table`, about `span` bytes at a time.
+def scan(data, int64_t pos, int64_t[:, ::1] table, int64_t span, bint check_crcs=True):
+    """Checks v2 batches from `pos` on, their checksums with `check_crcs`, and enters them into `table`, about `span` bytes at a time.
 
     Returns (batches entered, position behind them, batch.Scan code, OR of their attributes, sum of their counts).
     """
@@ -534,7 +534,7 @@ def scan(data, int64_t pos, int64_t[:, ::1] table, int64_t span):
         raise ValueError("not a batch table")
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     with nogil:
-        status = scan_batches(<const uint8_t *>view.buf, view.len, &pos, pos + span, b, rows, &n, &flags, &count)
+        status = scan_batches(<const uint8_t *>view.buf, view.len, &pos, pos + span, b, rows, &n, &flags, &count, check_crcs)
     PyBuffer_Release(&view)
     return n, pos, status, flags, count
 

@@ -62,7 +62,7 @@ cdef ka_small *small_block(Out *o, int64_t rows, int64_t size, const uint8_t *to
     return block
 
 
-def small(tuple parts not None, int64_t next_offset, int64_t max_rows, int64_t max_bytes, int64_t without, bytes topic not None, int32_t partition):
+def small(tuple parts not None, int64_t next_offset, int64_t max_rows, int64_t max_bytes, int64_t without, bytes topic not None, int32_t partition, bint check_crcs=True):
     """Decodes all of `parts` into one record batch; None where they are not small and simple, which is then decoded the general way.
 
     Simple are complete v2 batches that are right, without compression, headers or attributes of `without`, from `next_offset` on. Returns
@@ -82,7 +82,7 @@ def small(tuple parts not None, int64_t next_offset, int64_t max_rows, int64_t m
             PyObject_GetBuffer(part, &views[held], PyBUF_SIMPLE)
             size += views[held].len
             held += 1
-        if size <= SMALL_BYTES and size <= max_bytes and are_simple(views, batches, found, held, without, &count) and count <= max_rows:
+        if size <= SMALL_BYTES and size <= max_bytes and are_simple(views, batches, found, held, without, &count, check_crcs) and count <= max_rows:
             memset(&o, 0, sizeof(Out))
             o.next_offset = next_offset
             o.leader_epoch = -1
@@ -110,13 +110,13 @@ def small(tuple parts not None, int64_t next_offset, int64_t max_rows, int64_t m
     return batch, o.next_offset, o.leader_epoch
 
 
-cdef bint are_simple(Py_buffer *views, Batch (*batches)[SMALL_BATCHES], int64_t *found, int64_t parts, int64_t without, int64_t *count) noexcept nogil:
+cdef bint are_simple(Py_buffer *views, Batch (*batches)[SMALL_BATCHES], int64_t *found, int64_t parts, int64_t without, int64_t *count, bint check_crcs) noexcept nogil:
     """Whether the parts have simple batches only, and records; enters the batches, and counts their records."""
     cdef int64_t i, pos, flags = 0
     cdef int status
     for i in range(parts):
         pos = found[i] = 0
-        status = scan_batches(<const uint8_t *>views[i].buf, views[i].len, &pos, views[i].len, batches[i], SMALL_BATCHES, &found[i], &flags, count)
+        status = scan_batches(<const uint8_t *>views[i].buf, views[i].len, &pos, views[i].len, batches[i], SMALL_BATCHES, &found[i], &flags, count, check_crcs)
         if flags & (CODEC_MASK | without) or not (status == SCAN_END or (status == SCAN_MORE and pos == views[i].len)):
             return False
     return count[0] > 0

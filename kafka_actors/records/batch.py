@@ -266,7 +266,9 @@ def is_compressed(data: memoryview) -> bool:
 class Kernel(Protocol):
     """The functions of a kernel: the compiled one, and its plain-Python twin."""
 
-    def scan(self, data: Buffer, pos: int, table: Table, span: int) -> tuple[int, int, int, int, int]: ...
+    def scan(
+        self, data: Buffer, pos: int, table: Table, span: int, check_crcs: bool = True
+    ) -> tuple[int, int, int, int, int]: ...
 
     def small(
         self,
@@ -277,6 +279,7 @@ class Kernel(Protocol):
         without: int,
         topic: bytes,
         partition: int,
+        check_crcs: bool = True,
     ) -> tuple[pa.RecordBatch, int, int] | None: ...
 
     def messages(self, data: Buffer, pos: int, end: int) -> tuple[int, int, int]: ...

@@ -139,10 +139,10 @@ class _UnreadableError(Exception):
 class Decoder:
     """Decodes the bytes of one partition out of one fetch response, or of several that follow each other.
 
-    `fetch_offset` is the first offset wanted: earlier records of the first batch are dropped. `aborted` is the
-    response's list of aborted transactions, (producer_id, first_offset); only read_committed heeds it. `log_end` is
-    the high watermark that came with the bytes, of read_committed the last stable offset, if it is known:
-    `RecordError.next_offset` is never behind it.
+    `fetch_offset` is the first offset wanted: earlier records of the first batch are dropped. `aborted` is the response's list of
+    aborted transactions, (producer_id, first_offset); only read_committed heeds it. `log_end` is the high watermark that came with
+    the bytes, of read_committed the last stable offset, if it is known: `RecordError.next_offset` is never behind it. Without
+    `check_crcs` no checksum of a batch is verified, but those of messages of the old formats.
     """
 
     def __init__(
@@ -154,6 +154,7 @@ class Decoder:
         isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         aborted: Iterable[tuple[int, int]] = (),
         log_end: int | None = None,
+        check_crcs: bool = True,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         kernel: Kernel = ACTIVE,
     ) -> None:
@@ -167,6 +168,7 @@ class Decoder:
         self.next_offset = fetch_offset
         self._kernel = kernel
         self._log_end = log_end
+        self._check_crcs = check_crcs
         self._aborted = AbortedTransactions(aborted if isolation_level == "read_committed" else ())
         self._columns: ColumnsView | None = None
         self._rows_per_byte = 0.0
@@ -199,10 +201,10 @@ class Decoder:
 
     def _small(self, parts: tuple[Buffer, ...]) -> Chunk | None:
         """Returns the only chunk of parts that the kernel decodes in one step; None for any other."""
-        most, topic = self.limits, self.topic.encode()
+        most, which = self.limits, (self.topic.encode(), self.partition, self._check_crcs)
         without = TRANSACTIONAL | CONTROL if self._aborted.active else 0
         found = self._kernel.small(
-            parts, self.next_offset, most.chunk_rows, most.chunk_bytes, without, topic, self.partition
+            parts, self.next_offset, most.chunk_rows, most.chunk_bytes, without, *which
         )
         if found is None:
             return None
@@ -213,7 +215,7 @@ class Decoder:
         pos, status = 0, _MORE
         while status in (_MORE, _LEGACY):
             start = pos
-            n, pos, status, flags, count = self._kernel.scan(view, pos, work.table, _SPAN)
+            n, pos, status, flags, count = self._kernel.scan(view, pos, work.table, _SPAN, self._check_crcs)
             if n:
                 self._rows_per_byte = count / (pos - start)
                 yield from self._batches(view, work, n, flags)

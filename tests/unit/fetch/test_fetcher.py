@@ -11,8 +11,9 @@ from fakes.planned import planned
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, PartitionMetadata, TopicMetadata
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import CorruptRecordBatchError, DisconnectedError
-from kafka_actors.fetch import FetchedPartition, Fetcher, FetchReply, PartitionStart
+from kafka_actors.fetch import FetchedBytes, FetchedPartition, Fetcher, FetchReply, PartitionStart
 from kafka_actors.fetch.decoding import AHEAD
+from kafka_actors.fetch.machines.buffer import PartitionSlice
 from kafka_actors.records import SCHEMA, encode
 from kafka_actors.types import TopicPartition
 
@@ -297,3 +298,18 @@ def test_what_is_decoded_ahead_fits_into_what_the_fetched_bytes_leave_of_the_buf
     config = build(ConsumerConfig, bootstrap_servers="b:1", worker_buffer_bytes=buffer)
     fetcher = Fetcher(config, sources=lambda broker: None, lookups=None, budget=buffer // 2)
     assert fetcher._limits.chunk_bytes * (AHEAD + 1) <= buffer // 2
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_checksums_are_verified_unless_the_user_said_no(check):
+    data = bytearray(encode(pa.record_batch({"value": pa.array([b"v"], pa.binary())})))
+    data[17] ^= 0xFF
+    config = build(ConsumerConfig, bootstrap_servers="b:1", check_crcs=check)
+    fetcher = Fetcher(config, sources=lambda _: None, lookups=None, events=lambda _: None)
+    fetched = FetchedPartition("t", 0, (0, 1), 0, 1, size=len(data))
+    chunks = fetcher.unpack(FetchedBytes(TP, [PartitionSlice(memoryview(data), fetched, None)]))
+    if check:
+        with pytest.raises(CorruptRecordBatchError, match="checksum"):
+            list(chunks)
+    else:
+        assert [chunk.batch.num_rows for chunk in chunks] == [1]

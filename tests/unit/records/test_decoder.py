@@ -96,6 +96,17 @@ def test_a_broken_part_ends_behind_the_records_of_the_parts_before_it(kernel):
     assert (error.offset, error.next_offset) == (13, 16)
 
 
+@pytest.mark.parametrize("count", [3, 3000], ids=["in one step", "by chunks"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_wrong_checksum_is_read_over_where_none_is_to_be_verified(kernel, count, codec):
+    wrong = bytearray(batch(10, count, codec=codec))
+    wrong[17] ^= 0xFF
+    _, error = drain(records.Decoder("t", 0, kernel=kernel), bytes(wrong))
+    assert isinstance(error, CorruptRecordBatchError)
+    decoder = records.Decoder("t", 0, check_crcs=False, kernel=kernel)
+    assert drain(decoder, bytes(wrong)) == (list(range(10, 10 + count)), None)
+
+
 def test_a_batch_emptied_by_compaction_moves_the_position(kernel):
     empty = records.encode(rows(0), base_offset=10, last_offset=19, partition_leader_epoch=4)
     (chunk,) = records.Decoder("t", 0, fetch_offset=10, kernel=kernel).feed(empty)

@@ -130,7 +130,17 @@ class AsyncConsumer(BaseConsumer):
     async def _decoded(self, session: ConsumerSession, take: Callable[[], T | None]) -> T | None:
         """Takes records in the decoder's thread. No cancellation stops that: records that were taken for a cancelled call go
         back, or they would count as handed out and be committed, unseen."""
-        work = asyncio.wrap_future(self._decoder.submit(take))
+        refused = False
+
+        def unless_refused() -> T | None:
+            return None if refused else take()
+
+        try:
+            work = asyncio.wrap_future(self._decoder.submit(unless_refused))
+        except RuntimeError:  # the system gives no thread; a later one would do what is queued all the same
+            refused = True
+            session.check_open()
+            return take()
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:

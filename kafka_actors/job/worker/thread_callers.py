@@ -31,9 +31,9 @@ class ThreadCallers:
 
     def run(self) -> None:
         """Runs until `stop`; raises what ends the job. Returns when no call is in hand."""
-        for thread in self._threads:
-            thread.start()
         try:
+            for thread in self._threads:
+                thread.start()
             while not self._calls.stopped and self._failure is None:
                 self._woken.clear()
                 if not self._calls.admit_some():
@@ -42,7 +42,8 @@ class ThreadCallers:
             self._calls.stopped = True
             self.wake_callers(len(self._threads))
             for thread in self._threads:
-                thread.join()
+                if thread.ident is not None:  # it was started
+                    thread.join()
         if self._failure is not None:
             raise self._failure
 

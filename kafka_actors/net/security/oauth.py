@@ -88,7 +88,10 @@ def client_credentials(
         _renew(cached, pending, config, clock, sleep)
     elif first:
         arguments = cached, pending, config, clock, sleep
-        threading.Thread(target=_renew, args=arguments, name="kafka-actors-token", daemon=True).start()
+        try:
+            threading.Thread(target=_renew, args=arguments, name="kafka-actors-token", daemon=True).start()
+        except RuntimeError:  # the system gives no thread; nobody else would end what is pending
+            _renew(*arguments)
     return pending.result() if token is None else token
 
 

@@ -245,6 +245,17 @@ async def test_a_poll_that_waits_while_another_task_closes_the_consumer_says_so(
     await consumer.close()
 
 
+@opened
+async def test_where_the_system_gives_no_thread_no_record_is_lost(consumer, monkeypatch):
+    def no_more(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as system:
+        system.setattr(threading.Thread, "start", no_more)
+        assert offsets(await consumer.poll_batch(timeout_ms=0)) == [0, 1, 2, 3, 4]
+    assert offsets(await consumer.poll_batch(timeout_ms=0)) == [5, 6, 7, 8, 9]
+
+
 def test_it_can_not_be_used_in_another_loop_than_before():
     consumer = None
 

@@ -104,3 +104,20 @@ def test_a_batch_is_called_whole():
     flight.calls.stop()
     thread.join(slow_s(10))
     assert seen == [[0, 1]]
+
+
+def test_where_the_system_gives_too_few_threads_those_that_were_started_end(monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def few(thread):
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    flight = flight_of(lambda message: None)
+    with monkeypatch.context() as system:
+        system.setattr(threading.Thread, "start", few)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            flight.calls.run()
+    assert [thread.is_alive() for thread in started] == [False, False]

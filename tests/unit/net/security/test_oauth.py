@@ -72,6 +72,18 @@ def test_a_renewal_is_asked_for_once_however_many_want_it(endpoint):
     assert endpoint.asked == 2
 
 
+def test_where_the_system_gives_no_thread_the_renewal_is_waited_for(endpoint, monkeypatch):
+    def no_more(_):
+        raise RuntimeError("can't start new thread")
+
+    endpoint.token()
+    endpoint.now += 90.0
+    with monkeypatch.context() as system:
+        system.setattr(threading.Thread, "start", no_more)
+        endpoint.token()
+    assert (endpoint.token(), endpoint.asked) == ("token 2", 2)
+
+
 def test_a_failed_renewal_is_tried_again_in_a_moment_and_the_old_token_used_until_it_expires(
     endpoint, caplog
 ):

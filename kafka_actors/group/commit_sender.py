@@ -16,7 +16,6 @@ from .commit_metadata import pack, unpack
 from .coordinator_channels import LOST_CONNECTION, GroupClient
 from .machines.commits import CommitQueue
 from .machines.member_events import GroupRequest, Partitions
-from .machines.ownership import Ownership
 from .machines.pending_commits import (
     CommitAction,
     CommitEligibility,
@@ -49,6 +48,7 @@ class CommitSender:
     """Feeds a `CommitQueue` with what the member may commit, sends its requests and answers whoever asked for a commit.
 
     It is polled as the queue is, by the member's loop. Where partitions are chosen by hand it commits without a membership.
+    commits(): the partitions that the member commits now.
     on_answer(seconds, outcome, server): learns what an OffsetCommit led to, that long after it was sent there.
     """
 
@@ -57,7 +57,7 @@ class CommitSender:
         driver: MemberDriver,
         client: GroupClient,
         subscription: SubscriptionState,
-        ownership: Ownership,
+        commits: Callable[[], Partitions],
         topic_ids: TopicIds,
         *,
         on_data_loss: str,
@@ -69,13 +69,13 @@ class CommitSender:
         self._channels = driver.channels
         self._client = client
         self._subscription = subscription
-        self._ownership = ownership
+        self._commits = commits
         self._topic_ids = topic_ids
         self._on_data_loss = on_data_loss
         self._on_answer = on_answer
         self._clock = driver.now
         self._recreated: set[TopicPartition] = set()
-        """Owned partitions of which nothing is committed until a position is of the topic as it is now."""
+        """Partitions of which nothing is committed until a position is of the topic as it is now."""
         self._waiting: dict[PendingCommit, asyncio.Future[Results]] = {}
 
     def submit(self, offsets: Offsets, timeout: float) -> asyncio.Future[Results]:
@@ -126,7 +126,7 @@ class CommitSender:
         member, topic_id = self._driver.machine, self._client.snapshot.topic_id
         if not self._subscription.uses_group:
             return eligibility_of(member, None, self._driver.fatal, topic_id)
-        owned = without(self._ownership.owned() | self._ownership.releasing, self._recreated)
+        owned = without(self._commits(), self._recreated)
         return eligibility_of(member, owned, self._driver.fatal, topic_id)
 
     def on_recreated(self, partitions: Partitions) -> None:

@@ -57,7 +57,8 @@ class ConsumerCoordinator(BaseCoordinator):
     what was assigned. metrics: as for `BaseCoordinator`. listener: learns of rebalances. consumed: what auto-commit and
     `close` commit: the next offset of each partition that came before the batch or message in hand; None turns both
     off. reads: the owned partitions that are read, or whose reason not to be is told by others; of any other that stays
-    so for 30 s there is a `PartitionNotRead`. on_recreated: learns of owned partitions whose topic was made anew, and whose readers find that
+    so for 30 s there is a `PartitionNotRead`. commits: the partitions to commit, of those that are owned or being released; by default
+    all of these. on_recreated: learns of owned partitions whose topic was made anew, and whose readers find that
     by themselves; without it they are lost and taken anew, unless data loss is fatal. default_offset_commit_callback: of `commit_offsets_async`
     without a callback.
 
@@ -82,6 +83,7 @@ class ConsumerCoordinator(BaseCoordinator):
         listener: RebalanceListener | None = None,
         consumed: Callable[[], Offsets] | None = None,
         reads: Callable[[], Partitions] | None = None,
+        commits: Callable[[Partitions], Partitions] | None = None,
         metric_group_prefix: str = "consumer",
         default_offset_commit_callback: CommitCallback = default_offset_commit_callback,
         on_recreated: Callable[[Partitions], object] | None = None,
@@ -92,6 +94,7 @@ class ConsumerCoordinator(BaseCoordinator):
         subscription.exclude_internal_topics = self._config.exclude_internal_topics
         self._consumed = consumed
         self._recreated = on_recreated
+        self._commits = commits
         self._report = default_offset_commit_callback
         self._auto_commit: AutoCommitTask | None = None
         self.consumer_sensors = ConsumerCoordinatorMetrics(
@@ -106,6 +109,7 @@ class ConsumerCoordinator(BaseCoordinator):
             client,
             subscription,
             self.ownership,
+            self._committed,
             self._on_recreated,
             self._events,
             starts_over=on_recreated is None and self._config.on_data_loss == "reset",
@@ -114,7 +118,7 @@ class ConsumerCoordinator(BaseCoordinator):
             driver,
             client,
             subscription,
-            self.ownership,
+            self._committed,
             self._topics.ids,
             on_data_loss=self._config.on_data_loss,
             on_answer=self.consumer_sensors.answered,
@@ -239,6 +243,10 @@ class ConsumerCoordinator(BaseCoordinator):
         self._events(PartitionNotRead(tp.topic, tp.partition, round(seconds, 1), reason))
 
     # ------------------------------------------------------------ commits
+
+    def _committed(self) -> Partitions:
+        held = self.ownership.owned() | self.ownership.releasing
+        return held if self._commits is None else self._commits(held)
 
     def _submit(self, offsets: Offsets, timeout_s: float) -> asyncio.Future[Results]:
         done = self._committer.submit(offsets, timeout_s)

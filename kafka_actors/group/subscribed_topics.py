@@ -28,7 +28,8 @@ METADATA_TIMEOUT = 10.0
 class SubscribedTopics:
     """Feeds a member's `Ownership` with the cluster's metadata, and computes the assignment when the member leads.
 
-    on_recreated: learns of partitions whose topic was deleted and made anew. starts_over: the member loses these, and takes them anew.
+    commits(): the partitions that the member commits now. on_recreated: learns of those whose topic was deleted and made anew.
+    starts_over: the member loses these, and takes them anew.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class SubscribedTopics:
         client: GroupClient,
         subscription: SubscriptionState,
         ownership: Ownership,
+        commits: Callable[[], Partitions],
         on_recreated: Callable[[Partitions], None],
         events: EventSink,
         *,
@@ -46,6 +48,7 @@ class SubscribedTopics:
         self._client = client
         self._subscription = subscription
         self._ownership = ownership
+        self._commits = commits
         self._on_recreated = on_recreated
         self._starts_over = starts_over
         self._events = events
@@ -87,8 +90,8 @@ class SubscribedTopics:
         self.check_ids()
 
     def check_ids(self) -> None:
-        """Looks for owned topics that were deleted and made anew: nothing processed of the old one may be committed to the new."""
-        owned = self._ownership.owned() | self._ownership.releasing
+        """Looks for topics that were deleted and made anew: nothing processed of the old one may be committed to the new."""
+        owned = self._commits()
         snapshot = self._client.snapshot
         changed = self.ids.changed(owned, {tp.topic: snapshot.topic_id(tp.topic) for tp in owned})
         if not changed:

@@ -200,6 +200,24 @@ async def test_listener_commits_while_it_revokes():
 
 
 @in_loop
+async def test_a_member_may_commit_what_goes_with_its_partitions_though_another_one_owns_it():
+    """A broker looks at the member and its generation, and not at what is assigned."""
+
+    def exchanged(owned):
+        return frozenset(tp._replace(partition=1 - tp.partition) for tp in owned)
+
+    async with group() as kafka, member(kafka, commits=exchanged) as one, member(kafka) as two:
+        await until_async(
+            lambda: all(len(each.listener.has) == 1 for each in (one, two)) and one.member.joined
+        )
+        (own,), (others,) = one.listener.has, two.listener.has
+        outcome = await one.member.commit_offsets_sync({own: at(4), others: at(5)})
+        assert isinstance(outcome[own], IllegalGenerationError)
+        assert outcome[others] is None
+        assert kafka.committed("g") == {others: 5}
+
+
+@in_loop
 async def test_listener_that_hangs_is_left_behind_and_the_group_goes_on():
     async with group() as kafka, member(kafka, partition_assignment_strategy=["range"]) as one:
         await until_async(lambda: one.listener.has == BOTH)

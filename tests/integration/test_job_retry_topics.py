@@ -108,13 +108,15 @@ def job(cluster, topics, group_id):
     return make
 
 
-def fill(cluster, topic, count, keys, first=0):
+def fill(cluster, topic, count, keys, first=0, partitions=2):
     with ka.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         for n in range(first, first + count):
             key = None if n % 10 == 9 else b"%d" % (n % keys)
             own = [("n", b"%d" % n)]
             at = 1_700_000_000_000 + n
-            producer.send(topic, b"%d" % n, key=key, partition=n % keys % 2, headers=own, timestamp_ms=at)
+            producer.send(
+                topic, b"%d" % n, key=key, partition=n % keys % partitions, headers=own, timestamp_ms=at
+            )
 
 
 def ends(cluster, topics):
@@ -281,6 +283,38 @@ def test_jobs_that_share_a_group_have_what_waits_of_their_own_partitions(cluster
             until(lambda: len(calls.done()) >= 180, 60, "calls by both")
         until(lambda: len(calls.done()) == 200, 60, "all calls")
     assert calls.out_of_order() == []
+
+
+def test_jobs_that_share_a_group_commit_what_they_read_whatever_the_group_assigns(
+    cluster, job, topics, tmp_path, group_id
+):
+    """With nine partitions, the group assigns some retry partitions to the job that doesn't have their sources."""
+    for each in (topics, f"{topics}-retry-1s", f"{topics}-retry-2s"):
+        cluster.add_partitions(each, 3)
+    calls = Calls(tmp_path, lambda n: 2 * int(n < 9))
+    with job(calls).start() as first, job(calls).start() as second:
+        until(
+            lambda: sorted(len(each.status().partitions) for each in (first, second)) == [3, 6],
+            60,
+            "partitions for each",
+        )
+        fill(cluster, topics, 90, 9, partitions=3)
+        until(lambda: len(calls.done()) == 90, 60, "all calls")
+        all_topics = [topics, f"{topics}-retry-1s", f"{topics}-retry-2s"]
+        until(
+            lambda: cluster.committed(group_id) == ends(cluster, all_topics),
+            30,
+            "the commits",
+            shown=lambda: (
+                cluster.committed(group_id),
+                [
+                    (p.topic, p.partition, p.worker)
+                    for each in (first, second)
+                    for p in each.status().partitions
+                ],
+            ),
+        )
+        assert len(ends(cluster, all_topics)) == 9
 
 
 def test_missing_retry_topics_are_named_at_the_start(cluster, kafka_topic, group_id, ray_local):

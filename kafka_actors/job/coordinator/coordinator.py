@@ -300,6 +300,10 @@ class JobCoordinator:
         served, assigned = self._placement.served(), self._job.member.assignment if self._job.tiers else ()
         return served.union(each for each in assigned if self._job.tiers.tier(each.topic))
 
+    def commits(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+        """Returns what is committed by the member that has these: a retry partition by whoever has its source, whatever the group assigns."""
+        return self._job.tiers.groups(self._job.tiers.homes(partitions))
+
     def _forget(self, partitions: frozenset[TopicPartition]) -> None:
         partitions = self._job.tiers.groups(partitions)
         for partition in partitions:

@@ -76,6 +76,7 @@ class CoordinatorActor(ActorShell):
                 config=self._config,
                 listener=job,
                 reads=job.reads,
+                commits=job.commits if self._tiers else None,
                 on_recreated=job.recreated,
                 group_instance_id=self._identity.group_instance_id,
                 member_id=self._identity.member_id,

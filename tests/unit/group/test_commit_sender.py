@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.group.commit_sender import CommitSender, default_offset_commit_callback
 from kafka_actors.group.machines.error_actions import GroupApi
 from kafka_actors.group.machines.member_core import MemberState
+from kafka_actors.group.machines.member_events import Partitions
 from kafka_actors.group.machines.topic_ids import TopicIds
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitResponse,
@@ -35,8 +37,11 @@ OLD, NEW = b"o" * 16, b"n" * 16
 
 
 def answer(codes: dict[TopicPartition, int]) -> OffsetCommitResponse:
-    partitions = [OffsetCommitResponsePartition(tp.partition, code) for tp, code in codes.items()]
-    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=partitions)])
+    topics = [
+        OffsetCommitResponseTopic(tp.topic, partitions=[OffsetCommitResponsePartition(tp.partition, code)])
+        for tp, code in codes.items()
+    ]
+    return OffsetCommitResponse(topics=topics)
 
 
 class Stage:
@@ -53,6 +58,7 @@ class Stage:
         self.topic_ids = TopicIds()
         self.took: list[tuple[float, object]] = []
         self.wakes = 0
+        self.commits: Callable[[Partitions], Partitions] = lambda owned: owned
         client: Any = SimpleNamespace(
             snapshot=SimpleNamespace(topic_id=lambda topic: self.ids.get(topic), cluster_id="c-1")
         )
@@ -68,7 +74,7 @@ class Stage:
             self.driver,
             client,
             SimpleNamespace(uses_group=not by_hand),  # type: ignore[arg-type]
-            self.member.ownership,
+            lambda: self.commits(self.member.ownership.owned() | self.member.ownership.releasing),
             self.topic_ids,
             on_data_loss=on_data_loss,
             on_answer=lambda seconds, outcome, server: self.took.append((seconds, outcome)),
@@ -198,6 +204,33 @@ async def test_partitions_that_are_being_given_up_are_committed_and_those_that_a
     await stage.answered(answer({P1: 0}))
     assert isinstance(done.result()[P0], IllegalGenerationError)
     assert done.result()[P1] is None
+
+
+@in_loop
+async def test_what_the_member_commits_of_what_it_owns_is_not_always_all_of_it_and_may_be_more(dialogue):
+    """A retry partition is committed by whoever reads it, whatever the group assigns."""
+    stage, other = Stage(dialogue), TopicPartition("t-retry", 0)
+    stage.commits = lambda owned: (owned - {P1}) | ({other} if P0 in owned else set())
+    done = stage.commit({P0: 5, P1: 7, other: 3})
+    await stage.poll()
+    assert stage.out() == {P0: 5, other: 3}
+    await stage.answered(answer({P0: 0, other: 0}))
+    assert {tp: type(error) for tp, error in done.result().items()} == {
+        P0: type(None),
+        other: type(None),
+        P1: IllegalGenerationError,
+    }
+    stage.member.ownership.release_all()
+    done = stage.commit({other: 4})
+    await stage.poll()
+    assert stage.out() == {other: 4}
+    await stage.answered(answer({other: 0}))
+    assert done.result() == {other: None}
+    stage.member.ownership.released(frozenset({P0}))
+    done = stage.commit({other: 5})
+    await stage.poll()
+    assert stage.sent == []
+    assert isinstance(done.result()[other], IllegalGenerationError), "it went with t-0"
 
 
 @in_loop

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from fakes.loop import in_loop, turns
 import assignors
 from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot, SubscriptionState
 from kafka_actors.group.machines.assignment import decode_assignment, encode_subscription
-from kafka_actors.group.machines.member_events import Generation
+from kafka_actors.group.machines.member_events import Generation, Partitions
 from kafka_actors.group.machines.ownership import Ownership
 from kafka_actors.group.subscribed_topics import SubscribedTopics
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
@@ -68,6 +68,7 @@ class Leader:
         self.assignor = assignor or assignors.get("cooperative-sticky")
         self.started_over: list[Any] = []
         self.recreated: list[Any] = []
+        self.commits: Callable[[Partitions], Partitions] = lambda owned: owned
         machine = SimpleNamespace(start_over=lambda partitions, reason: self.started_over.append(partitions))
         driver: Any = SimpleNamespace(
             group_id="g", request_rejoin=self.reasons.append, wake=lambda: None, machine=machine
@@ -80,6 +81,7 @@ class Leader:
             self.client,
             subscription,
             self.ownership,
+            lambda: self.commits(self.ownership.owned() | self.ownership.releasing),
             self.recreated.append,
             lambda _: None,
             starts_over=starts_over,
@@ -220,3 +222,17 @@ async def test_who_reads_by_the_ids_of_topics_loses_nothing_where_one_is_made_an
     leader.client.learn(t=2, life=b"2")
     assert leader.recreated == [owned], "commits of the topic of before are dropped in any case"
     assert leader.started_over == ([owned] if starts_over else [])
+
+
+@in_loop
+async def test_a_topic_that_is_made_anew_is_noticed_where_a_partition_of_it_is_committed_that_another_member_owns() -> (
+    None
+):
+    leader, other = Leader("t"), TopicPartition("u", 0)
+    leader.commits = lambda owned: owned | {other}
+    leader.client.learn(t=1, u=1)
+    leader.topics.follow()
+    leader.ownership._owned = frozenset([TopicPartition("t", 0)])
+    leader.client.learn(t=1, u=1)
+    leader.client.learn(t=1, u=1, life=b"2")
+    assert leader.recreated == [{TopicPartition("t", 0), other}]

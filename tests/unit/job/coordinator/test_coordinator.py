@@ -849,6 +849,7 @@ def test_retry_partitions_go_with_their_source_whatever_the_group_assigns():
         orders = await coordinator.poll(Report("w", (0, 0), True, [], wait_s=0.0))
         assert {grant.partition: grant.offset for grant in orders.grants} == {P0: None, r0: 4}
         assert r1 in coordinator.reads(), "somebody else reads it"
+        assert coordinator.commits(member.assignment) == {P0, r0}, "and commits it"
         (epoch,) = {grant.epoch for grant in orders.grants}
         reply = await coordinator.commit(CommitRequest("w", 1, [CommitEntry(r0, epoch, 5)]))
         assert [(entry.partition, entry.offset) for entry in reply.committed] == [(r0, 5)]

@@ -177,7 +177,8 @@ def retry_records(
 
 class WaitingRecords(NamedTuple):
     """Records of a retry partition. `batch`: as they were first read, `attempts`: calls that have failed so far, `not_before`: when each is
-    due (ms since 1970), 0 for one that nobody has put there as `retry_records` does, and that is left as it is."""
+    due (ms since 1970), 0 for one that nobody has put there as `retry_records` does, and that is left as it is: also one that names another
+    partition, into which it would be written again, where other workers and other records of its key are."""
 
     batch: pa.RecordBatch
     attempts: list[int]
@@ -196,7 +197,7 @@ def as_they_were(batch: pa.RecordBatch) -> WaitingRecords:
     columns["timestamp"] = numbers(batch["timestamp"]).tolist()
     attempts, not_before = [0] * batch.num_rows, [0] * batch.num_rows
     for row, headers in enumerate(columns["headers"]):
-        if (said := _said(headers)) is None:
+        if (said := _said(headers)) is None or said[2]["partition"] != columns["partition"][row]:
             continue
         at, columns["topic"][row], whole = said
         columns["partition"][row] = whole["partition"]

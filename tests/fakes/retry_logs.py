@@ -193,7 +193,7 @@ class RetryFlight(Flight):
         """Has the broker write what is on its way, the first `most` of it, and tell the offsets."""
         now, self.written = self.written[:most], self.written[len(self.written) if most is None else most :]
         for rows, tier, outcome in now:
-            partition = (FIRST, SECOND)[tier - 1]
+            partition = TopicPartition(self.function.outputs.tiers.topics[tier - 1], 0)
             outcome.ranges = [
                 self.logs.append(partition, row["key"], row["headers"], row["value"]) for row in rows
             ]

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+THREE = replace(TIERS, topics=[*TIERS.topics, "t-retry-2m"], delays_s=[*TIERS.delays_s, 120.0])
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("call"), st.integers(0, 3), st.booleans()),
         st.tuples(st.just("admit"), st.just(0), st.just(False)),
-        st.tuples(st.just("wait"), st.sampled_from([11, 70]), st.just(False)),
+        st.tuples(st.just("wait"), st.sampled_from([11, 70, 130]), st.just(False)),
         st.tuples(st.just("flush"), st.integers(0, 3), st.booleans()),
         st.tuples(st.just("commit"), st.just(0), st.just(False)),
         st.tuples(st.just("die"), st.integers(0, 4), st.booleans()),
@@ -116,10 +117,11 @@ def to_the_end(logs, ledger, flight, hand, ends, taken):
     st.lists(st.sampled_from("ab-"), min_size=1, max_size=8),
     STEPS,
     st.sampled_from(["message", "batch"]),
+    st.sampled_from([TIERS, THREE]),
     st.booleans(),
 )
-def test_nothing_is_lost_and_each_key_keeps_its_order(keys, steps, unit, keep_order):
-    scene = run(keys, steps, unit=unit, tiers=replace(TIERS, keep_order=keep_order))
+def test_nothing_is_lost_and_each_key_keeps_its_order(keys, steps, unit, tiers, keep_order):
+    scene = run(keys, steps, unit=unit, tiers=replace(tiers, keep_order=keep_order))
     to_the_end(*scene)
     _, ledger, flight = scene[:3]
     assert ledger.done == set(range(len(keys)))

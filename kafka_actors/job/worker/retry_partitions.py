@@ -98,10 +98,10 @@ class NoRetryPartitions:
         return chunk
 
     def set_aside(self, partition: TopicPartition) -> None: ...
-    def behind(self, call: ConcurrentCall) -> dict[int, int]:
+    def behind(self, call: ConcurrentCall) -> dict[int, tuple[int, int]]:
         return {}
 
-    def follow(self, call: ConcurrentCall, behind: dict[int, int]) -> None: ...
+    def follow(self, call: ConcurrentCall, behind: dict[int, tuple[int, int]]) -> None: ...
     def retry_later(self, call: ConcurrentCall, failure: CallFailed, attempts: int) -> bool:
         return False
 
@@ -306,8 +306,8 @@ class RetryPartitions(NoRetryPartitions):
         group = self._groups.get((self._tiers.home(window.partition), window.epoch))
         return None if group is None else group.keys
 
-    def behind(self, call: ConcurrentCall) -> dict[int, int]:
-        """Returns the rows of a call that have to follow earlier records of their keys into the next tier, and when each is due there."""
+    def behind(self, call: ConcurrentCall) -> dict[int, tuple[int, int]]:
+        """Returns the rows of a call that have to follow earlier records of their keys, into which tier each, and when it is due there."""
         keys, of = self._keys_of(call.window), call.chunk.keys
         if keys is None or of is None:
             return {}
@@ -316,12 +316,13 @@ class RetryPartitions(NoRetryPartitions):
             if not len(keys):
                 return {}
             found = {row: keys.behind(tier, of[row]) for row in call.rows if of[row] is not None}
-        return {row: due for row, due in found.items() if due is not None}
+        return {row: at for row, at in found.items() if at is not None}
 
-    def follow(self, call: ConcurrentCall, behind: dict[int, int]) -> None:
-        """Writes rows of a call into the next tier. Raises what keeps them from being written."""
-        rows = list(behind)
-        self._write(call, rows, [BEHIND] * len(rows), 0, list(behind.values()))
+    def follow(self, call: ConcurrentCall, behind: dict[int, tuple[int, int]]) -> None:
+        """Writes rows of a call into later tiers. Raises what keeps them from being written."""
+        for tier in sorted({tier for tier, _ in behind.values()}):
+            rows = {row: due for row, (into, due) in behind.items() if into == tier}
+            self._write(call, rows, BEHIND, 0, tier)
 
     def retry_later(self, call: ConcurrentCall, failure: CallFailed, attempts: int) -> bool:
         """Writes the records of a failed call into the next tier. Returns False where there is none, or another try is useless. Raises what
@@ -330,27 +331,24 @@ class RetryPartitions(NoRetryPartitions):
         if failure.final or tier == len(self._tiers.topics):
             return False
         error, due = described(failure.cause), int((self._wall() + self._tiers.delays_s[tier]) * 1000)
-        rows = len(call.rows)
-        self._write(call, call.rows, [error] * rows, attempts, [due] * rows)
-        places = call.origin, failure.first, failure.last
-        self._events(RecordsRetriedLater(*places[0], *places[1:], rows, self._tiers.topics[tier], error))
+        self._write(call, dict.fromkeys(call.rows, due), error, attempts, tier + 1)
+        at = *call.origin, failure.first, failure.last
+        self._events(RecordsRetriedLater(*at, len(call.rows), self._tiers.topics[tier], error))
         return True
 
-    def _write(
-        self, call: ConcurrentCall, rows: Sequence[int], reasons: list[str], failed: int, due: list[int]
-    ) -> None:
-        chunk, keys, tier = call.chunk, self._keys_of(call.window), self.tier(call.window.partition) + 1
+    def _write(self, call: ConcurrentCall, due: dict[int, int], reason: str, failed: int, tier: int) -> None:
+        chunk, keys, rows = call.chunk, self._keys_of(call.window), list(due)
         before = chunk.attempts or [0] * len(chunk.offsets)
         attempts = [before[row] + failed for row in rows]
         written: list[Hashable] = []
         if keys is not None and chunk.keys is not None:
             written = [chunk.keys[row] for row in rows]
             with self._keys_lock:  # before it is written, so that nothing of its key is processed meanwhile
-                for key, at in zip(written, due, strict=True):
+                for key, at in zip(written, due.values(), strict=True):
                     if key is not None:
                         keys.writing(tier, key, at)
         batch = chunk.batch.take(pa.array(rows, pa.int32()))
-        future = self._outputs.retry_later(batch, reasons, tier, attempts, due)
+        future = self._outputs.retry_later(batch, [reason] * len(rows), tier, attempts, list(due.values()))
         if keys is not None:
             future.add_done_callback(partial(self._written, keys, tier, written))
 

@@ -1,5 +1,6 @@
 """A worker's source partition and the retry partitions that go with it: what is written where, what waits, and what is read first."""
 
+import pyarrow as pa
 import pytest
 from fakes.retry_logs import EPOCH, FIRST, NOW_S, SECOND, SOURCE, TIERS, Logs, RetryFlight, failure
 from msgspec.structs import replace
@@ -107,7 +108,64 @@ def test_a_key_that_waits_in_a_later_tier_only_is_followed_all_the_same():
     flight.logs.append(SOURCE, "a")
     flight.admit()
     assert all_called(flight) == []
-    assert waiting(flight, FIRST) == [(0, 10.0), (1, pytest.approx(70.1))]
+    assert waiting(flight, FIRST) == [(0, 10.0)]
+    assert waiting(flight, SECOND) == [(0, pytest.approx(70.1)), (1, pytest.approx(70.1))], "right behind it"
+
+
+def test_a_record_that_follows_one_of_a_later_tier_holds_up_no_other_key():
+    flight = started("a")
+    fails(flight, flight.take())
+    goes_on(flight, 10.1)
+    fails(flight, flight.take())
+    flight.flush()
+    for key in "aabb":
+        flight.logs.append(SOURCE, key)
+    flight.admit()
+    call = flight.take()
+    assert flight.offsets(call) == [3]
+    fails(flight, call)
+    assert all_called(flight) == []
+    goes_on(flight, 10.1)
+    assert all_called(flight) == [3, 4], "b is tried when its own time has come, not with a"
+    goes_on(flight, 50.1)
+    assert all_called(flight) == [0, 1, 2]
+    assert [flight.processed(p) for p in TIERS.group(SOURCE)] == [5, 3, 3]
+
+
+def test_records_of_one_call_follow_each_into_the_tier_of_its_key():
+    flight = started("a", unit="batch", batch_rows=10)
+    fails(flight, flight.take())
+    goes_on(flight, 10.1)
+    fails(flight, flight.take())
+    flight.logs.append(SOURCE, "b")
+    flight.admit()
+    fails(flight, flight.take())
+    for key in "abca":
+        flight.logs.append(SOURCE, key)
+    flight.admit()
+    assert all_called(flight) == [4]
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 1, 3]
+    assert [offset for offset, _ in waiting(flight, SECOND)] == [0, 2, 5]
+
+
+def test_a_record_that_names_another_partition_is_processed_under_its_own_name_and_written_where_it_is():
+    """Copied by somebody: written into the partition that it names, it would be another worker's, and out of the order of its key."""
+    flight = started("a")
+    copied = flight.logs.batch(SOURCE, 0, 1).set_column(3, "partition", pa.array([7], pa.int32()))
+    fails(flight, flight.take())
+    flight.flush()
+    (row,) = retry_records(copied, ["no"], "g", 1, [1], [int(NOW_S * 1000)]).to_pylist()
+    flight.logs.append(FIRST, "a", row["headers"], row["value"])
+    goes_on(flight, 10.1)
+    found = []
+    while (call := flight.take()) is not None:
+        found.append((call.chunk.origin, flight.offsets(call)))
+        fails(flight, call)
+    assert found == [(SOURCE, [0])]
+    assert [offset for offset, _ in waiting(flight, SECOND)] == [0, 1]
+    written = flight.logs.batch(SECOND, 0, 2)
+    assert as_they_were(written).batch["topic"].to_pylist() == ["t", "t-retry-10s"]
+    assert as_they_were(written).batch["partition"].to_pylist() == [0, 0]
 
 
 def test_a_next_worker_reads_which_keys_wait_before_it_begins_anything():

@@ -128,6 +128,19 @@ class RetryTiers(msgspec.Struct, frozen=True):
             )
         )
 
+    def lacking(self, partition: TopicPartition, partitions: Mapping[str, int]) -> str:
+        """Returns, in words, which retry partitions are missing behind a partition, because the source has grown since the start; empty where none
+        is, and where the partition is read without them. `partitions`: as for `misfits`."""
+        number, wanted = partition.partition, partitions.get(self.source, 0)
+        missing = [topic for topic in self.topics if partitions.get(topic, 0) <= number < wanted]
+        if not missing or (partition.topic == self.source and not self.keep_order):
+            return ""
+        return (
+            f"{', '.join(f'{topic}-{number}' for topic in missing)} {'is' if len(missing) == 1 else 'are'} missing: retry topics need as many "
+            f"partitions as {self.source}, which has {wanted}; add them, as by "
+            f"kafka-actors topics alter --topic {missing[0]} --partitions {wanted}"
+        )
+
     def homes(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         """Returns the partitions without retry partitions, which nobody places by themselves."""
         return frozenset(each for each in partitions if each.topic not in self.topics)

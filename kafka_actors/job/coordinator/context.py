@@ -40,7 +40,7 @@ class CoordinatorContext:
     assigned it. `reports`: the last report of each worker; `held`: each partition as its worker last reported it. `fatal`:
     packed, why the job can't go on. `partitions_at_stop`: the partitions when a stop began, for the last status;
     `unconfirmed`: those of them with commits that no broker has confirmed. `new_schemas`: of values that workers have told of.
-    `tiers`: the retry topics. Placed are source partitions only, and retry partitions go with them.
+    `tiers`: the retry topics; `partition_counts`: the number of partitions that each topic has now. Placed are source partitions only, and retry partitions go with them.
     """
 
     member: ConsumerCoordinator
@@ -58,8 +58,10 @@ class CoordinatorContext:
         wall: Callable[[], float],
         settlement: Settlement | None = None,
         tiers: RetryTiers | None = None,
+        partition_counts: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self.config = config
+        self._partition_counts = partition_counts
         self.tiers = tiers or RetryTiers()
         self.ends = ends
         self.clock = clock
@@ -97,6 +99,10 @@ class CoordinatorContext:
 
     def _holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
         return self.placement.holder(worker, self.tiers.home(partition))
+
+    def lacking(self, partition: TopicPartition) -> str:
+        """Returns, in words, which retry partitions are missing behind a partition; empty where none is."""
+        return self.tiers.lacking(partition, self._partition_counts()) if self.tiers else ""
 
     def partitions(self) -> set[TopicPartition]:
         """Returns all partitions of the job, with its retry partitions."""

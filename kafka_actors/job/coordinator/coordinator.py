@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import KafkaActorsError
-from kafka_actors.events import Event, EventSink
+from kafka_actors.events import Event, EventSink, PartitionNotRead
 from kafka_actors.group import ConsumerCoordinator
 from kafka_actors.job.lanes import source
 from kafka_actors.job.machines import lease
@@ -153,7 +153,7 @@ class JobCoordinator:
     without bounds. `present_at_start`: partitions that existed when the job started; any other is read from its beginning,
     whatever the reset policy. `lookup_ends` and `lookup_starts` ask the brokers where the logs end and begin now.
     `leader` returns the broker that a partition is read from. `transactions`: of a job that delivers exactly once, its ids and the brokers.
-    `tiers`: its retry topics. `clock`: monotonic seconds; `wall`: seconds since 1970.
+    `tiers`: its retry topics; `partition_counts`: how many partitions each topic has now. `clock`: monotonic seconds; `wall`: seconds since 1970.
     """
 
     def __init__(
@@ -170,6 +170,7 @@ class JobCoordinator:
         leader: Callable[[TopicPartition], int | None] = lambda partition: None,
         transactions: tuple[TransactionalIds, TransactionBrokers] | None = None,
         tiers: RetryTiers | None = None,
+        partition_counts: Callable[[], Mapping[str, int]] = dict,
         recorder: Recorder | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # wall clock: the timeline shows the time of day
@@ -187,6 +188,7 @@ class JobCoordinator:
             wall=wall,
             settlement=settlement,
             tiers=tiers,
+            partition_counts=partition_counts,
         )
         self._transactions: JobTransactions | None = None
         if settlement is not None and transactions is not None:
@@ -295,10 +297,11 @@ class JobCoordinator:
         self._job.poll()
 
     def reads(self) -> frozenset[TopicPartition]:
-        """Returns the partitions that count as read: those that a worker has, and those that rightly wait for one. A retry partition is
-        read by whoever has its source, whatever the group assigns."""
+        """Returns the partitions that count as read: those that a worker has, and those that rightly wait for one; without those whose retry
+        partitions are missing. A retry partition is read by whoever has its source, whatever the group assigns."""
         served, assigned = self._placement.served(), self._job.member.assignment if self._job.tiers else ()
-        return served.union(each for each in assigned if self._job.tiers.tier(each.topic))
+        read = frozenset(each for each in served if not self._job.lacking(each))
+        return read.union(each for each in assigned if self._job.tiers.tier(each.topic))
 
     def commits(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
         """Returns what is committed by the member that has these: a retry partition by whoever has its source, whatever the group assigns."""
@@ -329,6 +332,9 @@ class JobCoordinator:
 
     def happened(self, event: Event) -> None:
         """Publishes an event of the group's member, to the log and the timeline."""
+        if isinstance(event, PartitionNotRead):
+            lacking = self._job.lacking(TopicPartition(event.topic, event.partition))
+            event = replace(event, reason=lacking or event.reason)
         self._job.happened(event)
 
     # ------------------------------------------------------------ the supervisor's side

@@ -215,7 +215,7 @@ class CoordinatorStatusReport:
         """Why nothing of a partition is read or processed; empty where all is well."""
         if free:
             return self._placement.settlement.reason(partition) or NO_WORKER
-        return holding.blocked if holding else ""
+        return self._job.lacking(partition) or (holding.blocked if holding else "")
 
     def _reached(self, partition: TopicPartition) -> int | None:
         """End of a log as far as it is known: the one that was asked for or fetched, and at least the offset up to which

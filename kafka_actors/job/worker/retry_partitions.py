@@ -387,7 +387,9 @@ class RetryPartitions(NoRetryPartitions):
             return f"{NOT_DUE}: its next record waits until {datetime.fromtimestamp(due / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         for (home, _), group in list(self._groups.items()):
             if home == self._tiers.home(partition) and (reading := list(group.reading)):
-                return f"{READS_AHEAD}: which keys wait in {', '.join(each.topic for each in reading)}"
+                return (
+                    f"{READS_AHEAD}: which keys wait in {', '.join(f'{topic}-{n}' for topic, n in reading)}"
+                )
         return ""
 
     def _resume(self, partition: TopicPartition) -> None:

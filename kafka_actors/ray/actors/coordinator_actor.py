@@ -103,6 +103,7 @@ class CoordinatorActor(ActorShell):
             events=events,
             leader=leader,
             tiers=self._tiers,
+            partition_counts=lambda: {name: len(t.partitions) for name, t in client.snapshot.topics.items()},
             recorder=self._recorder,
             transactions=self._transactions(client),
         )

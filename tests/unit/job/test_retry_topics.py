@@ -64,6 +64,22 @@ def test_without_retry_topics_each_partition_goes_by_itself():
     assert none.misfits({"t": 3}) == ""
 
 
+def test_what_a_source_that_has_grown_lacks_is_named_with_what_to_do():
+    numbers, first, last = {"t": 4, "r-500ms": 4, "r-10s": 3, "r-1m": 2}, ("t", 2), ("t", 3)
+    assert TIERS.lacking(TopicPartition("t", 1), numbers) == ""
+    assert TIERS.lacking(TopicPartition(*first), numbers) == (
+        "r-1m-2 is missing: retry topics need as many partitions as t, which has 4; add them, as by "
+        "kafka-actors topics alter --topic r-1m --partitions 4"
+    )
+    assert TIERS.lacking(TopicPartition(*last), numbers).startswith("r-10s-3, r-1m-3 are missing: ")
+    assert TIERS.lacking(TopicPartition("r-500ms", 3), numbers).startswith("r-10s-3, r-1m-3 are missing: ")
+    assert TIERS.lacking(TopicPartition("t", 4), numbers) == "", "the source has none of that number either"
+    assert TIERS.lacking(TopicPartition("t", 0), {}) == "", "nothing is known of any topic"
+    overtaking = TOPICS.tiers("t", ordering="unordered")
+    assert overtaking.lacking(TopicPartition(*last), numbers) == "", "it is read all the same"
+    assert overtaking.lacking(TopicPartition("r-10s", 3), numbers) != ""
+
+
 def test_missing_topics_and_other_numbers_of_partitions_are_named_with_what_to_do():
     assert TIERS.misfits({"t": 4, "r-500ms": 4, "r-10s": 4, "r-1m": 4}) == ""
     assert TIERS.misfits({"t": 4, "r-500ms": 4, "r-1m": 3}) == (

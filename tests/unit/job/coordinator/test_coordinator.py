@@ -14,7 +14,14 @@ from kafka_actors.errors import (
     TopicAuthorizationFailedError,
     TopicRecreatedError,
 )
-from kafka_actors.events import DrainForced, NewSchemaSeen, PartitionStalled, Rebalanced, TransactionAborted
+from kafka_actors.events import (
+    DrainForced,
+    NewSchemaSeen,
+    PartitionNotRead,
+    PartitionStalled,
+    Rebalanced,
+    TransactionAborted,
+)
 from kafka_actors.group import CommittedStart
 from kafka_actors.group.commit_metadata import pack, unpack
 from kafka_actors.group.done_offsets import DoneOffsets
@@ -100,6 +107,7 @@ async def made(
     clock=lambda: 1.0,
     transactions=None,
     tiers=None,
+    partition_counts=dict,
     **options,
 ):
     member = Member()
@@ -117,6 +125,7 @@ async def made(
         recorder=recorder,
         transactions=transactions,
         tiers=tiers,
+        partition_counts=partition_counts,
         clock=clock,
         wall=lambda: 1_000.0,
     )
@@ -858,6 +867,35 @@ def test_retry_partitions_go_with_their_source_whatever_the_group_assigns():
         assert coordinator._placement.slices.sources() == {P0}
         await coordinator.on_partitions_lost(member.assignment)
         assert coordinator._gate.committed == {}
+        await coordinator.stop(leave=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_partition_whose_retry_partitions_are_missing_is_told_of():
+    """The source has grown behind its retry topics: which keys wait can't be read, so nothing of it is."""
+    tiers = RetryTopics("r", delays=("1s",), dead_letter_topic="d").tiers("t", ordering="key")
+    numbers, told = {"t": 2, "r-1s": 1}, []
+
+    async def scenario():
+        coordinator, member = await made(
+            None, tiers=tiers, partition_counts=lambda: numbers, events=told.append
+        )
+        member.answer.set()
+        member.assignment = frozenset({P0, P1, R0})
+        await coordinator.on_partitions_assigned(member.assignment)
+        assert coordinator.reads() == {P0, R0}
+        await coordinator.poll(Report("w", (0, 0), True, [], wait_s=0.0))
+        coordinator.happened(PartitionNotRead("t", 1, 30.0, "nobody knows why"))
+        coordinator.happened(PartitionNotRead("t", 0, 30.0, "no answer yet"))
+        reasons = [event.reason for event in told if isinstance(event, PartitionNotRead)]
+        assert reasons[0].startswith("r-1s-1 is missing: ")
+        assert reasons[1] == "no answer yet"
+        shown = {(p.topic, p.partition): p.reason for p in coordinator.status().partitions}
+        assert shown == {("t", 0): "", ("t", 1): reasons[0], ("r-1s", 0): "", ("r-1s", 1): reasons[0]}
+        numbers["r-1s"] = 2
+        assert coordinator.reads() == {P0, P1, R0}
+        await coordinator.on_partitions_lost(member.assignment)
         await coordinator.stop(leave=True)
 
     asyncio.run(scenario())

@@ -178,7 +178,7 @@ def test_a_next_worker_reads_which_keys_wait_before_it_begins_anything():
     after.logs.append(SOURCE, "c")
     after.calls.admit_some()
     assert after.take() is None
-    assert after.calls.blocked(SOURCE).startswith("reading ahead: which keys wait in t-retry-")
+    assert after.calls.blocked(SOURCE) == "reading ahead: which keys wait in t-retry-10s-0, t-retry-1m-0"
     after.admit()
     assert after.calls.blocked(SOURCE) == ""
     assert all_called(after) == [4], "record 3 follows those of its key"

@@ -12,7 +12,7 @@ first.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial

@@ -11,8 +11,16 @@ import assignors
 from kafka_actors.base.machine_driver import MachineDriver, no_action
 from kafka_actors.base.tasks import Broadcast, OwnedTasks
 from kafka_actors.config import JobConfig
-from kafka_actors.events import DrainForced, Event, EventSink, NewSchemaSeen, PartitionMoved
+from kafka_actors.events import (
+    DoneOffsetsDropped,
+    DrainForced,
+    Event,
+    EventSink,
+    NewSchemaSeen,
+    PartitionMoved,
+)
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
+from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.lanes import in_topic, source
 from kafka_actors.job.machines.timeline import Timeline, entry_of
 from kafka_actors.job.messages import GrantEpoch, HeldReport, Report, WorkerPlan
@@ -99,6 +107,14 @@ class CoordinatorContext:
 
     def _holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
         return self.placement.holder(worker, self.tiers.home(partition))
+
+    def take_starts(self, starts: Mapping[TopicPartition, CommittedStart]) -> None:
+        """Takes where partitions begin, and tells of text that can't be read, of what is done beyond an offset: records come again."""
+        self.committed_starts |= starts
+        for partition, start in starts.items():
+            if start.done and not DoneOffsets.of_text(start.done, start.offset or 0):
+                reason = "what the commit's metadata says of them can't be read"
+                self.happened(DoneOffsetsDropped(*partition, start.offset or 0, reason))
 
     def lacking(self, partition: TopicPartition) -> str:
         """Returns, in words, which retry partitions are missing behind a partition; empty where none is."""

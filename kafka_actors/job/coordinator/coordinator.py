@@ -265,7 +265,7 @@ class JobCoordinator:
         self._gate.baseline(
             {p: s.committed for p, s in starts.items() if self._gate.committed.get(p) is known[p]}
         )
-        self._job.committed_starts |= starts
+        self._job.take_starts(starts)
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition], deadline_s: float) -> None:
         timeout = min(deadline_s, self._config.drain_timeout_ms / 1000)

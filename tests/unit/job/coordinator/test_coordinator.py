@@ -15,6 +15,7 @@ from kafka_actors.errors import (
     TopicRecreatedError,
 )
 from kafka_actors.events import (
+    DoneOffsetsDropped,
     DrainForced,
     NewSchemaSeen,
     PartitionNotRead,
@@ -867,6 +868,33 @@ def test_retry_partitions_go_with_their_source_whatever_the_group_assigns():
         assert coordinator._placement.slices.sources() == {P0}
         await coordinator.on_partitions_lost(member.assignment)
         assert coordinator._gate.committed == {}
+        await coordinator.stop(leave=True)
+
+    asyncio.run(scenario())
+
+
+def test_text_of_what_is_done_that_cant_be_read_is_told_of():
+    """Records that were done beyond the offset come again, which nobody would know of else."""
+    told: list[object] = []
+
+    async def scenario():
+        coordinator, member = await made(None, events=told.append)
+        starts = {
+            P0: CommittedStart(7, counts=True, done="3.q????"),
+            P1: CommittedStart(8, counts=True, done=DoneOffsets([(9, 11)], 3).text(8)),
+        }
+
+        async def fetch_committed_starts(partitions):
+            return starts
+
+        member.fetch_committed_starts = fetch_committed_starts
+        await coordinator.on_partitions_assigned(frozenset(starts))
+        reason = "what the commit's metadata says of them can't be read"
+        assert [e for e in told if isinstance(e, DoneOffsetsDropped)] == [
+            DoneOffsetsDropped("t", 0, 7, reason)
+        ]
+        assert coordinator._job.committed_starts == starts
+        await coordinator.on_partitions_lost(frozenset(starts))
         await coordinator.stop(leave=True)
 
     asyncio.run(scenario())

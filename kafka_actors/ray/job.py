@@ -37,6 +37,7 @@ from .job_options import (
     checked_retry_topics,
     checked_topics,
     explicit_arguments,
+    names_of,
     option_of,
     parsed_status_address,
     transaction_timeout_ms,
@@ -152,6 +153,7 @@ class Job:
         )
         self.config = build(JobConfig, config, **arguments)
         self._isolation_level = option_of(config, "isolation_level")
+        self._explicit = names_of(config)
         self.topics = checked_topics(topics, pattern)
         self.pattern = pattern
         self.workers = checked_workers(workers)
@@ -204,7 +206,7 @@ class Job:
         if config.batch_linger_ms and config.batch_rows is None:
             reason = f"is {config.batch_linger_ms} without batch_rows: nothing says when a batch is full"
             raise ConfigError("batch_linger_ms", reason)
-        check_ordering(config)
+        check_ordering(config, self._explicit)
         check_assignors(config)
 
     def _after_errors(self) -> tuple[str | None, RetryTiers]:
@@ -239,6 +241,7 @@ class Job:
             known = {name: getattr(self.config, name) for name in self.config.__struct_fields__}
             job.config = build(JobConfig, {**known, **options})
             job._isolation_level = option_of(options, "isolation_level") or job._isolation_level
+            job._explicit = self._explicit | names_of(options)
             if option_of(options, "on_error") is not None:
                 job.retry_topics = None
         if topics is not None or pattern is not None:

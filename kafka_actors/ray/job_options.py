@@ -7,7 +7,7 @@ sinks have to be of one kind, of one cluster, and agree about their options.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -33,12 +33,15 @@ __all__ = [
     "checked_retry_topics",
     "checked_topics",
     "explicit_arguments",
+    "names_of",
     "option_of",
     "parsed_status_address",
     "transaction_timeout_ms",
     "with_read_committed",
 ]
 
+WHERE_CALLS_OVERLAP = ("max_in_flight_records", "lanes_per_partition")
+"""Options that do nothing with `ordering="partition"`."""
 AMOUNTS = frozenset({"num_cpus", "num_gpus", "memory"})
 """Resources that are plain amounts."""
 THE_JOBS_OWN = ("transactional_id", "acks", "enable_idempotence")
@@ -173,10 +176,14 @@ def checked_backoff(backoff: Any, config: JobConfig) -> Backoff:
     return backoff
 
 
-def check_ordering(config: JobConfig) -> None:
-    """Checks which other options go with the `ordering`."""
+def check_ordering(config: JobConfig, explicit: Collection[str]) -> None:
+    """Checks which other options go with the `ordering`. `explicit`: names of those that a user gave."""
     ordering, refused, reason = config.ordering, "ordering", ""
+    without_use = [name for name in WHERE_CALLS_OVERLAP if name in explicit]
     if ordering == "partition":
+        if without_use:
+            refused = without_use[0]
+            reason = f"is {getattr(config, refused)} with ordering='partition', where no calls overlap: leave it out, or choose 'key' or 'unordered'"
         if config.concurrency > 1:
             refused = "concurrency"
             reason = f"is {config.concurrency} with ordering='partition', one call at a time: choose 'key' or 'unordered'"
@@ -199,6 +206,13 @@ def check_assignors(config: JobConfig) -> None:
                 assignors.get(name)
             except (TypeError, ValueError) as error:
                 raise ConfigError(option, str(error)) from None
+
+
+def names_of(options: Any) -> frozenset[str]:
+    """Returns the names of the options that a user gave, underscored; none where they aren't in a mapping."""
+    if not isinstance(options, Mapping):
+        return frozenset()
+    return frozenset(str(name).replace(".", "_") for name, value in options.items() if value is not None)
 
 
 def option_of(options: Any, name: str) -> Any:

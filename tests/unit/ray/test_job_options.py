@@ -153,11 +153,31 @@ def test_an_unknown_assignor_is_named_by_its_option(option: str) -> None:
         ),
         ({"ordering": "keys"}, "ordering: .*'keys'"),
         ({"ordering": "key", "concurrency": 0}, "concurrency: "),
+        (
+            {"config": {"max.in.flight.records": 9}},
+            "max_in_flight_records: is 9 with ordering='partition', where no calls overlap: leave it out",
+        ),
+        ({"config": {"lanes_per_partition": 64}}, "lanes_per_partition: is 64 with ordering='partition'"),
     ],
 )
 def test_what_does_not_go_with_an_ordering_is_refused_by_name(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         Job(topics="t", group_id="g", bootstrap_servers="a:1", process=print, **options)
+
+
+def test_options_of_calls_that_overlap_go_where_nobody_gave_them_and_are_remembered_where_somebody_did() -> (
+    None
+):
+    given: dict[str, Any] = {"topics": "t", "group_id": "g", "bootstrap_servers": "a:1", "process": print}
+    overlapping = Job(**given, ordering="key", concurrency=64, config={"max_in_flight_records": 9})
+    assert overlapping.config.max_in_flight_records == 9, "it is of one partition, and calls are of all"
+    assert Job(**given).changed({"retries": 1}).config.lanes_per_partition == 64
+    for wrong in ({"lanes_per_partition": 8}, {"max_in_flight_records": 9}):
+        (name,) = wrong
+        with pytest.raises(ConfigError, match=f"{name}: "):
+            Job(**given).changed(wrong)
+    with pytest.raises(ConfigError, match="max_in_flight_records: is 9 with ordering='partition'"):
+        overlapping.changed({"ordering": "partition", "concurrency": 1})
 
 
 def test_sinks_of_all_kinds_go_with_any_ordering() -> None:

@@ -317,6 +317,28 @@ def test_jobs_that_share_a_group_commit_what_they_read_whatever_the_group_assign
         assert len(ends(cluster, all_topics)) == 9
 
 
+def test_a_partition_that_came_before_its_retry_partitions_is_told_of_and_read_once_they_are_there(
+    cluster, topics, job, tmp_path
+):
+    calls = Calls(tmp_path, lambda n: 0)
+    fill(cluster, topics, 10, 2)
+    with job(calls, config={"metadata_max_age_ms": 500}).start() as running:
+        until(lambda: len(calls.done()) == 10, 60, "the first calls")
+        cluster.add_partitions(topics, 3)
+        fill(cluster, topics, 9, 9, first=10, partitions=3)
+
+        def reasons():
+            return {p.topic: p.reason for p in running.status().partitions if p.partition == 2}
+
+        missing = f"{topics}-retry-1s-2, {topics}-retry-2s-2 are missing: "
+        until(
+            lambda: reasons().get(topics, "").startswith(missing), 60, "the reason", shown=lambda: reasons()
+        )
+        for each in (f"{topics}-retry-1s", f"{topics}-retry-2s"):
+            cluster.add_partitions(each, 3)
+        until(lambda: len(calls.done()) == 19, 60, "all calls", shown=lambda: reasons())
+
+
 def test_missing_retry_topics_are_named_at_the_start(cluster, kafka_topic, group_id, ray_local):
     name = kafka_topic(2)
     cluster.create_topic(f"{name}-retry-2s", 3)

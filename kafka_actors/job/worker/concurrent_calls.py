@@ -206,7 +206,7 @@ class ConcurrentCalls:
         call.began = now
         if self.messages is not None and len(call.rows) > 1:
             self._several[call] = None
-        self.counters.call_began(window.partition, now, call, more=self.in_flight.more)
+        self.counters.call_began(window.partition, now, call, more=bool(self.in_flight.ready_records))
         self._note(call)
         return call
 
@@ -307,7 +307,7 @@ class ConcurrentCalls:
             raise
 
     def _follows(self, call: ConcurrentCall) -> bool:
-        """Writes records of a call into the next retry topic of whose keys earlier ones wait there. Returns whether none is left to call."""
+        """Writes records of a call, of whose keys earlier ones wait in a retry topic, into that one. Returns whether none is left to call."""
         behind = self._retries.behind(call)
         if not behind:
             return False
@@ -339,7 +339,9 @@ class ConcurrentCalls:
         self._several.pop(call, None)
         if window.hand.calls == 0:
             self._assignment.call_failed(window.partition, window.epoch)
-        self.counters.call_ended(window.partition, now, failure, call, more=self.in_flight.more)
+        self.counters.call_ended(
+            window.partition, now, failure, call, more=bool(self.in_flight.ready_records)
+        )
         if self._call_record is not None:
             self._call_record.call_ended(window.partition, call)
 

@@ -82,7 +82,7 @@ class RecordsInFlight:
         """Offsets below which all slices of a partition are done."""
         self._hands: dict[TopicPartition, Hand] = {}
         """Also of partitions that were dropped: should one come back, its calls in hand end first."""
-        self._ready = ReadyRecords()
+        self.ready_records = ReadyRecords()
         self._careful = ReadyRecords()
         """Ready records in whose call workers died."""
         self._again: deque[ConcurrentCall] = deque()
@@ -130,7 +130,7 @@ class RecordsInFlight:
         ready = [row for row in chunk.undone() if window.takes_key(chunk, row)]
         if careful := sorted(chunk.suspects.intersection(ready)):
             ready = sorted(set(ready).difference(careful))
-        self._ready.append(chunk, ready)
+        self.ready_records.append(chunk, ready)
         self._careful.append(chunk, careful)
         passed = window.advance()
         if self.full(window) and window.full_since is None:
@@ -140,7 +140,7 @@ class RecordsInFlight:
     def _close(self, window: RecordWindow) -> None:
         """Takes that what a window has is void."""
         window.closed = True
-        self._ready.drop(window)
+        self.ready_records.drop(window)
         self._careful.drop(window)
 
     def full(self, window: RecordWindow) -> bool:
@@ -208,12 +208,7 @@ class RecordsInFlight:
         if self._waits_for_one:
             return 0
         due = bool(self._parked) and self._parked[0][0] <= now
-        return len(self._again) + len(self._ready) + bool(self._careful) + due
-
-    @property
-    def more(self) -> bool:
-        """Whether there are records whose calls could begin if there were callers."""
-        return len(self._ready) > 0
+        return len(self._again) + len(self.ready_records) + bool(self._careful) + due
 
     @property
     def _waits_for_one(self) -> bool:
@@ -251,8 +246,8 @@ class RecordsInFlight:
             chunk, row = self._careful.popleft()
             if self._may_begin(chunk.window):
                 return ConcurrentCall(chunk, [row], alone=True)
-        while self._ready:
-            chunk, row = self._ready.popleft()
+        while self.ready_records:
+            chunk, row = self.ready_records.popleft()
             if self._may_begin(chunk.window):
                 return ConcurrentCall(chunk, self._rows(chunk, row))
         return None
@@ -265,7 +260,7 @@ class RecordsInFlight:
             if not self._messages:
                 rows += chunk.window.following(chunk, rows[-1], most - len(rows))
             left = most - len(rows)
-            more = self._ready.next_of(chunk, left if self._messages else 1) if left > 0 else ()
+            more = self.ready_records.next_of(chunk, left if self._messages else 1) if left > 0 else ()
             if not more:
                 break
             rows += more
@@ -276,7 +271,7 @@ class RecordsInFlight:
     def _most_of_a_call(self) -> int:
         if self._messages:
             return self.pace.at_once
-        return min(self._batch_rows or -(-(len(self._ready) + 1) // self._callers), self.pace.at_once)
+        return min(self._batch_rows or -(-(len(self.ready_records) + 1) // self._callers), self.pace.at_once)
 
     def too_many_deaths(self, call: ConcurrentCall) -> DeathsInCall | None:
         """Returns why a call is not to be made (again): too many workers died in it."""
@@ -305,7 +300,9 @@ class RecordsInFlight:
         chunk.mark(rows)
         if chunk.keys is not None:
             for following, row in call.window.free({chunk.keys[row] for row in taken}):
-                (self._careful if following.is_suspect(row) else self._ready).put_back(following, [row])
+                (self._careful if following.is_suspect(row) else self.ready_records).put_back(
+                    following, [row]
+                )
 
     def leave_out(self, call: ConcurrentCall, rows: Collection[int]) -> None:
         """Takes records out of a call that are done without it. Their keys stay taken until it ends."""
@@ -317,7 +314,7 @@ class RecordsInFlight:
         """Has messages be ready again that a call hasn't begun with. Returns whether there were any."""
         behind = call.shorten()
         if not call.window.closed:
-            self._ready.put_back(call.chunk, behind)
+            self.ready_records.put_back(call.chunk, behind)
         return bool(behind)
 
     def cut(self, call: ConcurrentCall, offset: int) -> tuple[list[int], list[int]]:
@@ -333,7 +330,7 @@ class RecordsInFlight:
         self._done(call, before, before + left_out)
         if call.chunk is call.window.chunks[0]:
             call.window.advance()  # which passes no chunk: one record of this one isn't done
-        self._ready.put_back(call.chunk, behind)
+        self.ready_records.put_back(call.chunk, behind)
         return before + left_out, before
 
     def again(self, call: ConcurrentCall, due: float) -> None:

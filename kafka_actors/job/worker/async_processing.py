@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
@@ -26,6 +27,19 @@ class RecordQueue(Protocol):
     """The part of a `Fetcher` that `AsyncProcessing` uses."""
 
     async def next(self, timeout_s: float) -> FetchedBytes | None: ...
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Returns what makes uvloop's event loop where that is installed, as Ray does for its own actors, and RAY_USE_UVLOOP=0 doesn't forbid it;
+    None for the standard library's."""
+    if os.environ.get("RAY_USE_UVLOOP", "1").lower() in ("0", "false"):
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    made: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return made
 
 
 class CallLoop:
@@ -48,7 +62,7 @@ class CallLoop:
 
     def serve(self) -> None:
         """Runs the loop of the calls until `stop`, then closes the user's object."""
-        with asyncio.Runner() as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             self._loop.set_result(runner.get_loop())
             runner.run(self._until_stopped())
             self._function.close(runner.run)

@@ -1,13 +1,41 @@
 """An async class of the user's: its calls, its flush and its close have one event loop; a worker that ends cancels its calls."""
 
 import asyncio
+import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 from fakes.loop import turns
 from fakes.worker import Scene
 
+from kafka_actors.job.worker.async_processing import CallLoop
 from kafka_actors.job.worker.outputs import OutputsSpec
 from kafka_actors.job.worker.user_function import FunctionSpec
+
+
+class LoopOfUvloop(asyncio.SelectorEventLoop):
+    """Stands for the loop of a package that is perhaps not installed here."""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "installed", "used"), [(None, True, True), ("0", True, False), (None, False, False)]
+)
+def test_calls_have_the_loop_of_uvloop_where_it_is_installed_and_ray_may_use_it(
+    monkeypatch, allowed, installed, used
+):
+    there = SimpleNamespace(new_event_loop=LoopOfUvloop) if installed else None
+    monkeypatch.setitem(sys.modules, "uvloop", there)
+    monkeypatch.delenv("RAY_USE_UVLOOP", raising=False)
+    if allowed is not None:
+        monkeypatch.setenv("RAY_USE_UVLOOP", allowed)
+    calls = CallLoop(SimpleNamespace(close=lambda run: None))
+    serving = threading.Thread(target=calls.serve)
+    serving.start()
+    made = type(calls.loop)
+    calls.stop()
+    serving.join()
+    assert (made is LoopOfUvloop) == used
 
 
 class Told:

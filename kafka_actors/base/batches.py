@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,23 @@ def numbers(column: Any) -> npt.NDArray[Any]:
     if data is None:  # a column without rows
         return np.empty(0, dtype)
     return np.frombuffer(data, dtype, len(column), column.offset * dtype.itemsize)
+
+
+def rows_of(batch: pa.RecordBatch, rows: Sequence[int]) -> pa.RecordBatch:
+    """Rows of a batch by their numbers, in this order. `pa.array` would import pandas where that is installed: half a second, and 45 MB in each process."""
+    indices = np.array(rows, np.int32)
+    return batch.take(pa.Array.from_buffers(pa.int32(), len(indices), [None, pa.py_buffer(indices)]))
+
+
+def rows_where(batch: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    """Rows of a batch for which a mask says so. Without pandas, as `rows_of`."""
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))
+    return batch.filter(pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits]))
+
+
+def copy_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Copy of a batch in memory of its own. Without pandas, as `rows_of`."""
+    return pa.concat_batches([batch.slice(0, 1), batch.slice(1)])
 
 
 def first_and_last_offset(batch: pa.RecordBatch) -> tuple[int, int]:

@@ -10,35 +10,45 @@ from waiting import slow_s
 
 import kafka_actors
 
+BATCH = (
+    "import sys\n"
+    "import numpy as np\n"
+    "import pyarrow as pa\n"
+    "from kafka_actors.base import batches\n"
+    "from kafka_actors.base.message import messages_of\n"
+    "from kafka_actors.records import SCHEMA\n"
+    "def column(field):\n"
+    "    if pa.types.is_nested(field.type):\n"
+    "        return pa.nulls(2, field.type)\n"
+    "    if pa.types.is_binary(field.type) or pa.types.is_string(field.type):\n"
+    "        parts = [None, pa.py_buffer(bytes(12)), pa.py_buffer(b'')]\n"
+    "    else:\n"
+    "        parts = [None, pa.py_buffer(bytes(16))]\n"
+    "    return pa.Array.from_buffers(field.type, 2, parts)\n"
+    "batch = pa.RecordBatch.from_arrays([column(field) for field in SCHEMA], schema=SCHEMA)\n"
+)
+"""Python that makes a batch of two records without `pa.array`, which imports pandas."""
 
-def test_the_first_message_does_not_wait_for_pandas_to_be_imported():
-    """`to_numpy` imports it, in a third of a second."""
-    code = (
-        "import sys\n"
-        "import pyarrow as pa\n"
-        "from kafka_actors.base.message import messages_of\n"
-        "from kafka_actors.records import SCHEMA\n"
-        "def column(field):\n"
-        "    if pa.types.is_nested(field.type):\n"
-        "        return pa.nulls(2, field.type)\n"
-        "    if pa.types.is_binary(field.type) or pa.types.is_string(field.type):\n"
-        "        parts = [None, pa.py_buffer(bytes(12)), pa.py_buffer(b'')]\n"
-        "    else:\n"
-        "        parts = [None, pa.py_buffer(bytes(16))]\n"
-        "    return pa.Array.from_buffers(field.type, 2, parts)\n"
-        "batch = pa.RecordBatch.from_arrays([column(field) for field in SCHEMA], schema=SCHEMA)\n"
-        "assert len(list(messages_of(batch))) == 2\n"
-        "sys.exit('pandas' in sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=slow_s(60))
-    assert done.returncode == 0
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "assert len(list(messages_of(batch))) == 2",
+        "assert batches.rows_of(batch, [1]).num_rows == 1",
+        "assert batches.rows_where(batch, np.ones(2, bool)).num_rows == 2",
+        "assert batches.copy_of(batch).num_rows == 2",
+    ],
+)
+def test_the_first_records_do_not_wait_for_pandas_to_be_imported(code: str) -> None:
+    """`to_numpy` and `pa.array` import it, in a third of a second or more."""
+    check_absent(BATCH + code, "pandas")
 
 
 def check_absent(code: str, names: str) -> None:
     """Checks that a process that runs `code` has imported none of these modules; a name with a dot in front is one of this package."""
     absent = [f"kafka_actors{name}" if name.startswith(".") else name for name in names.split()]
     assert [name for name in absent if importlib.util.find_spec(name) is None] == []
-    code += f"; import sys; sys.exit(' '.join(name for name in {absent!r} if name in sys.modules) or 0)"
+    code += f"\nimport sys; sys.exit(' '.join(name for name in {absent!r} if name in sys.modules) or 0)"
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=slow_s(60), capture_output=True)
     assert done.stderr.decode().strip() == ""
     assert done.returncode == 0

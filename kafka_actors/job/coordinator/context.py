@@ -20,7 +20,6 @@ from kafka_actors.events import (
     PartitionMoved,
 )
 from kafka_actors.group import CommittedStart, ConsumerCoordinator
-from kafka_actors.group.done_offsets import DoneOffsets
 from kafka_actors.job.lanes import in_topic, source
 from kafka_actors.job.machines.timeline import Timeline, entry_of
 from kafka_actors.job.messages import GrantEpoch, HeldReport, Report, WorkerPlan
@@ -112,7 +111,7 @@ class CoordinatorContext:
         """Takes where partitions begin, and tells of text that can't be read, of what is done beyond an offset: records come again."""
         self.committed_starts |= starts
         for partition, start in starts.items():
-            if start.done and not DoneOffsets.of_text(start.done, start.offset or 0):
+            if start.done and not _is_readable(start):
                 reason = "what the commit's metadata says of them can't be read"
                 self.happened(DoneOffsetsDropped(*partition, start.offset or 0, reason))
 
@@ -210,3 +209,9 @@ class CoordinatorContext:
                 self._recorder.add(DRAINS, 1, of_group(group, outcome=fact.outcome))
                 if fact.outcome == "forced":
                     self._sink(DrainForced(*where))
+
+
+def _is_readable(start: CommittedStart) -> bool:
+    from kafka_actors.group.done_offsets import DoneOffsets  # imports numpy, which few coordinators need
+
+    return bool(DoneOffsets.of_text(start.done, start.offset or 0))

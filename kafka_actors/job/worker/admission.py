@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-import pyarrow as pa
 from msgspec.structs import replace
 
-from kafka_actors.base.batches import numbers
+from kafka_actors.base.batches import copy_of, numbers
 from kafka_actors.errors import UsageError
 from kafka_actors.events import DoneOffsetsDropped, EventSink
 from kafka_actors.fetch import FetchedBytes
@@ -168,4 +167,4 @@ def _by_itself(head: Chunk, chunk: Chunk) -> Chunk:
     rows = head.batch.num_rows
     if 2 * rows >= chunk.batch.num_rows:
         return head
-    return replace(head, batch=head.batch.take(pa.array(range(rows), pa.int32())))
+    return replace(head, batch=copy_of(head.batch))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kafka_actors.base.batches import numbers
+from kafka_actors.base.batches import numbers, rows_of
 from kafka_actors.base.callables import described
 from kafka_actors.errors import UsageError
 from kafka_actors.events import EventSink, RecordsRetriedLater
@@ -347,7 +347,7 @@ class RetryPartitions(NoRetryPartitions):
                 for key, at in zip(written, due.values(), strict=True):
                     if key is not None:
                         keys.writing(tier, key, at)
-        batch = chunk.batch.take(pa.array(rows, pa.int32()))
+        batch = rows_of(chunk.batch, rows)
         future = self._outputs.retry_later(batch, [reason] * len(rows), tier, attempts, list(due.values()))
         if keys is not None:
             future.add_done_callback(partial(self._written, keys, tier, written))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_actors.base.batches import numbers
+from kafka_actors.base.batches import numbers, rows_where
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets
 from kafka_actors.job.lanes import SliceDone
 from kafka_actors.records.kernel import ACTIVE as kernel
@@ -31,7 +31,7 @@ def records_of_slice(
         return batch, found
     part, parts = dealt
     own = found % parts == part
-    return batch.filter(pa.array(own)), found[own]
+    return rows_where(batch, own), found[own]
 
 
 def lanes(hashes: Sequence[int | None], offsets: Numbers, count: int) -> Numbers:

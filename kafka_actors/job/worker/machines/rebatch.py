@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-from kafka_actors.base.batches import numbers
+from kafka_actors.base.batches import numbers, rows_where
 from kafka_actors.group.done_offsets import DoneOffsets
 
 __all__ = ["CallBatch", "Rebatcher", "split", "without"]
@@ -82,7 +82,7 @@ class Rebatcher:
 def without(batch: pa.RecordBatch, done: DoneOffsets, leader_epoch: int) -> pa.RecordBatch:
     """Returns a batch of this leader epoch without records that an earlier holder of the partition had done."""
     skipped = done.has(numbers(batch["offset"]), leader_epoch)
-    return batch.filter(pa.array(~skipped)) if skipped.any() else batch
+    return rows_where(batch, ~skipped) if skipped.any() else batch
 
 
 def _kind(piece: CallBatch) -> tuple[int, int]:

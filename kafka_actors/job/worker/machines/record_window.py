@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_actors.base.batches import numbers
+from kafka_actors.base.batches import numbers, rows_of
 from kafka_actors.base.bisect import PartCalls
 from kafka_actors.group.done_offsets import NOTHING_DONE, DoneOffsets, ranges_of
 from kafka_actors.job.lanes import SliceDone
@@ -367,7 +367,7 @@ class ConcurrentCall:
         first, rows = self.rows[0], len(self.rows)
         if self.rows[-1] - first == rows - 1:
             return self.chunk.batch.slice(first, rows)
-        return self.chunk.batch.take(pa.array(self.rows, pa.int32()))
+        return rows_of(self.chunk.batch, self.rows)
 
     @property
     def origin(self) -> TopicPartition:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_actors.base.topics import check_topic
 from kafka_actors.errors import ConfigError, MessageTooLargeError, UsageError
@@ -76,7 +75,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[PartitionRows
     if pa.types.is_dictionary(column.type):  # whose nulls may also be among its values
         column = column.dictionary_decode()
     if column.null_count:
-        row = pc.index(column.is_null(), True).as_py()
+        row = next(row for row, name in enumerate(column) if not name.is_valid)
         raise UsageError(f"send_batch: row {row} has no topic")
     if not batch.num_rows:
         return
@@ -193,8 +192,8 @@ def place(
 def highest_partition(part: PartitionRows) -> int:
     """Returns the highest partition in the column `partition`; -1 for none. Raises `UsageError` for a column of another type."""
     column = _column(part)
-    highest = None if column is None else pc.max(column).as_py()
-    return -1 if highest is None else int(highest)
+    known = [] if column is None else [number for number in column.unique().to_pylist() if number is not None]
+    return max(known, default=-1)
 
 
 def _column(part: PartitionRows) -> pa.Array | None:

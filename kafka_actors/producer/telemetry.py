@@ -16,7 +16,6 @@ from kafka_actors.telemetry.attributes import (
     of_server,
     with_error,
 )
-from kafka_actors.telemetry.headers import links_of, with_context
 from kafka_actors.telemetry.instruments import OFFSET, OPERATION_DURATION, SENT_MESSAGES, TOMBSTONE
 from kafka_actors.telemetry.recorder import Recorder, metered
 from kafka_actors.telemetry.spans import TRACEPARENT, end, links_to, parse, start, traceparent, tracing
@@ -93,6 +92,8 @@ class SendSpans:
         """Returns the rows of one topic with the context of a span that ends when all of them are settled."""
         if not tracing() or not part.batch.num_rows:
             return part
+        from kafka_actors.telemetry.headers import links_of, with_context  # slow to import, and few trace
+
         links = links_of(part.batch)
         span = start(
             "send",

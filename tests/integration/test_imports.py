@@ -75,6 +75,10 @@ def test_a_job_without_a_sink_does_not_wait_for_a_producer() -> None:
     )
 
 
+def test_a_producer_does_not_wait_for_functions_of_arrow_that_few_use() -> None:
+    check_absent("import kafka_actors as ka; ka.Producer; ka.KafkaSink", "pyarrow.compute pandas")
+
+
 def test_sparks_source_waits_for_no_decoders_where_nothing_is_decoded() -> None:
     names = ("data_source", "stream_driver", "task_reader", "readers")
     modules = ", ".join(f"kafka_actors.spark.source.{name}" for name in names)

@@ -47,7 +47,8 @@ class CoordinatorContext:
     assigned it. `reports`: the last report of each worker; `held`: each partition as its worker last reported it. `fatal`:
     packed, why the job can't go on. `partitions_at_stop`: the partitions when a stop began, for the last status;
     `unconfirmed`: those of them with commits that no broker has confirmed. `new_schemas`: of values that workers have told of.
-    `tiers`: the retry topics; `partition_counts`: the number of partitions that each topic has now. Placed are source partitions only, and retry partitions go with them.
+    `tiers`: the retry topics; `partition_counts`: the number of partitions that each topic has now. Placed are source partitions only, and
+    retry partitions go with them.
     """
 
     member: ConsumerCoordinator

@@ -3,10 +3,11 @@
 Theory of operation. A record may be processed only where no earlier one of its key waits in a later tier; otherwise it follows that: into the
 lowest later tier that has its key. So of a key's records those in a later tier come before those in an earlier one, and in each tier they are in
 the order of their offsets in the source, because those of a tier are dealt with one after the other, and move to later tiers only. In a tier in
-front of that, it would be due with the one that it follows, and hold up records of other keys behind it, which are due sooner. Arrives: what is found in the retry partitions when they are taken over (`found`), what is about to be written there (`writing`), the
-offset that it got (`written`), and what is done in its tier (`done`): it was processed, is a dead letter, or was written into a later tier.
-Decided: whether a record has to follow, where to, and when it is due there (`behind`): as soon as the one that it follows, because it didn't fail
-itself.
+front of that it would be due with the one that it follows, and hold up records of other keys behind it, which are due sooner.
+
+Arrives: what is found in the retry partitions when they are taken over (`found`), what is about to be written there (`writing`), the offset that
+it got (`written`), and what is done in its tier (`done`): it was processed, is a dead letter, or was written into a later tier. Decided: whether
+a record has to follow, where to, and when it is due there (`behind`): as soon as the one that it follows, because it didn't fail itself.
 
 Of a key's records in a tier only the newest offset is kept. They are done in order, so when that one is done, none waits any more; one whose
 offset isn't known yet is newer than all others. So a record that is gone from its log holds its key only until the next one of the key is

@@ -69,6 +69,8 @@ class DeadLetters:
         elif self._producer is not None:
             self._producer.send_batch(batch, self.topic)
 
+    flushes_beside_writes = True
+
     def flush(self) -> None:
         """Waits until the brokers have acknowledged all of them. Raises `UndeliveredError`."""
         if self._producer is not None:
@@ -142,6 +144,8 @@ class RetryWriter:
         """Sends records, as `retry_records` makes them. Returns the outcome to come. Raises as `Producer.send_batch`."""
         made = retry_records(records, reasons, self._group, tier, attempts, not_before)
         return self._producer.send_batch(made, topic)
+
+    flushes_beside_writes = True
 
     def flush(self) -> None:
         """Waits until the brokers have acknowledged all of them. Raises `UndeliveredError`."""

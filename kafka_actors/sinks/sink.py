@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -103,11 +104,6 @@ def close_all(*writers: Closes | None) -> None:
             logger.warning("%r could not be closed: %s: %s", writer, type(error).__name__, error)
 
 
-def flushes_beside_writes(writer: object) -> bool:
-    """Whether a writer may be written to while another thread flushes it."""
-    return getattr(writer, "flushes_beside_writes", False) is True
-
-
 class Flushes(Protocol):
     """Object with a `flush` method, which raises what keeps its rows from being durable."""
 
@@ -122,6 +118,42 @@ def flush_all(writers: Iterable[tuple[str, Flushes]]) -> None:
             writer.flush()
         except Exception as error:
             raise SinkError(name, f"{type(error).__name__}: {error}") from error
+
+
+class WriteTurns:
+    """Turns that writing and flushing of sinks take: `with turns:` what is written in it comes before a flush or after it, as a whole, and a second
+    flush waits for the first.
+
+    Sinks with `flushes_beside_writes` are flushed while others write: an event loop whose calls write their results would stand still for as
+    long as a flush waits for brokers.
+    """
+
+    def __init__(self) -> None:
+        self._writing = threading.Lock()
+        self._flushing = threading.Lock()
+        self._unflushed = False
+
+    def __enter__(self) -> None:
+        self._writing.acquire()
+        self._unflushed = True
+
+    def __exit__(self, *_: object) -> None:
+        self._writing.release()
+
+    def flush(self, writers: Sequence[tuple[str, Flushes]]) -> None:
+        """Returns when all that was written before is stored; at once where nothing was. Raises as `flush_all`."""
+        beside = [each for each in writers if getattr(each[1], "flushes_beside_writes", False) is True]
+        with self._flushing:
+            try:
+                with self._writing:
+                    if not self._unflushed:
+                        return
+                    self._unflushed = False
+                    flush_all(each for each in writers if each not in beside)
+                flush_all(beside)
+            except BaseException:
+                self._unflushed = True
+                raise
 
 
 @runtime_checkable

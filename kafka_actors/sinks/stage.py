@@ -189,6 +189,11 @@ class OpenSinks:
                 guard.run(part, source, failures, attempt)
                 attempt = None  # another attempt would write these rows again
 
+    @property
+    def writers(self) -> Sequence[tuple[str, Writer]]:
+        """The sinks by their names."""
+        return self._writers
+
     def flush(self) -> None:
         """Returns when all rows are durable in all sinks. Raises `SinkError` with the name of the sink."""
         flush_all(self._writers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import described
 from kafka_actors.config import ClientConfig, ConsumerConfig
 from kafka_actors.job.retry_topics import RetryTiers
-from kafka_actors.sinks.sink import Sink, Writer, close_all, flush_all, flushes_beside_writes, origin_of
+from kafka_actors.sinks.sink import Sink, Writer, WriteTurns, close_all, origin_of
 
 if TYPE_CHECKING:
     from kafka_actors.producer.futures import BatchFuture
@@ -43,12 +42,10 @@ class Outputs:
     def __init__(self, spec: OutputsSpec, config: ConsumerConfig | None) -> None:
         self._spec = spec
         self._config = config
-        self._lock = threading.Lock()
-        self._flushing = threading.Lock()
+        self._turns = WriteTurns()
         self._sinks: list[tuple[str, Writer]] = []
         self._dead: DeadLetters | None = None
         self._retries: RetryWriter | None = None
-        self._unflushed = False
         self.slot: ProducerSlot | None = None
         """The producer of a worker with transactions."""
         if spec.producer_options is not None:
@@ -101,11 +98,12 @@ class Outputs:
         type. Raises `TypeError` for what can't be written, and what a sink raises, with a note that names it; sinks before it
         have the rows then, and get them again with the next call for these records."""
         parts = [part for part in batches_of(result, "process") if part.num_rows]
-        with self._lock:
+        if not parts:
+            return
+        with self._turns:
             for name, sink in self._sinks:
                 try:
                     for part in parts:
-                        self._unflushed = True
                         sink.write(part, origin_of(batch))
                 except Exception as error:
                     error.add_note(f"raised by the sink {name}")
@@ -115,8 +113,7 @@ class Outputs:
         """Writes records on which the user's function failed to the dead-letter topic."""
         assert self._dead is not None  # on_error='dead_letter' wants a topic
         reason = described(error)
-        with self._lock:
-            self._unflushed = True
+        with self._turns:
             count = records.num_rows
             self._dead.write(records, ["process"] * count, [reason] * count)
 
@@ -131,8 +128,7 @@ class Outputs:
         """Writes records into the retry topic of a tier. `attempts`: calls that have failed on each; `not_before`: when each is tried again,
         in milliseconds since 1970. Returns the outcome to come."""
         assert self._retries is not None  # of a job with tiers, and `open` comes first
-        with self._lock:
-            self._unflushed = True
+        with self._turns:
             topic = self._spec.tiers.topics[tier - 1]
             return self._retries.write(records, topic, reasons, tier, attempts, not_before)
 
@@ -142,22 +138,8 @@ class Outputs:
 
     def flush(self) -> None:
         """Returns when everything written before is stored. Raises `SinkError`."""
-        producers = [(repr(each), each) for each in (self._retries, self._dead) if each is not None]
-        with self._flushing:
-            with self._lock:
-                if not self._unflushed:
-                    return
-                self._unflushed = False
-                in_turn = [(name, sink) for name, sink in self._sinks if not flushes_beside_writes(sink)]
-                self._flush(in_turn)
-            self._flush([*(each for each in self._sinks if each not in in_turn), *producers])
-
-    def _flush(self, writers: Sequence[tuple[str, Writer | DeadLetters | RetryWriter]]) -> None:
-        try:
-            flush_all(writers)
-        except BaseException:
-            self._unflushed = True
-            raise
+        more = [(repr(each), each) for each in (self._retries, self._dead) if each is not None]
+        self._turns.flush([*self._sinks, *more])
 
     def close(self) -> None:
         """Closes the outputs. Results that weren't flushed are lost, but their offsets weren't committed either."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import ClassVar
 
@@ -19,7 +18,7 @@ from kafka_actors.pipeline.source import producer_config
 from kafka_actors.pipeline.stages import WriteKafka
 from kafka_actors.schemas.registry import SharedRegistry
 from kafka_actors.sinks import DeadLetters, KafkaSink, close_all
-from kafka_actors.sinks.sink import DeferredWrites, flush_all
+from kafka_actors.sinks.sink import DeferredWrites, WriteTurns
 from kafka_actors.sinks.stage import OpenSinks, opened
 from kafka_actors.sinks.transactional import ProducerSlot
 from kafka_actors.types import TopicPartition
@@ -75,8 +74,7 @@ class PipelineFunction:
         checked = pipeline.check("ray")
         assert pipeline.source is not None  # the check asks for it, and on Ray for a sink
         self._events = events
-        self._lock = threading.Lock()
-        self._unflushed = False
+        self._turns = WriteTurns()
         self._slot = slot
         self._policies = {step.stage.name: step.on_error for step in checked.with_sinks}
         self._stages = FusedSteps(checked.steps, retries=pipeline.retries)
@@ -122,9 +120,8 @@ class PipelineFunction:
     ) -> None:
         """Writes the rows of a batch to the sinks, and takes out the records that failed. Nothing in it is awaited: it holds
         a lock for which a flush in another thread may wait."""
-        with self._lock:  # a flush comes before the whole batch, or after it
+        with self._turns:  # a flush comes before the whole batch, or after it
             for part in rows:
-                self._unflushed = True
                 self._sinks.write(part, batch, failures, attempt)
                 attempt = None
         if failures:
@@ -136,8 +133,7 @@ class PipelineFunction:
         if dead:
             assert self._dead is not None
             records = batch.take(pa.array([f.record for f in dead]))
-            with self._lock:
-                self._unflushed = True
+            with self._turns:
                 self._dead.write(records, [f.stage for f in dead], [f.reason for f in dead])
         for event in (
             *events_of(of_policy(failures, self._policies, "skip"), batch),
@@ -168,13 +164,8 @@ class PipelineFunction:
 
     def flush(self) -> None:
         """Returns when all results and dead letters are stored. Raises `SinkError`."""
-        with self._lock:
-            if not self._unflushed:
-                return
-            self._sinks.flush()
-            if self._dead is not None:
-                flush_all([("dead_letters", self._dead)])
-            self._unflushed = False
+        dead = [] if self._dead is None else [("dead_letters", self._dead)]
+        self._turns.flush([*self._sinks.writers, *dead])
 
     def close(self) -> None:
         self._stages.close()

@@ -47,6 +47,8 @@ class DeadLetters:
     same key keep their order.
     """
 
+    flushes_beside_writes = True
+
     def __init__(
         self, config: ProducerConfig, topic: str, group: str, slot: ProducerSlot | None = None
     ) -> None:
@@ -68,8 +70,6 @@ class DeadLetters:
             self._slot.send(batch, self.topic)
         elif self._producer is not None:
             self._producer.send_batch(batch, self.topic)
-
-    flushes_beside_writes = True
 
     def flush(self) -> None:
         """Waits until the brokers have acknowledged all of them. Raises `UndeliveredError`."""
@@ -128,6 +128,8 @@ def _bytes(value: object) -> bytes:
 class RetryWriter:
     """Writes records into retry topics, under the number of the partition that they came from."""
 
+    flushes_beside_writes = True
+
     def __init__(self, config: ProducerConfig, group: str) -> None:
         self._group = group
         self._producer: Producer = producer_of(config)
@@ -144,8 +146,6 @@ class RetryWriter:
         """Sends records, as `retry_records` makes them. Returns the outcome to come. Raises as `Producer.send_batch`."""
         made = retry_records(records, reasons, self._group, tier, attempts, not_before)
         return self._producer.send_batch(made, topic)
-
-    flushes_beside_writes = True
 
     def flush(self) -> None:
         """Waits until the brokers have acknowledged all of them. Raises `UndeliveredError`."""

@@ -299,9 +299,11 @@ class JobCoordinator:
     def reads(self) -> frozenset[TopicPartition]:
         """Returns the partitions that count as read: those that a worker has, and those that rightly wait for one; without those whose retry
         partitions are missing. A retry partition is read by whoever has its source, whatever the group assigns."""
-        served, assigned = self._placement.served(), self._job.member.assignment if self._job.tiers else ()
+        served, tiers = self._placement.served(), self._job.tiers
+        if not tiers:
+            return served
         read = frozenset(each for each in served if not self._job.lacking(each))
-        return read.union(each for each in assigned if self._job.tiers.tier(each.topic))
+        return read.union(each for each in self._job.member.assignment if tiers.tier(each.topic))
 
     def commits(self, partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
         """Returns what is committed by the member that has these: a retry partition by whoever has its source, whatever the group assigns."""

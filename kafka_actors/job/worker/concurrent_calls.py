@@ -124,9 +124,7 @@ class ConcurrentCalls:
             clock=clock,
         )
         self.paused = self.stopped = False
-        self._several: dict[
-            ConcurrentCall, None
-        ] = {}  # calls in hand over several messages, the oldest first
+        self._several: dict[ConcurrentCall, None] = {}  # in hand, over several messages; the oldest first
         self.callers = make_callers(self)
 
     # ------------------------------------------------------------ admitting, in one thread

@@ -8,6 +8,7 @@ from typing import ClassVar
 import msgspec
 import pyarrow as pa
 
+from kafka_actors.base.batches import rows_of
 from kafka_actors.base.tasks import carried_out_async
 from kafka_actors.events import EventSink, NewSchemaSeen, log_event
 from kafka_actors.pipeline import Pipeline
@@ -132,7 +133,7 @@ class PipelineFunction:
         dead = of_policy(failures, self._policies, "dead_letter")
         if dead:
             assert self._dead is not None
-            records = batch.take(pa.array([f.record for f in dead]))
+            records = rows_of(batch, [f.record for f in dead])
             with self._turns:
                 self._dead.write(records, [f.stage for f in dead], [f.reason for f in dead])
         for event in (

@@ -183,9 +183,7 @@ class RecordWindow:
 
     def add(self, chunk: WindowChunk) -> bool:
         """Admits a chunk. Returns whether what an earlier reader had done turned out to be of another log."""
-        if (
-            self.told
-        ):  # what it says of records that are not there any more, as after a compaction, matters no more
+        if self.told:  # also of records that a compaction has removed since, which matters no more
             self.told = self.told.behind(int(chunk.offsets[0]) if chunk.batch.num_rows else chunk.next_offset)
         void = bool(self.told) and chunk.leader_epoch > self.told.leader_epoch
         if void:
@@ -340,11 +338,11 @@ class ConcurrentCall:
 
     def split(self) -> list[ConcurrentCall]:
         """Returns two calls with half of the keys each, and of each key all its rows; none for one key. A row without a key is by itself."""
-        rows_of: dict[Hashable, list[int]] = {}
+        rows_by_key: dict[Hashable, list[int]] = {}
         for row in self.rows:
             key = None if self.chunk.keys is None else self.chunk.keys[row]
-            rows_of.setdefault(row if key is None else key, []).append(row)
-        keys = list(rows_of.values())
+            rows_by_key.setdefault(row if key is None else key, []).append(row)
+        keys = list(rows_by_key.values())
         if len(keys) == 1:
             return []
         if not self.has_parts_to_call():

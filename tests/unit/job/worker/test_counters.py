@@ -138,7 +138,7 @@ def test_time_at_work_is_the_share_of_the_callers_that_have_a_call_where_calls_o
 
 
 def test_a_worker_that_does_not_get_to_calls_that_could_begin_is_wholly_at_work() -> None:
-    """As with an async function that never waits: one call is in hand at a time."""
+    """An async function that never waits has one call in hand at a time."""
     made = WorkerCounters("g", Recorder(), callers=1_000)
     made.call_began(P, 10.0, "first", more=True)
     made.call_ended(P, 11.0, None, "first", more=True)

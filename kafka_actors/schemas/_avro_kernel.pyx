@@ -23,6 +23,7 @@ cdef struct Reading:
     const uint8_t *p
     const uint8_t *end
     int depth
+    int64_t empty        # items so far that took no bytes
     int at               # the step that failed
     int64_t number       # what was found there
 
@@ -137,7 +138,7 @@ cdef int put_duration(Column *c, const uint8_t *p) noexcept nogil:
 
 cdef int items(Reading *r, const Step *step, int at) noexcept nogil:
     # Blocks of an array's or a map's items.
-    cdef int64_t count, size, k, empty = 0
+    cdef int64_t count, size, k
     cdef const uint8_t *before
     cdef int err, child, children = <int> step.count
     while True:
@@ -160,8 +161,8 @@ cdef int items(Reading *r, const Step *step, int at) noexcept nogil:
                 if err:
                     return err
             if r.p == before:
-                empty += 1
-                if empty > MOST_EMPTY:
+                r.empty += 1
+                if r.empty > MOST_EMPTY:
                     return failed(r, ERR_EMPTY, at, 0)
 
 
@@ -320,6 +321,7 @@ cdef class Machine(Steps):
                 r.p = values.begin(rows[k]) + skipped
                 r.end = values.end(rows[k])
                 r.depth = 0
+                r.empty = 0
                 err = failed(&r, ERR_SHORT, 0, 0) if r.p > r.end else run(&r, 0)
                 if err == 0 and r.p != r.end:
                     err = failed(&r, ERR_TRAILING, 0, r.end - r.p)

@@ -68,6 +68,7 @@ class _Reading:
         self.p = p
         self.at = 0
         self._depth = 0
+        self._empty = 0
 
     def run(self, at: int) -> None:
         program = self._program
@@ -173,7 +174,6 @@ class _Reading:
         self._depth += 1
 
     def _items(self, at: int, children: Sequence[int]) -> None:
-        empty = 0
         while True:
             self.at = at
             count = self._long()
@@ -189,8 +189,8 @@ class _Reading:
                 for child in children:
                     self.run(child)
                 if self.p == before:
-                    empty += 1
-                    if empty > MOST_EMPTY:
+                    self._empty += 1
+                    if self._empty > MOST_EMPTY:
                         self.at = at
                         raise _ReadFailed(Code.EMPTY)
 

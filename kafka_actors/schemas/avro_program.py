@@ -22,7 +22,7 @@ SKIP = -1
 MOST_DEPTH = 200
 """Nested values that are read, of types that hold themselves."""
 MOST_EMPTY = 1_000_000
-"""Items that take no bytes, in one array."""
+"""Items that take no bytes, in all arrays of a value."""
 
 
 class Op(IntEnum):
@@ -151,7 +151,7 @@ _TEXTS = {
     Code.SYMBOL: "symbol {number} is none that the reader's enum has, and it has no default",
     Code.BOOLEAN: "a boolean is {number}",
     Code.DECIMAL: "a decimal has more digits than its precision",
-    Code.EMPTY: "an array has more than 1,000,000 items that take no bytes",
+    Code.EMPTY: "arrays have more than 1,000,000 items that take no bytes",
     Code.DEPTH: "values are nested more than 200 deep",
     Code.NO_VALUE: "the value is null, which the schema doesn't allow",
     Code.NO_SYMBOL: "the text is none of the enum's symbols",

@@ -208,7 +208,20 @@ def test_an_array_can_not_promise_more_empty_items_than_a_bound(machine):
     batch, failures = run(machine, made, [beyond, far_beyond, b"\0", most])
     assert [number for number, *_ in failures] == [0, 1]
     assert [len(items) for items in batch.column("a")] == [0, MOST_EMPTY]
-    assert made.reason(*failures[0][1:]) == "a: an array has more than 1,000,000 items that take no bytes"
+    assert made.reason(*failures[0][1:]) == "a: arrays have more than 1,000,000 items that take no bytes"
+
+
+@pytest.mark.parametrize("machine", sorted(MACHINES))
+def test_the_arrays_of_a_value_can_not_promise_more_empty_items_together(machine):
+    inner = {"type": "array", "items": "null"}
+    field = {"name": "a", "type": {"type": "array", "items": inner}}
+    schema = {"type": "record", "name": "R", "fields": [field]}
+    made = program(parse(schema), parse(schema))
+    most, one = (fastavro_long(1) + fastavro_long(n) + b"\0" for n in (MOST_EMPTY, 1))
+    batch, failures = run(machine, made, [most + one + b"\0", one + one + b"\0"])
+    assert [number for number, *_ in failures] == [0]
+    assert batch.to_pylist() == [{"a": [[None], [None]]}]
+    assert made.reason(*failures[0][1:]) == "a[]: arrays have more than 1,000,000 items that take no bytes"
 
 
 def fastavro_long(number):

@@ -24,7 +24,7 @@ from kafka_actors.base.backoff import exponential_backoff
 from kafka_actors.config import ClientConfig
 from kafka_actors.config.references import resolve
 from kafka_actors.config.security import Secret
-from kafka_actors.errors import KafkaActorsError
+from kafka_actors.errors import ConfigError, KafkaActorsError
 from kafka_actors.net.security.oauth import NoRedirect, client_credentials
 from kafka_actors.net.security.tls import context_of
 from kafka_actors.schemas.errors import (
@@ -113,14 +113,20 @@ class HttpClient:
         raise SchemaRegistryUnavailableError(f"{what}: no answer of the registry: {problem}")
 
     def _send(self, method: str, url: str, tail: str, data: bytes | None, what: str) -> Any:
-        request = urllib.request.Request(
-            f"{url}/{tail}", data, self._headers(data is not None), method=method
-        )
         try:
+            request = urllib.request.Request(
+                f"{url}/{tail}", data, self._headers(data is not None), method=method
+            )
             with self._opener().open(request, timeout=self._access.timeout_s) as response:
                 return _json(url, response.read(MAX_BYTES), what)
         except urllib.error.HTTPError as error:
             raise self._refused(url, error, what) from None
+        except ConfigError as error:  # of a file or variable that this process lacks: no value is at fault
+            raise SchemaRegistryError(f"{what}: {url} can't be asked: {error}") from None
+        except ValueError:  # its text may show a secret
+            raise SchemaRegistryError(
+                f"{what}: {url} can't be asked: a token or header has a line's end, or a character that headers can't have"
+            ) from None
         except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
             reason = getattr(error, "reason", None) or str(error) or type(error).__name__
             if isinstance(reason, ssl.SSLCertVerificationError):

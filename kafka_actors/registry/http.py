@@ -25,7 +25,7 @@ from kafka_actors.config import ClientConfig
 from kafka_actors.config.references import resolve
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError, KafkaActorsError
-from kafka_actors.net.security.oauth import NoRedirect, client_credentials
+from kafka_actors.net.security.oauth import NoRedirect, client_credentials, read_answer
 from kafka_actors.net.security.tls import context_of
 from kafka_actors.schemas.errors import (
     SchemaNotFoundError,
@@ -118,7 +118,7 @@ class HttpClient:
                 f"{url}/{tail}", data, self._headers(data is not None), method=method
             )
             with self._opener().open(request, timeout=self._access.timeout_s) as response:
-                return _json(url, response.read(MAX_BYTES), what)
+                return _json(url, read_answer(response, MAX_BYTES, self._access.timeout_s), what)
         except urllib.error.HTTPError as error:
             raise self._refused(url, error, what) from None
         except ConfigError as error:  # of a file or variable that this process lacks: no value is at fault
@@ -165,7 +165,10 @@ class HttpClient:
             raise kind(f"no token for the registry: {error}") from error
 
     def _refused(self, url: str, error: urllib.error.HTTPError, what: str) -> Exception:
-        code, said = _said(error)
+        try:
+            code, said = _said(read_answer(error, MAX_BYTES, self._access.timeout_s))
+        except (OSError, http.client.HTTPException) as cut:
+            return _Passing(f"{url}: it answered {error.code}, and not to the end: {_one_line(str(cut))}")
         if error.code in (401, 403):
             return SchemaRegistryError(
                 f"{what}: {url} refused {self._access.user} ({error.code}{said}): check credentials and rights"
@@ -200,12 +203,12 @@ def _json(url: str, data: bytes, what: str) -> Any:
         ) from None
 
 
-def _said(error: urllib.error.HTTPError) -> tuple[int, str]:
+def _said(data: bytes) -> tuple[int, str]:
     """The registry's own code, 0 where it gave none, and its text."""
     try:
-        answer = json.loads(error.read(MAX_BYTES))
+        answer = json.loads(data)
         code, text = int(answer.get("error_code", 0)), str(answer.get("message") or "")
-    except (ValueError, OSError, http.client.HTTPException, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError):
         code, text = 0, ""
     return code, f": {_one_line(text)}" if text else ""
 

@@ -7,6 +7,7 @@ in `incompatible` refuses what it doesn't have.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import ssl
 import threading
@@ -20,7 +21,8 @@ from typing import Any
 
 class FakeSchemaRegistry:
     """A context manager. `requests` are the methods and paths that arrived; `faults` are answered to the next requests, one each: a
-    status, or "cut" for a connection that is closed, or a number of seconds to wait. `user`, `token`: what has to be shown. `tls`: of its
+    status, or "cut" for a connection that is closed, or a number of seconds to wait, or a status and the bytes and the seconds between
+    them of an answer that is never whole. `user`, `token`: what has to be shown. `tls`: of its
     side, None for plain HTTP. It answers as an HTTP proxy too, in place of any registry."""
 
     def __init__(
@@ -176,6 +178,8 @@ def _handler(registry: FakeSchemaRegistry) -> type[BaseHTTPRequestHandler]:
             if fault == "cut":
                 self.close_connection = True
                 return
+            if isinstance(fault, tuple):
+                return self._in_part(*fault)
             if isinstance(fault, float):
                 time.sleep(fault)
             elif isinstance(fault, int):
@@ -195,6 +199,16 @@ def _handler(registry: FakeSchemaRegistry) -> type[BaseHTTPRequestHandler]:
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
+
+        def _in_part(self, status: int, size: int, pause_s: float) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(size + 1))
+            self.end_headers()
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                for _ in range(size):
+                    self.wfile.write(b" ")
+                    time.sleep(pause_s)
 
         def log_message(self, *_: object) -> None:
             pass

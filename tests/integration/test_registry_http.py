@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 from fakes.schema_registry import FakeSchemaRegistry
+from waiting import at_pace_s, within
 
 from kafka_actors.registry import SchemaRegistry
 from kafka_actors.schemas import SchemaRegistryError, SchemaRegistryUnavailableError
@@ -31,6 +32,23 @@ def test_where_nobody_answers_the_error_names_the_address_and_may_pass():
     ) as raised:
         SchemaRegistry("http://127.0.0.1:1").schema_by_id(1)
     assert raised.value.retriable
+
+
+def test_an_answer_that_is_cut_is_asked_for_again(fake):
+    fake.add("orders-value", ORDER)
+    fake.faults.extend([(200, 5, 0.0), (404, 5, 0.0)])
+    assert SchemaRegistry(fake.url).schema_of("orders-value").version == 1
+    assert len(fake.requests) == 3
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(fake, status):
+    fake.add("orders-value", ORDER)
+    limit_s = at_pace_s(0.3)
+    fake.faults.append((status, 100, limit_s / 6))
+    registry = SchemaRegistry(fake.url, request_timeout_ms=limit_s * 1000)
+    with within(8 * 0.3):  # the whole answer takes 16 times the limit
+        assert registry.schema_of("orders-value").version == 1
 
 
 def test_credentials_are_looked_up_where_they_are_used_and_shown_nowhere(fake, monkeypatch):

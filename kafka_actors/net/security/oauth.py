@@ -166,15 +166,22 @@ def _fetch(config: ClientConfig, sleep: Callable[[float], None]) -> tuple[Secret
     raise AssertionError("unreachable")
 
 
-def _read(response: Any) -> bytes:
-    """Returns the whole answer, up to `_MAX_BYTES`; `TimeoutError` where it comes too slowly."""
-    end = time.monotonic() + _TIMEOUT_S
-    parts: list[bytes] = []
-    while sum(map(len, parts)) < _MAX_BYTES and (part := response.read1(_MAX_BYTES)):
-        parts.append(part)
+def read_answer(response: Any, max_bytes: int, timeout_s: float) -> bytes:
+    """Returns the whole answer of HTTP, up to `max_bytes`; raises `TimeoutError` where it comes too slowly, `IncompleteRead` where it is cut."""
+    end = time.monotonic() + timeout_s
+    made = bytearray()
+    size = response.headers.get("Content-Length", "")
+    while len(made) < max_bytes and (part := response.read1(max_bytes)):
+        made += part
         if time.monotonic() > end:
-            raise TimeoutError(f"its answer was not whole after {_TIMEOUT_S:g} s")
-    return b"".join(parts)[:_MAX_BYTES]
+            raise TimeoutError(f"its answer was not whole after {timeout_s:g} s")
+    if size.isdecimal() and len(made) < min(int(size), max_bytes):
+        raise http.client.IncompleteRead(bytes(made), int(size) - len(made))
+    return bytes(made[:max_bytes])
+
+
+def _read(response: Any) -> bytes:
+    return read_answer(response, _MAX_BYTES, _TIMEOUT_S)
 
 
 def _request(config: ClientConfig, url: str) -> urllib.request.Request:

@@ -148,7 +148,7 @@ class AvroDecoder:
         found = self._machines.get(key)
         if found is None:
             found = self._made(key)
-            if not found.may_appear:
+            if found.is_kept:
                 with self._lock:
                     found = self._machines.setdefault(key, found)
         return found.refused or found
@@ -161,7 +161,8 @@ class AvroDecoder:
         what = f"schema {key}" + (f" (subject {self._subject})" if self._subject else "")
         if key not in self._known and self._on_new_schema == "fail":
             return WriterProgram.refusing(
-                f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
+                f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'",
+                is_kept=False,
             )
         try:
             schema = self._known.get(key) or schema_at(self._registry, key)
@@ -170,7 +171,7 @@ class AvroDecoder:
             writer = parse(schema.text, self._registry.references_of(schema))
             return WriterProgram(writer, self._reader, what)
         except SchemaNotFoundError as error:
-            return WriterProgram.refusing(f"{what}: {error}", may_appear=True)
+            return WriterProgram.refusing(f"{what}: {error}", is_kept=False)
         except ConfigError as error:
             return WriterProgram.refusing(f"{what} can't be read by the reader's: {error.message}")
 
@@ -201,21 +202,21 @@ def _of(registry: Registry, schema: Schema) -> tuple[str, dict[str, str]]:
 
 
 class WriterProgram:
-    """Program of one writer's schema, and its texts of failures. `refused`: why there is none; `may_appear`: the registry doesn't have it
-    yet, as one that lags behind, so it is asked again."""
+    """Program of one writer's schema, and its texts of failures. `refused`: why there is none; `is_kept`: False where the registry doesn't have
+    it, perhaps not yet, and where broken values may have any id."""
 
     def __init__(self, writer: AvroType | None, reader: AvroType | None, what: str) -> None:
         self.refused = ""
-        self.may_appear = False
+        self.is_kept = True
         self._what = f"{what}: " if what else ""
         if writer is not None and reader is not None:
             self._program = program(writer, reader)
             self._machine = avro_kernel()[1](self._program)
 
     @classmethod
-    def refusing(cls, reason: str, may_appear: bool = False) -> WriterProgram:
+    def refusing(cls, reason: str, is_kept: bool = True) -> WriterProgram:
         made = cls(None, None, "")
-        made.refused, made.may_appear = reason, may_appear
+        made.refused, made.is_kept = reason, is_kept
         return made
 
     def run(

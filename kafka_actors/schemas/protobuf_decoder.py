@@ -64,17 +64,18 @@ class ProtobufDecoder:
         self._on_new_schema = on_new_schema
         self._names: dict[tuple[SchemaKey, tuple[int, ...]], str] = {}
         self._known = dict(known or {})
-        self._writers: dict[SchemaKey, bytes] = {} if schema_id is None else {schema_id: descriptors}
+        self._writers: dict[SchemaKey, bytes | str] = {} if schema_id is None else {schema_id: descriptors}
         self._prepare()
 
     def _prepare(self) -> None:
         self._lock = threading.Lock()
+        self._files: dict[SchemaKey, Files] = {}
         self._plan: Plan = plan(Files(self._descriptors).message(self._name), self._descriptors, self._enums)
         self._machine: ProtobufMachine = protobuf_kernel()[1](self._plan)
         self.schema: pa.Schema = self._plan.schema
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_lock", "_plan", "_machine", "schema")
+        made = ("_lock", "_files", "_plan", "_machine", "schema")
         return {name: value for name, value in vars(self).items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -153,29 +154,37 @@ class ProtobufDecoder:
         return found if found.startswith("schema ") else f"the value is {found}, not {self._name}"
 
     def _name_of(self, key: SchemaKey, indexes: tuple[int, ...]) -> tuple[str, bool]:
-        """The name of a message in a writer's schema, or a reason that begins with "schema"; and whether that stays so: a schema that
-        the registry doesn't have may be one that it doesn't have yet."""
-        assert self._registry is not None
+        """The name of a message in a writer's schema, or a reason that begins with "schema"; and whether that is kept: broken values have any
+        ids and indexes."""
         what = f"schema {key}" + (f" (subject {self._subject})" if self._subject else "")
-        if key not in self._writers:
+        writer = self._writers.get(key)
+        if writer is None:
             if key not in self._known and self._on_new_schema == "fail":
-                return (
-                    f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'",
-                    True,
-                )
+                reason = "wasn't known when the pipeline was made ready, and on_new_schema is 'fail'"
+                return f"{what} {reason}", False
             try:
-                schema = self._known.get(key) or schema_at(self._registry, key)
-                if schema.type != "PROTOBUF":
-                    return f"{what} is of type {schema.type}, not PROTOBUF", True
-                self._writers[key] = self._compiled(schema)
-            except SchemaNotFoundError as error:
+                writer = self._writers[key] = self._writer(key, what)
+            except SchemaNotFoundError as error:  # perhaps it is only not there yet
                 return f"{what}: {error}", False
-            except ConfigError as error:
-                return f"{what} can't be read: {error.message}", True
-        message = Files(self._writers[key]).message_at(indexes)
+        if isinstance(writer, str):
+            return writer, False
+        if key not in self._files:
+            self._files[key] = Files(writer)
+        message = self._files[key].message_at(indexes)
         if message is None:
-            return f"{what} has no message {list(indexes)}", True
+            return f"{what} has no message {list(indexes)}", False
         return str(message.full_name), True
+
+    def _writer(self, key: SchemaKey, what: str) -> bytes | str:
+        """The descriptors of a writer's schema, or why no value by it can be read. Raises as the registry."""
+        assert self._registry is not None
+        schema = self._known.get(key) or schema_at(self._registry, key)
+        if schema.type != "PROTOBUF":
+            return f"{what} is of type {schema.type}, not PROTOBUF"
+        try:
+            return compiled(schema.text, self._registry.references_of(schema))
+        except ConfigError as error:
+            return f"{what} can't be read: {error.message}"
 
     def read_by(self, schema: Schema, references: Mapping[str, str]) -> ProtobufDecoder:
         """A decoder of the same message by another reader's schema. Raises `ConfigError` where that doesn't have it."""
@@ -196,10 +205,6 @@ class ProtobufDecoder:
         except ConfigError as error:
             return f"{error.option}: {error.message}"
         return ""
-
-    def _compiled(self, schema: Schema) -> bytes:
-        assert self._registry is not None
-        return compiled(schema.text, self._registry.references_of(schema))
 
 
 def _indexes(value: bytes, at: int) -> tuple[tuple[int, ...] | None, int]:

@@ -116,12 +116,15 @@ def _by_protoc(text: str, references: Mapping[str, str]) -> bytes:
 
 
 def _run(protoc: Any, arguments: list[str]) -> str | None:
-    """Protoc's complaint, None where there is none. It runs in a process of its own: it writes to the descriptor of stderr."""
+    """Protoc's complaint, None where there is none. It runs in a process of its own: it writes to the descriptor of stderr. Raises `OSError`
+    where that is killed, which says nothing of the schema."""
     done = subprocess.run(
         [sys.executable, "-m", protoc.__name__, *arguments[1:]], capture_output=True, text=True, check=False
     )
     if done.returncode == 0:
         return None
+    if done.returncode < 0:
+        raise OSError(f"protoc was ended by signal {-done.returncode}")
     lines = [line for line in done.stderr.splitlines() if not _NOISE.search(line)]
     return (
         " ".join(_PLACE.sub("line ", line) for line in lines).strip()

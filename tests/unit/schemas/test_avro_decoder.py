@@ -210,3 +210,10 @@ def test_values_of_a_slice_and_strings_are_taken_as_they_are_and_other_columns_r
     assert decoder(binary(b"\1", b"\2", b"\4").slice(1)).to_pylist() == [{"x": 1}, {"x": 2}]
     with pytest.raises(TypeError, match="the values are int64: give binary"):
         decoder(pa.array([1], pa.int64()))
+
+
+def test_ids_of_broken_values_take_no_memory(registry):
+    decoder = AvroDecoder(FIRST, registry=registry, on_new_schema="fail", known={1: registry.schemas[0]})
+    rows = decoder.decode(binary(*(frame(number) + b"\2" for number in range(1000))))
+    assert len(rows.failures) == 999
+    assert list(decoder._machines) == [1]

@@ -1,6 +1,7 @@
 """The decoder of Protobuf values: message indexes, other writers' schemas, failures, and copies in other processes."""
 
 import pickle
+import subprocess
 
 import pyarrow as pa
 import pytest
@@ -9,6 +10,7 @@ from fakes.registries import RegistryInMemory
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas import ProtobufDecoder
 from kafka_actors.schemas.framing import frame
+from kafka_actors.schemas.protobuf_schema import Files
 
 ORDER = 'syntax = "proto3"; package shop; message Order { int64 id = 1; Part part = 2; message Part { string sku = 1; } } message Refund { int64 id = 1; }'
 LATER = ORDER.replace("int64 id = 1; Part", "int64 id = 1; string city = 3; Part")
@@ -128,3 +130,35 @@ def test_a_schema_that_the_registry_does_not_have_yet_is_asked_for_again():
     assert decoder.refusal(lagging.schemas[0]) == ""
     lagging.add("orders-value", 'syntax = "proto3"; package shop; message Refund { }', "PROTOBUF")
     assert decoder.refusal(lagging.schemas[1]) == "message: is 'shop.Order': the schema has shop.Refund"
+
+
+@pytest.mark.parametrize("on_new_schema", ["keep", "fail"])
+def test_values_that_name_no_message_take_no_memory(registry, on_new_schema, monkeypatch):
+    """A producer that writes no indexes makes some of each message's own bytes."""
+    decoder = ProtobufDecoder(
+        ORDER, message="shop.Order", registry=registry, schema_id=1, on_new_schema=on_new_schema
+    )
+    before = len(pickle.dumps(decoder))
+    made = []
+    monkeypatch.setattr(
+        "kafka_actors.schemas.protobuf_decoder.Files", lambda found: made.append(1) or Files(found)
+    )
+    wrong = [frame(1) + bytes([4, 2 * a, 2 * b]) for a in range(2, 12) for b in range(10)]
+    rows = decoder.decode(binary(*wrong, frame(1) + b"\0"))
+    assert len(rows.failures) == len(wrong)
+    assert rows.failures[0][1] == "schema 1 has no message [2, 0]"
+    assert len(made) <= 2
+    unknown = decoder.decode(binary(*(frame(number) + b"\0" for number in range(100, 200))))
+    assert len(unknown.failures) == 100
+    assert len(pickle.dumps(decoder)) < before + 500
+
+
+def test_a_compiler_that_is_killed_is_no_error_of_values(registry, monkeypatch):
+    decoder = ProtobufDecoder(ORDER, message="shop.Order", registry=registry, schema_id=1)
+    values = binary(frame(2) + b"\0\x08\x05")
+    with monkeypatch.context() as patch:
+        killed = subprocess.CompletedProcess([], -9, "", "")
+        patch.setattr("kafka_actors.schemas.protobuf_schema.subprocess.run", lambda *_, **__: killed)
+        with pytest.raises(OSError, match="protoc was ended by signal 9"):
+            decoder.decode(values)
+    assert decoder(values).to_pylist() == [{"id": 5, "part": None}]

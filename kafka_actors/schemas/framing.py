@@ -128,14 +128,21 @@ def _by_id(rows: Rows, starts: npt.NDArray[Any], octets: npt.NDArray[Any]) -> di
         ids = ids << np.uint32(8) | octets[starts + at]
     if (ids == ids[0]).all():
         return {int(ids[0]): rows}
-    return {int(one): rows[ids == one] for one in np.unique(ids)}
+    different, number = np.unique(ids, return_inverse=True)
+    return dict(zip(map(int, different), _grouped(rows, number, len(different)), strict=True))
 
 
 def _by_guid(rows: Rows, starts: npt.NDArray[Any], octets: npt.NDArray[Any]) -> dict[SchemaKey, Rows]:
     guids = octets[starts[:, None] + np.arange(1, GUID_FRAME_BYTES)]
     different, number = np.unique(guids, axis=0, return_inverse=True)
-    number = number.reshape(-1)
-    return {str(uuid.UUID(bytes=one.tobytes())): rows[number == at] for at, one in enumerate(different)}
+    keys = (str(uuid.UUID(bytes=one.tobytes())) for one in different)
+    return dict(zip(keys, _grouped(rows, number.reshape(-1), len(different)), strict=True))
+
+
+def _grouped(rows: Rows, number: npt.NDArray[Any], count: int) -> list[Rows]:
+    """The rows of each number below `count`, ascending. Broken values may have as many ids as there are values."""
+    order = np.argsort(number, kind="stable")
+    return np.split(rows[order], np.searchsorted(number[order], np.arange(1, count)))
 
 
 def _unframed_reason(data: bytes) -> str:

@@ -5,6 +5,7 @@ import uuid
 import numpy as np
 import pyarrow as pa
 import pytest
+from waiting import within
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas.framing import HEADERS, NO_FRAME, frame, framed, frames, joined, with_header_frames
@@ -107,6 +108,13 @@ def test_values_are_grouped_by_id_and_the_others_say_why_they_are_in_none():
     assert reasons[2] == "the value is shorter than the five bytes of a schema id's frame"
     assert reasons[3].startswith("the value begins with byte 2, not with the frame")
     assert reasons[4] == "the value is shorter than the 17 bytes of a schema GUID's frame"
+
+
+def test_broken_values_with_an_id_each_are_grouped_in_no_time():
+    ids = [7919 * number % 2**32 for number in range(100_000)]
+    with within(5):
+        found = grouped(frames(binary(*map(frame, ids))))
+    assert found == {one: [number] for number, one in enumerate(ids)}
 
 
 def test_a_slice_has_its_own_numbers():

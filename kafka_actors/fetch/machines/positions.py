@@ -28,11 +28,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafka_actors.errors import TEMPORARY_IN_LOOKUPS, KafkaActorsError, LogTruncationError
+from kafka_actors.errors import (
+    TEMPORARY_IN_LOOKUPS,
+    ClusterAuthorizationFailedError,
+    KafkaActorsError,
+    LogTruncationError,
+)
 from kafka_actors.events import OffsetReset
 from kafka_actors.types import TopicPartition
 
-from .partition_state import FetchPartition, FetchState, LookupPurpose, Trigger
+from .partition_state import UNKNOWN, FetchPartition, FetchState, LookupPurpose, Trigger
 from .partition_table import PartitionTable
 from .resets import LookupKind, OffsetLookup, ResetPolicy, error_of_loss, event_of_choice
 
@@ -145,6 +150,8 @@ class PositionLookups:
         partition = self._awaited(tp, version)
         if partition is None:
             return
+        if isinstance(found, ClusterAuthorizationFailedError):
+            found = UNKNOWN, UNKNOWN  # before Kafka 2.3 only who has rights on the cluster may ask
         if isinstance(found, KafkaActorsError):
             self._lookup_failed(partition, found, now)
             return

@@ -5,6 +5,7 @@ import traceback
 import pytest
 
 from kafka_actors.errors import (
+    ClusterAuthorizationFailedError,
     FetchOffsetOutOfRangeError,
     LogTruncationError,
     NoOffsetForPartitionError,
@@ -301,6 +302,14 @@ def test_an_unknown_epoch_is_never_a_rewind():
     harness.machine.on_epoch_end(tp, version, (-1, -1), harness.now)
     assert wants(harness.pull()) == [(0, 10, E1)]
     assert harness.events == []
+
+
+def test_a_broker_that_lets_only_brokers_ask_leaves_a_position_undoubted():
+    """Before Kafka 2.3 the question needs rights on the cluster, which consumers don't have; Java's client doesn't ask it there."""
+    harness = Harness(leaders=(1,))
+    ((tp, version, *_),) = validating(harness)
+    harness.machine.on_epoch_end(tp, version, ClusterAuthorizationFailedError(), harness.now)
+    assert wants(harness.pull()) == [(0, 10, E1)]
 
 
 def test_a_position_of_unknown_epoch_is_not_doubted():

@@ -116,22 +116,36 @@ ANSWER_S = 40.0
 with three rounds over one address that doesn't answer."""
 
 
+THREADS = 8
+"""Questions to registries that are under way at the same time."""
+
+
 class SchemaLookups:
-    """Questions to registries, in the metadata actor: one that is under way is shared by all who ask the same."""
+    """Questions to registries, in the metadata actor: one that is under way is shared by all who ask the same. They have threads of their own:
+    in those of the loop, which a registry that hangs would fill, the names of brokers are looked up."""
 
     def __init__(self, registries: Sequence[SharedRegistry]) -> None:
         self._registries = registries
+        self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, "schemas")
         self._asking: dict[SchemaRequest, asyncio.Task[Schema]] = {}
 
     async def find(self, request: SchemaRequest) -> Schema:
-        """The schema. Raises as the registry, to all who wait for the same."""
+        """The schema. Raises as the registry, to all who wait for the same, and `DisconnectedError` where the system gives no thread."""
         task = self._asking.get(request)
         if task is None:
-            registry = self._registries[request.registry]
-            task = asyncio.ensure_future(asyncio.to_thread(schema_at, registry, request.address))
-            self._asking[request] = task
+            task = self._asking[request] = asyncio.ensure_future(self._ask(request))
             task.add_done_callback(lambda _: self._asking.pop(request))
         return await asyncio.shield(task)
+
+    async def _ask(self, request: SchemaRequest) -> Schema:
+        registry = self._registries[request.registry]
+        try:
+            asked = asyncio.get_running_loop().run_in_executor(
+                self._threads, schema_at, registry, request.address
+            )
+        except RuntimeError as error:
+            raise DisconnectedError(f"there is no thread to ask the registry: {error}") from error
+        return await asked
 
 
 class SchemaLink(Protocol):

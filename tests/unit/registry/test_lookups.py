@@ -4,8 +4,11 @@ where there is no such actor."""
 import asyncio
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from fakes.loop import turns
+from waiting import slow_s
 
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.registry import lookups
@@ -168,6 +171,35 @@ def test_one_who_no_longer_waits_takes_nobodys_answer():
         return await waits
 
     assert asyncio.run(ask()) == FIRST
+
+
+def test_a_registry_that_hangs_takes_no_threads_of_others():
+    """Names of brokers are looked up in the threads of the loop."""
+
+    async def ask():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        registry = SlowRegistry()
+        asks = SchemaLookups([registry])
+        asking = [asyncio.ensure_future(asks.find(SchemaRequest(0, number))) for number in range(20)]
+        await turns(3)
+        async with asyncio.timeout(slow_s(3)):
+            found = await asyncio.to_thread(lambda: "an address")
+        registry.open.set()
+        return found, await asyncio.gather(*asking)
+
+    assert asyncio.run(ask()) == ("an address", [FIRST] * 20)
+
+
+def test_without_a_thread_the_worker_is_to_ask_by_itself(monkeypatch):
+    def no_thread(thread):
+        raise RuntimeError("can't start new thread")
+
+    async def ask():
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        await SchemaLookups([SlowRegistry()]).find(SchemaRequest(0, 1))
+
+    with pytest.raises(DisconnectedError, match="no thread to ask the registry: can't start new thread"):
+        asyncio.run(ask())
 
 
 class Link:

@@ -109,7 +109,7 @@ async def _ask(
 
 def _timestamp(lookup: OffsetLookup, wall_clock: Callable[[], float]) -> int:
     if lookup.kind is LookupKind.DURATION:
-        return int((wall_clock() - lookup.seconds) * 1000)
+        return max(0, int((wall_clock() - lookup.seconds) * 1000))
     return EARLIEST if lookup.kind is LookupKind.EARLIEST else LATEST
 
 

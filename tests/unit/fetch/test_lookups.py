@@ -78,6 +78,14 @@ def test_a_duration_counts_back_from_the_wall_clock() -> None:
     assert brokers.asked == [({A: int((NOW_S - 60) * 1000)}, "read_committed")]
 
 
+@pytest.mark.parametrize("seconds", [NOW_S + 0.001, NOW_S + 0.002, NOW_S + 60.0, 1e20])
+def test_a_duration_that_reaches_behind_1970_begins_there(seconds: float) -> None:
+    """Timestamps below 0 are names for brokers: of the ends of the log, or of nothing that they know."""
+    brokers = Brokers()
+    assert found(brokers, OffsetLookup(A, 1, LookupKind.DURATION, seconds=seconds)) == [(7, 2)]
+    assert brokers.asked == [({A: 0}, "read_committed")]
+
+
 def test_kip_1106_reading_begins_at_the_end_where_no_record_is_young_enough() -> None:
     brokers = Brokers(young=-1)
     lookup, other = (

@@ -54,7 +54,6 @@ class FetchErrorAction(Enum):
 
 
 _ACTIONS: dict[type[KafkaError], FetchErrorAction] = {
-    UnknownServerError: FetchErrorAction.RETRY,
     OffsetOutOfRangeError: FetchErrorAction.OUT_OF_RANGE,
     CorruptMessageError: FetchErrorAction.FAIL,  # what the broker has on disk is broken
     UnknownTopicOrPartitionError: FetchErrorAction.REFRESH,
@@ -72,10 +71,13 @@ _ACTIONS: dict[type[KafkaError], FetchErrorAction] = {
 
 
 def action_for(code: int) -> FetchErrorAction:
-    """Returns the action for an error code other than 0; where the table has none, whether Kafka calls it retriable decides."""
+    """Returns the action for an error code other than 0; where the table has none, whether Kafka calls it retriable decides. A code of a newer
+    Kafka counts as `UnknownServerError`."""
     kind = for_code(code)
     if kind is None or kind.code != code:  # not a code of Kafka's
         return FetchErrorAction.FAIL
+    if issubclass(kind, UnknownServerError):
+        return FetchErrorAction.RETRY
     return _ACTIONS.get(kind, FetchErrorAction.REFRESH if kind.retriable else FetchErrorAction.FAIL)
 
 

@@ -148,6 +148,10 @@ def test_any_other_error_is_tried_again_where_kafka_calls_it_retriable() -> None
     assert action_for(errors.PolicyViolationError.code) is FetchErrorAction.FAIL
 
 
-@pytest.mark.parametrize("code", [500, -57, 30_000])
+def test_a_code_of_a_newer_kafka_is_tried_again_as_javas_client_does() -> None:
+    assert action_for(199) is FetchErrorAction.RETRY
+
+
+@pytest.mark.parametrize("code", [-57, 30_000])
 def test_a_number_that_kafka_does_not_have_ends_it(code: int) -> None:
     assert action_for(code) is FetchErrorAction.FAIL

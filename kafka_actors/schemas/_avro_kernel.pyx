@@ -10,7 +10,7 @@ include "_avro_program.pxi"
 
 cdef int MOST_DEPTH = 200
 cdef int64_t MOST_EMPTY = 1000000
-cdef int64_t LEAST = <int64_t> 1 << 63
+cdef int64_t LEAST = -0x7FFFFFFFFFFFFFFF - 1
 cdef int64_t LOW_BITS = (<int64_t> 1 << 32) - 1
 
 cdef struct Reading:

@@ -4,6 +4,8 @@
 `protobuf_runtime.py` is its twin, by Protobuf's own runtime. Every length is checked before it is used.
 """
 
+from os import urandom
+
 include "_columns.pxi"
 
 cdef enum:
@@ -58,6 +60,7 @@ cdef enum:
     TABLE = 128          # numbers of fields that are found at once
     GROUPS = 100         # groups within each other
 
+cdef uint64_t SEED = <uint64_t> int.from_bytes(urandom(8), "little")   # of hashes, which no producer can know
 cdef int64_t MICROS = 1000000
 cdef int64_t FIRST_SECOND = -62135596800   # of Timestamp: 0001-01-01
 cdef int64_t LAST_SECOND = 253402300799
@@ -709,10 +712,11 @@ cdef int mark_replaced(Entry *entries, int64_t count) noexcept nogil:
     for k in range(count - 1, -1, -1):
         if entries[k].replaced:
             continue
-        hashed = <uint64_t> 14695981039346656037U ^ entries[k].number * <uint64_t> 0x9E3779B97F4A7C15U
+        hashed = (SEED ^ entries[k].number) * <uint64_t> 0x9E3779B97F4A7C15U
         for j in range(entries[k].size):
             hashed = (hashed ^ entries[k].key[j]) * <uint64_t> 1099511628211U
-        hashed ^= hashed >> 29
+        hashed = (hashed ^ hashed >> 32) * <uint64_t> 0xD6E8FEB86659FD93U      # so that the high bits of numbers count, too
+        hashed ^= hashed >> 32
         j = hashed & <uint64_t> (size - 1)
         while table[j] >= 0 and not same_key(&entries[table[j]], &entries[k]):
             j = (j + 1) & (size - 1)

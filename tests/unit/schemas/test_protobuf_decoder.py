@@ -6,6 +6,7 @@ import subprocess
 import pyarrow as pa
 import pytest
 from fakes.registries import RegistryInMemory
+from waiting import within
 
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas import ProtobufDecoder
@@ -151,6 +152,16 @@ def test_values_that_name_no_message_take_no_memory(registry, on_new_schema, mon
     unknown = decoder.decode(binary(*(frame(number) + b"\0" for number in range(100, 200))))
     assert len(unknown.failures) == 100
     assert len(pickle.dumps(decoder)) < before + 500
+
+
+@pytest.mark.parametrize("shift", [0, 24, 47])
+def test_keys_of_a_map_that_differ_in_their_high_bits_take_no_longer(shift):
+    decoder = ProtobufDecoder('syntax = "proto3"; message M { map<fixed64, bool> m = 1; }')
+    keys = [number << shift for number in range(1 << 17)]
+    entries = (b"\x0a\x0b\x09" + key.to_bytes(8, "little") + b"\x10\x01" for key in keys)
+    with within(0.5):
+        rows = decoder(binary(b"".join(entries)))
+    assert [int(key) for key, _ in rows.to_pylist()[0]["m"]] == keys
 
 
 def test_a_compiler_that_is_killed_is_no_error_of_values(registry, monkeypatch):

@@ -31,8 +31,9 @@ class Watchdog:
         self._send(f"+{pid}")
 
     def forget(self, pid: int) -> None:
-        """Removes a process that has ended: its id may be reused."""
-        self._send(f"-{pid}")
+        """Removes a process that has ended: its id may be reused. Whoever ends a cluster ends further ones, also if the watching process is gone."""
+        with suppress(BrokenPipeError):
+            self._send(f"-{pid}")
 
     def remove_at_end(self, directory: str) -> None:
         """Adds a directory that is removed, with its content, when this process ends or `close` is called."""

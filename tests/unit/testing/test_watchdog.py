@@ -86,3 +86,23 @@ def test_the_owner_writes_one_line_for_each_of_its_calls(monkeypatch: pytest.Mon
     assert process.stdin.text == "+11\n-11\nrm /tmp/x y\n"
     assert process.waited
     assert Path(started[0][-1]) == Path(watchdog.__file__)
+
+
+def test_a_node_that_has_ended_is_forgotten_also_where_nobody_watches_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cluster has further nodes to end."""
+
+    class Broken(io.StringIO):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    class Process:
+        stdin = Broken()
+
+    monkeypatch.setattr(watchdog.subprocess, "Popen", lambda *_, **__: Process())
+    dog = Watchdog()
+    dog.forget(11)
+    with pytest.raises(BrokenPipeError):
+        dog.watch(12)
+    monkeypatch.setattr(Broken, "flush", lambda _: None)

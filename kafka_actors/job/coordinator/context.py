@@ -156,6 +156,17 @@ class CoordinatorContext:
             window=merged(held.window for held in found),
         )
 
+    def told(self) -> dict[TopicPartition, HeldReport]:
+        """Returns each partition as a worker last reported it, also what an older incarnation gave it, which this one has not yet."""
+        if not self.placement.recovery.active:
+            return self.held
+        return {each.partition: each for last in self.reports.values() for each in last.holdings} | self.held
+
+    async def recovered(self, until: float) -> None:
+        """Returns once it is known what workers hold of an older incarnation, where there was one, or at `until`."""
+        while self.placement.recovery.active and self.fatal is None and self.clock() < until:
+            await self.wait_for_change(min(0.1, until - self.clock()))
+
     def follow(self, settlement: Settlement, carry_out: Callable[[SettlementAction], object]) -> None:
         """Polls the settlement too, behind the placement, whose decisions it follows."""
         self._driver.add(settlement, carry_out)

@@ -232,14 +232,14 @@ class JobCoordinator:
         """Drains all workers within the drain timeout, commits, and leaves the group if `leave`. Takes at most
         `COMMIT_GRACE_S` and `LEAVE_S` longer, whether brokers answer or not."""
         job, drain_s = self._job, self._config.drain_timeout_ms / 1000
-        deadline = job.clock() + drain_s + COMMIT_GRACE_S + LEAVE_S
-        held = self._placement.slices.sources()
+        drained_by = job.clock() + drain_s
+        await job.recovered(drained_by - drain_s / 2)
         job.partitions_at_stop = sorted(job.partitions())
         if job.fatal is None:
-            await self._drain(frozenset(held), drain_s)
-        job.unconfirmed = self._gate.unconfirmed(job.held)
+            await self._drain(frozenset(self._placement.slices.sources()), drained_by - job.clock())
+        job.unconfirmed = self._gate.unconfirmed(job.told())
         job.tasks.cancel()
-        left_s = max(LEAVE_S, deadline - job.clock())
+        left_s = max(LEAVE_S, drained_by + COMMIT_GRACE_S + LEAVE_S - job.clock())
         await self._member.close(autocommit=False, leave=leave, timeout_ms=left_s * 1000)
 
     # ------------------------------------------------------------ the group's side (RebalanceListener)

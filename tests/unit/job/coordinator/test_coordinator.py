@@ -818,6 +818,38 @@ def test_a_stop_names_the_partitions_whose_last_commits_no_broker_has_confirmed(
     assert asyncio.run(scenario(answers=True)) == []
 
 
+@pytest.mark.parametrize("joins", [True, False], ids=["joins", "never_joins"])
+def test_a_stop_of_a_new_coordinator_drains_what_workers_hold_or_says_that_it_could_not(joins):
+    """It has no partitions until it is in the group, and its workers have told what they hold."""
+
+    async def scenario():
+        now = 1.0
+        plan = WorkerPlan(1, {"w": 1.0}, [], paused=False, complete=True, ready=["w"])
+        coordinator, member = await made(None, recovering=True, plan=plan, clock=lambda: now)
+        member.committed = {P0: OffsetAndMetadata(5, "", -1)}
+        member.answer.set()
+        held = [HeldReport(P0, (0, 1), 7, position=7)]
+        await coordinator.poll(Report("w", (1, 0), ready=True, holdings=held, wait_s=0))
+        stopping = asyncio.ensure_future(coordinator.stop(leave=True))
+        await turns(5)
+        if joins:
+            member.assignment = frozenset({P0})
+            await coordinator.on_partitions_assigned(member.assignment)
+            await turns_until(lambda: coordinator.status().partitions[0].state == "leaving")
+            orders = await coordinator.poll(Report("w", (1, 0), ready=True, holdings=held, wait_s=0))
+            (drain,) = orders.draining
+            commit = CommitRequest("w", 1, [CommitEntry(P0, drain.epoch, 7)])
+            assert (await coordinator.commit(commit)).committed
+            await coordinator.poll(Report("w", orders.version, ready=True, holdings=[], wait_s=0))
+        else:
+            now += 100.0
+        await stopping
+        assert member.committed[P0].offset == (7 if joins else 5)
+        assert coordinator.status().unconfirmed == ([] if joins else [P0])
+
+    asyncio.run(scenario())
+
+
 def test_a_commit_that_a_later_one_has_overtaken_counts_no_more():
     """It has the same offset, and less that is done beyond it."""
 

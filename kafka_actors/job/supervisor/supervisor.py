@@ -139,9 +139,10 @@ class Supervisor:
         tasks.create_task(StartProgress(self._job).follow())
         try:
             await asyncio.shield(self._job.started)
-        except BaseException:
+        except BaseException as error:
             await self._leave()
             await self._actors.quit_all()
+            self._end(error if isinstance(error, JobFailed) else JobFailed(error))
             raise
         self.report.become("running")
         self._job.telemetry.begin(self.status)
@@ -285,7 +286,11 @@ class Supervisor:
                 "the end of the request for resources",
                 "Ray may keep nodes for it until this cluster ends",
             )
-            self.report.become("failed" if failure else "stopped", failure)
+            self._end(failure)
+
+    def _end(self, failure: BaseException | None) -> None:
+        """Notes that the job is over, also one that could not start: whoever holds its name, or waits for it, has to know."""
+        self.report.become("failed" if failure else "stopped", failure)
         if not self._ended.done():
             if failure is None:
                 self._ended.set_result(None)

@@ -29,6 +29,8 @@ HEAD_NODE = "node:__internal_head__"
 PREFIX = "kafka-actors/"
 NAME_TIMEOUT_S = 8.0
 ANSWER_S = 10.0
+UNBEGUN_S = 30.0
+"""A driver has its job begin as soon as the job actor is up. After this time it is gone, and nobody else would."""
 
 
 class JobActor(ActorShell):
@@ -36,6 +38,7 @@ class JobActor(ActorShell):
 
     def __init__(self, detached: bool) -> None:
         self._detached = detached
+        self._made_at = time.monotonic()
         self._supervisor: Supervisor | None = None
         self._page = DriverPage()
 
@@ -48,7 +51,10 @@ class JobActor(ActorShell):
         return None if self._detached else self._page
 
     def has_ended(self) -> bool:
-        return self._supervisor is not None and self._supervisor.has_ended
+        """Whether a detached job is over. One that its driver left behind before it began is, too."""
+        if self._supervisor is None:
+            return self._detached and time.monotonic() - self._made_at > UNBEGUN_S
+        return self._supervisor.has_ended
 
     async def begin(self, plan: JobPlan) -> None:
         measure(plan, resource_of(plan.config.group_id or "", plan.name or "", "supervisor"))
@@ -80,7 +86,8 @@ class JobActor(ActorShell):
         return await self._job.ended_within(timeout_s)
 
     async def stop(self, timeout_s: float, leave: bool) -> bool:
-        return await self._job.stop(timeout_s, leave)
+        """Stops the job; one that has not begun has read nothing. Returns whether all commits are confirmed."""
+        return self._supervisor is None or await self._supervisor.stop(timeout_s, leave)
 
 
 def claim_name(name: str, detached: bool) -> ActorHandle:

@@ -70,8 +70,11 @@ def test_a_second_error_at_the_start_changes_nothing():
         with pytest.raises(ValueError, match="one"):
             await starting
         await turns(10)
-        assert job.report.state == "starting"
-        assert not job.has_ended
+        # Of a detached job whose driver is gone, too: it would keep its name, and be waited for, for ever.
+        assert job.report.state == "failed"
+        assert job.has_ended
+        with pytest.raises(JobFailed, match="one"):
+            await job.ended_within(0)
 
     asyncio.run(scenario())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ from kafka_actors.errors import JobNameInUseError, UsageError
 from kafka_actors.ray.actors import job_actor
 from kafka_actors.ray.actors.job_actor import (
     NAME_TIMEOUT_S,
+    UNBEGUN_S,
+    JobActor,
     claim_name,
     find_detached,
     find_job,
@@ -134,6 +137,19 @@ def test_a_holder_that_does_not_answer_keeps_its_name(ray: FakeRay) -> None:
     with pytest.raises(JobNameInUseError):
         claim_name("nightly", detached=True)
     assert ray.killed == []
+
+
+@pytest.mark.parametrize(("detached", "ends"), [(True, True), (False, False)])
+def test_a_detached_job_that_its_driver_left_before_it_began_is_over_and_can_be_stopped(
+    ray: FakeRay, detached: bool, ends: bool
+) -> None:
+    """Its name would be taken for as long as the Ray cluster lives. Where the job runs in the driver, its actor begins none."""
+    actor = JobActor(detached)
+    ray.now = UNBEGUN_S
+    assert not actor.has_ended()
+    ray.now += 0.1
+    assert actor.has_ended() is ends
+    assert asyncio.run(actor.stop(1.0, True))
 
 
 # ------------------------------------------------------------ finding

@@ -182,8 +182,10 @@ class ActorControl:
 
     def wait(self, timeout_s: float | None) -> bool:
         limit_s = None if timeout_s is None else timeout_s + CONTROL_S
-        ended: bool = self.call("wait", timeout_s, limit_s=limit_s)
-        return ended
+        try:
+            return bool(self.call("wait", timeout_s, limit_s=limit_s))
+        except KafkaTimeoutError:
+            return False  # as far as anybody knows: the job goes on while Ray, or its own node, is stopped for a while
 
     def stop(self, timeout_s: float, leave: bool) -> bool:
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import math
+import time
 from types import TracebackType
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -15,6 +17,8 @@ from kafka_actors.job.status import JobStatus
 from .sigterm import StopOnSigterm
 
 __all__ = ["DriverPage", "JobControl", "RunningJob", "name_among", "page_from"]
+
+PIECE_S = 0.2
 
 
 class JobControl(Protocol):
@@ -80,15 +84,14 @@ class RunningJob:
 
     def _wait_or_stop(self, signals: StopOnSigterm, timeout: float | None) -> bool:
         """Waits in slices, so that a signal's handler gets to run."""
-        left = timeout
+        until = math.inf if timeout is None else time.monotonic() + timeout
         while not signals.received:
-            piece = 0.2 if left is None else min(0.2, left)
-            if self._control.wait(piece):
+            if self._control.wait(max(0.0, min(PIECE_S, until - time.monotonic()))):
                 return True
-            if left is not None:
-                left -= piece
-                if left <= 0 and not signals.received:  # of one that came meanwhile no later wait would know
-                    return False
+            if (
+                time.monotonic() >= until and not signals.received
+            ):  # of one that came meanwhile no later wait would know
+                return False
         self.stop()
         return True
 

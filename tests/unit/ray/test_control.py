@@ -7,10 +7,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import ActorUnavailableError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.ray import control as control_module
+from kafka_actors.ray import running_job
 from kafka_actors.ray.actors.actor import process_runs
 from kafka_actors.ray.control import ActorControl
 
@@ -60,6 +61,30 @@ def test_a_detached_job_whose_actor_can_not_be_reached_for_a_while_is_stopped_th
     unreachable += [1] * 1000
     with pytest.raises(KafkaTimeoutError, match=r"did not answer 'wait' within 0\.1 s"):
         ActorControl(actor, "nightly").call("wait", 0.1, limit_s=0.1)
+
+
+def test_a_wait_goes_on_while_the_job_actor_does_not_answer(monkeypatch):
+    """The job goes on, while Ray's own services, or the node of its supervisor, stand still; the time of the wait counts as it is."""
+
+    def get(answer, timeout):
+        nonlocal now
+        now += timeout
+        if silent and now < silent:
+            raise GetTimeoutError
+        return True
+
+    now, silent = 0.0, 100.0
+    monkeypatch.setattr(control_module, "ray", SimpleNamespace(get=get))
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(control_module, "time", clock)
+    monkeypatch.setattr(running_job, "time", clock)
+    actor = SimpleNamespace(wait=SimpleNamespace(remote=lambda *args: None))
+    job = running_job.RunningJob(ActorControl(actor, "nightly"), stop_at_exit=False)
+    with pytest.raises(KafkaTimeoutError, match="the job still runs after 15 s"):
+        job.wait(timeout=15)
+    assert now < 15 + 2 * control_module.CONTROL_S
+    job.wait()
+    assert now >= silent
 
 
 def test_a_process_that_is_stopped_does_not_run_but_one_that_a_debugger_holds_does():

@@ -208,12 +208,16 @@ class RunningActors(dict[ActorKey, RunningActor]):
         scaling: ScalingStatus,
     ) -> JobStatus:
         """Makes the job's status; `group` is the coordinator's last answer."""
+        held: dict[str, list[tuple[str, int]]] = {}
+        for p in group.partitions if group else ():
+            for name in (p.worker or "").split(", "):
+                held.setdefault(name, []).append((p.topic, p.partition))
         return JobStatus(
             state=state,
             group_id=self._plan.config.group_id or "",
             group=group.group if group else None,
             workers=[
-                self._worker_status(key, running, group, restarts.get(key, 0))
+                self._worker_status(key, running, group, held, restarts.get(key, 0))
                 for key, running in self.of_kind("worker").items()
             ],
             partitions=group.partitions if group else [],
@@ -260,21 +264,21 @@ class RunningActors(dict[ActorKey, RunningActor]):
         return found
 
     def _worker_status(
-        self, key: ActorKey, running: RunningActor, group: CoordinatorStatus | None, restarts: int
+        self,
+        key: ActorKey,
+        running: RunningActor,
+        group: CoordinatorStatus | None,
+        held: Mapping[str, list[tuple[str, int]]],
+        restarts: int,
     ) -> WorkerStatus:
         name = actor_name(key, running.incarnation)
         progress = group.workers.get(name) if group else None
-        held = (
-            [(p.topic, p.partition) for p in group.partitions if name in (p.worker or "").split(", ")]
-            if group
-            else []
-        )
         return WorkerStatus(
             name=name,
             pid=running.info.pid if running.info else None,
             node=running.info.node if running.info else None,
             ready=running.begun,
-            partitions=held,
+            partitions=held.get(name, []),
             records=progress.records if progress else 0,
             value_bytes=progress.value_bytes if progress else 0,
             restarts=restarts,

@@ -27,6 +27,7 @@ from kafka_actors.types import TopicPartition
 from .slicing import Slicing
 
 __all__ = [
+    "NEVER",
     "DrainEnd",
     "Gathering",
     "PlacedPartition",
@@ -39,6 +40,7 @@ __all__ = [
     "wanted_holders",
 ]
 
+NEVER = float("inf")
 GATHER_S = 3.0
 """Longest wait for more workers after the first one is ready, in seconds."""
 
@@ -80,7 +82,7 @@ class PlacedPartition(msgspec.Struct):
     `epoch`: of the grant; None while no worker has it, and where its worker is to drop it. `continues`: the epoch under which an
     older incarnation granted it to this worker, until the worker reports the new epoch.
     `ordered_at`: the version of the worker's orders since which they have this state; a report that has seen them and lacks the
-    partition shows that the worker has released it. `deadline`: when a drain is forced.
+    partition shows that the worker has released it. `deadline`: when a drain is forced, `NEVER` without one.
     """
 
     partition: TopicPartition
@@ -89,7 +91,7 @@ class PlacedPartition(msgspec.Struct):
     epoch: GrantEpoch | None = None
     continues: GrantEpoch | None = None
     ordered_at: Version = (0, 0)
-    deadline: float = float("inf")
+    deadline: float = NEVER
 
     def become(self, state: PlacementState) -> None:
         if state not in LEGAL[self.state]:

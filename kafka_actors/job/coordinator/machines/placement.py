@@ -34,6 +34,7 @@ from kafka_actors.job.messages import GrantEpoch, HeldReport, Version
 from kafka_actors.types import TopicPartition
 
 from .placed import (
+    NEVER,
     DrainEnd,
     Gathering,
     PlacedPartition,
@@ -219,10 +220,9 @@ class Placement:
 
     def _take_from_the_fenced(self) -> None:
         """Frees all partitions of workers that have lost their session with one of them."""
-        holders = {placed.worker for placed in self.partitions.values() if placed.worker is not None}
-        for worker in holders:
-            if worker in self.workers and self.settlement.session_of(worker) is None:
-                self._take_from(worker, "fenced")
+        fenced = {worker for worker in self.workers if self.settlement.session_of(worker) is None}
+        for worker in fenced and fenced & {placed.worker for placed in self.partitions.values()}:
+            self._take_from(worker, "fenced")
 
     def _silent(self) -> dict[str, float]:
         """Silent workers, and when their leases end."""
@@ -231,8 +231,8 @@ class Placement:
 
     def retired(self, worker: str) -> bool:
         """Whether a retiring worker holds no partitions any more."""
-        known, holders = self.workers.get(worker), {s.worker for s in self.partitions.values()}
-        return known is not None and known.retiring and worker not in holders
+        retiring = (known := self.workers.get(worker)) is not None and known.retiring
+        return retiring and all(s.worker != worker for s in self.partitions.values())
 
     # ------------------------------------------------------------ steps
 
@@ -256,13 +256,13 @@ class Placement:
         return Ready(events=events, next_wake=wake)
 
     def _advance(self, now: float) -> float | None:
-        for placed in list(self.partitions.values()):
-            if placed.state in (PlacementState.DRAINING, PlacementState.LEAVING) and now >= placed.deadline:
+        for placed in self._draining():
+            if now >= placed.deadline:
                 self._events.append(DrainEnd(placed.partition, placed.worker or "", "forced"))
                 self._free(placed, by_force=True)
         self._take_from_the_fenced()
         if not self.recovery.over(now):
-            return min([*self.recovery.wakes(now), *self._deadlines()], default=None)
+            return min([*self.recovery.wakes(now), *(s.deadline for s in self._draining())], default=None)
         self.settlement.begin()
         other_sessions, settled = self.settlement.take_changes()
         for worker in other_sessions:
@@ -283,10 +283,10 @@ class Placement:
             self._assignor_due = False
             self._place(now)
         waits = [*silent.values(), *self.gathering.wakes(), *self.slices.slicing.wakes(now)]
-        return min([*self._deadlines(), *waits], default=None)
+        return min([*waits, *(s.deadline for s in self._draining())], default=None)
 
-    def _deadlines(self) -> list[float]:
-        return [s.deadline for s in self.partitions.values() if s.deadline != float("inf")]
+    def _draining(self) -> list[PlacedPartition]:
+        return [s for s in self.partitions.values() if s.deadline < NEVER]
 
     def _place(self, now: float) -> None:
         live = live_workers(self.workers)
@@ -363,7 +363,7 @@ class Placement:
             return
         placed.become(PlacementState.FREE)
         placed.worker = placed.epoch = placed.continues = None
-        placed.deadline = float("inf")
+        placed.deadline = NEVER
 
     def _touch(self, worker: str) -> None:
         """Raises the version of the worker's orders: what it may hold has changed."""

@@ -216,6 +216,27 @@ def test_a_retiring_worker_is_drained_and_then_retired():
     assert held(placement, "a") == {0, 1}
 
 
+def test_partitions_are_not_looked_through_for_each_worker():
+    """Whether one has retired is asked of all with each change, and each report polls: at 10,000 partitions that was all there was time for."""
+
+    class Counted(dict):
+        looks = 0
+
+        def values(self):
+            self.looks += 1
+            return super().values()
+
+    placement = made(*(f"worker-{n}.1" for n in range(50)))
+    placement.assign(partitions(*range(100)))
+    placement.step(0.0)
+    placement.partitions = counted = Counted(placement.partitions)
+    placement.set_worker("worker-0.1", retiring=True)
+    assert not any(placement.retired(worker) for worker in placement.workers)
+    placement.set_worker("worker-0.1")
+    placement.step(1.0)
+    assert counted.looks < 10
+
+
 def test_what_the_group_takes_is_drained_and_forgotten():
     placement = made("a")
     placement.assign(partitions(0, 1))

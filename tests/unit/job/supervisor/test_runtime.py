@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 import pytest
 from fakes.virtual_time import run_in_virtual_time
@@ -152,3 +153,23 @@ def test_each_worker_that_shares_a_partition_has_it(actors: RunningActors) -> No
         w.name: w.partitions for w in actors.status("running", group, {}, ScalingStatus(workers=3)).workers
     }
     assert held == {"worker-0.1": [("t", 0)], "worker-1.1": [("t", 0)], "worker-2.1": []}
+
+
+def test_partitions_are_looked_through_once_for_all_workers(actors: RunningActors) -> None:
+    """A status page asks twice a second: with a hundred workers and 10,000 partitions it took half of the supervisor's time."""
+
+    class Counted(list[PartitionStatus]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[PartitionStatus]:
+            self.looks += 1
+            return super().__iter__()
+
+    there = Counted([PartitionStatus("t", 0, "worker-0.1", None, None, None, None, "granted")])
+    group = CoordinatorStatus(
+        GroupState("stable", 1, "m", None, 1, 0), there, {}, finished=False, records=0, value_bytes=0
+    )
+    for key in WORKERS:
+        actors[key] = running()
+    actors.status("running", group, {}, ScalingStatus(workers=3))
+    assert there.looks == 1

@@ -140,6 +140,8 @@ class RelayClient:
             await self._metadata.refresh()
         except DisconnectedError:
             pass  # a new metadata actor fetches metadata first of all
+        # Nobody waits for them. While nothing changes `learn` isn't called, and they would be kept.
+        self.cluster.fail_requests(DisconnectedError("newer metadata comes by the worker's watch"))
 
     async def send(
         self,

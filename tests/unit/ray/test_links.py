@@ -205,6 +205,17 @@ async def test_newer_metadata_is_asked_for_by_one_call_at_a_time_and_taken_in() 
 
 
 @in_loop
+async def test_demands_for_newer_metadata_are_not_kept_while_there_is_none() -> None:
+    """A partition without a leader makes one each second, for days."""
+    metadata = MetadataActorLink()
+    metadata.handle = handle(refresh=lambda: None)
+    for client in (relay(metadata), relay()):
+        demands = [client.cluster.request_update() for _ in range(3)]
+        await turns(5)
+        assert all(demand.is_done for demand in demands)
+
+
+@in_loop
 async def test_a_refresh_without_a_metadata_actor_is_no_error() -> None:
     """A new one fetches metadata first of all."""
     client = relay()

@@ -317,6 +317,11 @@ class ActorManager:
         name = actor_name(key, running.incarnation)
         self._job.telemetry.gone(name)
         if key.kind == "worker":
+            if (
+                key.number in self._running.retiring
+            ):  # it was to go: a replacement might even wait for a place
+                self._running.retiring.discard(key.number)
+                self.want()
             self._create_task(self._announcements.send_plan())
             self._create_task(self._announcements.forget_worker(name))
         else:

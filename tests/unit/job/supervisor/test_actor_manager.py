@@ -263,6 +263,31 @@ def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
     scenario(lambda: Stage(place), of)
 
 
+def test_a_worker_that_is_to_go_and_dies_is_not_replaced():
+    """As where its node goes with it: the replacement would wait for a place, and Ray's autoscaler bring a node for it."""
+    place = FakeRuntime()
+
+    async def of(stage):
+        gone, running = ActorKey("worker", 1), stage.job.running
+        stage.job.scaling.set_workers(2)
+        stage.actors.want()
+        await stage.until(lambda: running.begun(gone) is not None)
+        made = len(place.made)
+        stage.job.scaling.set_workers(1)
+        running.retiring = {1}
+        stage.actors.want()
+        await stage.goes_on(2)
+        place.last("worker").ended.set_result(runtime.Death("its node is gone"))
+        await stage.goes_on(20)
+        assert [actor.name for actor in place.made[made:] if actor.key.kind == "worker"] == []
+        assert (running.retiring, gone in running, stage.job.machine.restarts) == (set(), False, {})
+        assert (
+            "worker-1.1" not in unpack(place.last("coordinator").told["set_plan"][0], WorkerPlan).capacities
+        )
+
+    scenario(lambda: Stage(place), of)
+
+
 def test_an_actor_on_another_node_is_ended_by_one_that_answers_there():
     place = FakeRuntime()
 

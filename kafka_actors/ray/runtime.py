@@ -15,6 +15,7 @@ from ray.exceptions import (
     RayError,
     RuntimeEnvSetupError,
 )
+from ray.util.client import ray as ray_client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kafka_actors.job.messages import ActorInfo
@@ -96,7 +97,9 @@ class RayRuntime:
     def __init__(self, resources: Mapping[str, Any]) -> None:
         self._resources = dict(resources)
         self._requested = requested_resources(resources, ray.nodes())
-        self.own_node: str = ray.get_runtime_context().get_node_id()
+        self._near: str = ray.get_runtime_context().get_node_id()
+        # A driver over Ray Client is on none of its nodes: what stands under a pid in its /proc is another process.
+        self.own_node = "" if ray_client.is_connected() else self._near
 
     def create(self, key: ActorKey, name: str, args: tuple[Any, ...]) -> ActorRef:
         options = dict(COMMON)
@@ -105,7 +108,7 @@ class RayRuntime:
         elif key.node:
             options["scheduling_strategy"] = on_node(key.node)
         elif key.kind in BESIDE_THE_SUPERVISOR:
-            options["scheduling_strategy"] = on_node(self.own_node)
+            options["scheduling_strategy"] = on_node(self._near)
         ref = RayActorRef(ray.remote(class_of(key.kind)).options(**options).remote(*args))
         if key.kind == "worker":
             for kind in CLASSES:  # imported for later, while the worker's process comes up

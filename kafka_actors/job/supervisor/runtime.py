@@ -107,7 +107,7 @@ class ActorRef(Protocol):
 
 
 class Runtime(Protocol):
-    """Creates, probes and kills actors. `own_node`: the id of the supervisor's node."""
+    """Creates, probes and kills actors. `own_node`: the id of the supervisor's node, empty where it is on none."""
 
     own_node: str
 

@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kafka_actors.job.messages import ActorInfo
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import runtime
 from kafka_actors.ray.runtime import CLASSES, class_of
@@ -24,3 +25,23 @@ def test_a_worker_without_a_place_though_there_is_room_waits_for_its_process(fre
     said = runtime.RayRuntime({"num_cpus": 1}).why_not_placed(ActorKey("worker", 2))
     assert said.startswith(f"worker-2 needs num_cpus=1; the Ray cluster has CPU {free} of 4 free")
     assert ("its process is still starting, or no single node has all of that free" in said) == starting
+
+
+@pytest.mark.parametrize(("over_client", "ended"), [(False, [7]), (True, [])])
+def test_a_driver_over_ray_client_takes_no_process_of_its_machine_for_an_actor(
+    over_client, ended, monkeypatch
+):
+    """Its machine is none of the cluster's nodes: of a busy actor it would say that its process is gone, and end another under its pid."""
+    signalled: list[int] = []
+    cluster = SimpleNamespace(
+        nodes=list,
+        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "here"),
+        kill=lambda actor, no_restart: None,
+    )
+    monkeypatch.setattr(runtime, "ray", cluster)
+    monkeypatch.setattr(runtime, "ray_client", SimpleNamespace(is_connected=lambda: over_client))
+    monkeypatch.setattr(runtime, "end_process", signalled.append)
+    made = runtime.RayRuntime({})
+    made.kill(SimpleNamespace(raw=None), ActorInfo(7, "here"))
+    assert signalled == ended
+    assert (made.own_node == "here") is not over_client

@@ -62,7 +62,7 @@ class Autoscaler:
         self._events = events
         self._placement_timeout_s = placement_timeout_s
         self._last_placed = self.workers
-        self._requested = 0
+        self._requested, self._request_failed = 0, False
         self._unplaced_since: float | None = None
         self._no_room = ""
 
@@ -151,11 +151,16 @@ class Autoscaler:
     async def _request(self, workers: int) -> None:
         if workers == self._requested:
             return
-        self._requested = workers
+        before, self._requested = self._requested, workers
         try:
             await asyncio.to_thread(self._runtime.request_resources, workers)
-        except Exception as error:  # a hint only: Ray sees the waiting workers by itself, later
-            logger.warning("the request to Ray's autoscaler failed: %s: %s", type(error).__name__, error)
+            self._request_failed = False
+        except (
+            Exception
+        ) as error:  # Ray sees waiting workers by itself, later; but a request that stays keeps nodes
+            if not self._request_failed:
+                logger.warning("the request to Ray's autoscaler failed: %s: %s", type(error).__name__, error)
+            self._requested, self._request_failed = before, True
 
     # ------------------------------------------------------------ status
 
@@ -204,7 +209,7 @@ class Rescaling:
 
     async def _check_resources(self) -> None:
         placed = sum(number < self._scaling.workers for number in self._placed())
-        reverted = await self._scaling.check_resources(placed, self._why_unplaced())
+        reverted = await self._scaling.check_resources(placed, await self._why_unplaced())
         if reverted is not None:
             await self._rescale(reverted.before)
 
@@ -219,11 +224,12 @@ class Rescaling:
         if (decision := self._scaling.observe(status, bounds, ready)) is not None:
             await self._rescale(decision.before)
 
-    def _why_unplaced(self) -> str:
-        """Returns what the first worker without a place waits for; empty while all have one."""
+    async def _why_unplaced(self) -> str:
+        """Returns what the first worker without a place waits for; empty while all have one. Ray is asked in a thread: its GCS may be gone for
+        a while."""
         for key, running in self._running.of_kind("worker").items():
             if running.info is None and key.number < self._scaling.workers:
-                return self._job.runtime.why_not_placed(key)
+                return await asyncio.to_thread(self._job.runtime.why_not_placed, key)
         return ""
 
     def _placed(self) -> set[int]:

@@ -1,18 +1,24 @@
 """The policy's shell: the coordinator's status in, events and requests for room out."""
 
 import asyncio
+import threading
 
 import pytest
+from fakes.runtime import FakeRuntime
 
 from kafka_actors.events import NoRoomForWorkers, WorkersChanged
 from kafka_actors.job import Autoscale
 from kafka_actors.job.messages import CoordinatorStatus, WorkerProgress
 from kafka_actors.job.status import GroupState, PartitionStatus
 from kafka_actors.job.supervisor.machines.load import PartitionLoad, observed
-from kafka_actors.job.supervisor.worker_scaling import UNPLACED_S, Autoscaler
+from kafka_actors.job.supervisor.machines.supervision import ActorKey
+from kafka_actors.job.supervisor.runtime import RunningActor
+from kafka_actors.job.supervisor.worker_scaling import UNPLACED_S, Autoscaler, Rescaling
+from kafka_actors.ray import Job
 from kafka_actors.types import TopicPartition
 
 ray_runtime = pytest.importorskip("kafka_actors.ray.runtime")
+supervised = pytest.importorskip("kafka_actors.job.supervisor.context")
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -185,6 +191,35 @@ def test_a_ray_that_can_not_be_asked_ends_nothing(caplog):
     shell.broken = True
     shell.check_resources("worker-2 needs num_cpus=1")
     assert "the request to Ray's autoscaler failed: RuntimeError: Ray is gone" in caplog.text
+
+
+def test_room_that_could_not_be_given_back_is_given_back_later_and_that_is_said_once(caplog):
+    """Ray would keep nodes for it for as long as its cluster lives."""
+    shell = Shell(Autoscale(max=4, initial=3))
+    shell.check_resources("worker-2 needs num_cpus=1")
+    shell.broken = True
+    for _ in range(3):
+        shell.check_resources()
+    shell.broken = False
+    shell.check_resources()
+    shell.check_resources()
+    assert shell.asked == [3, 0, 0, 0, 0]
+    assert caplog.text.count("autoscaler failed") == 1
+
+
+def test_ray_is_asked_beside_the_loop_what_a_worker_without_a_place_waits_for():
+    """Its GCS may not answer for a minute, in which deaths would be missed."""
+
+    async def scenario():
+        place, threads = FakeRuntime(), []
+        place.why_not_placed = lambda key: threads.append(threading.current_thread()) or "no room"
+        plan = Job(topics="t", group_id="g", bootstrap_servers="h:1", process=print).plan()
+        job = supervised.SupervisorContext(plan, place, lambda: 0.0, lambda error: None)
+        job.running[ActorKey("worker", 0)] = RunningActor(1, None)
+        assert await Rescaling(job, None, None)._why_unplaced() == "no room"
+        assert threads != [threading.current_thread()]
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

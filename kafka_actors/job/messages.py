@@ -135,11 +135,12 @@ class Grant(Struct, frozen=True, tag=True):
 
 class Drain(Struct, frozen=True, tag=True):
     """Order to release one partition. `epoch` and `continues`: as in `Grant`, because a new coordinator incarnation may drain
-    what its worker still holds under an older epoch."""
+    what its worker still holds under an older epoch. `void`: without a commit, because others have begun it anew."""
 
     partition: TopicPartition
     epoch: GrantEpoch
     continues: GrantEpoch | None = None
+    void: bool = False
 
 
 class HeldReport(Struct, frozen=True, tag=True):

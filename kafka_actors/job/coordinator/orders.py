@@ -218,7 +218,7 @@ class WorkerOrders:
 
     def _drain(self, placed: PlacedPartition, dealt: TopicPartition) -> Drain:
         assert placed.epoch is not None  # as above
-        return Drain(source(dealt), placed.epoch, placed.continues)
+        return Drain(source(dealt), placed.epoch, placed.continues, placed.void)
 
     def _lease_s(self) -> float:
         session = self._job.config.session_timeout_ms / 1000

@@ -79,7 +79,7 @@ class DrainEnd(msgspec.Struct, frozen=True):
 class PlacedPartition(msgspec.Struct):
     """One partition of the job.
 
-    `epoch`: of the grant; None while no worker has it, and where its worker is to drop it. `continues`: the epoch under which an
+    `epoch`: of the grant; None while no worker has it. `void`: nothing is committed under it any more. `continues`: the epoch under which an
     older incarnation granted it to this worker, until the worker reports the new epoch.
     `ordered_at`: the version of the worker's orders since which they have this state; a report that has seen them and lacks the
     partition shows that the worker has released it. `deadline`: when a drain is forced, `NEVER` without one.
@@ -92,6 +92,7 @@ class PlacedPartition(msgspec.Struct):
     continues: GrantEpoch | None = None
     ordered_at: Version = (0, 0)
     deadline: float = NEVER
+    void: bool = False
 
     def become(self, state: PlacementState) -> None:
         if state not in LEGAL[self.state]:

@@ -15,8 +15,8 @@ late message does no harm.
 - **Exactly once.** With a `Settlement`, a free partition is granted once that has settled it, and to a worker with a session. A worker
   from which one partition is taken by force loses all of them: the fence aborts its whole transaction.
 - **Resets.** Slices of a partition are of one log. Where one was reset and its commit is acknowledged, the others are granted anew, to begin
-  there (`begin_anew`), as soon as their workers have dropped them or have no lease: each on its own would go on in the log of before until it
-  finds that, and its offset would count beside the other's.
+  there (`begin_anew`), as soon as their workers' calls in hand have ended, or they have no lease: each on its own would go on in the log of
+  before until it finds that, and its offset would count beside the other's.
 - **Recovery.** A new incarnation grants nothing until the group has assigned partitions, and every worker of the older one has reported
   under this incarnation, is dead, or can have no lease any more. What a worker reports stays with it, under a new epoch that continues
   the old one (`adopt`), so its calls in hand go on.
@@ -158,7 +158,7 @@ class Placement:
         """Takes that slices were reset: others of their partitions are granted again, to begin there too."""
         for placed in self.slices.beside(reset):
             self._leaves(placed, "reset")
-            self._drop(placed)
+            self._void(placed)
 
     def still_leaving(self, partitions: Iterable[TopicPartition]) -> bool:
         return any(placed.state is PlacementState.LEAVING for placed in self.slices.of_all(partitions))
@@ -241,7 +241,7 @@ class Placement:
         incarnation began, and this one didn't know of when it left the partition with its worker."""
         held = {h.partition: h.epoch for h in holdings}
         for placed in [s for s in self.partitions.values() if s.worker == worker]:
-            if placed.epoch is not None and held.get(source(placed.partition)) == placed.epoch:
+            if held.get(source(placed.partition)) == placed.epoch:
                 if not self.recovery.active:  # until then somebody may claim it under a later one
                     placed.continues = None
             elif seen >= placed.ordered_at:
@@ -345,12 +345,12 @@ class Placement:
         placed.ordered_at = self._version(placed.worker)
         placed.deadline = min(placed.deadline, deadline)
 
-    def _drop(self, placed: PlacedPartition) -> None:
-        """Has a worker drop a slice without a commit. Under no epoch it may commit, and its next orders lack it."""
+    def _void(self, placed: PlacedPartition) -> None:
+        """Drains a slice of which nothing is to be committed any more. After the worker's lease no call with its records begins."""
         known = self.workers.get(worker := placed.worker or "")
         until = self._leased.get(worker, 0.0) if known is None else known.leased_until
         self._drain(placed, PlacementState.DRAINING, until)
-        placed.epoch = None
+        placed.void = True
 
     def _free(self, placed: PlacedPartition, *, by_force: bool = False) -> None:
         """Takes a partition from its worker, whose commits are refused from now on. `by_force`: the worker has not released it."""
@@ -363,7 +363,7 @@ class Placement:
             return
         placed.become(PlacementState.FREE)
         placed.worker = placed.epoch = placed.continues = None
-        placed.deadline = NEVER
+        placed.deadline, placed.void = NEVER, False
 
     def _touch(self, worker: str) -> None:
         """Raises the version of the worker's orders: what it may hold has changed."""
@@ -374,9 +374,9 @@ class Placement:
     # ------------------------------------------------------------ queries
 
     def holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
-        """Returns the epoch under which the worker holds the partition, draining included; None if it doesn't."""
+        """Returns the epoch under which the worker may commit the partition, draining included; None if it may not."""
         placed = self.slices.held(worker, partition)
-        return None if placed is None else placed.epoch
+        return None if placed is None or placed.void else placed.epoch
 
     def served(self) -> frozenset[TopicPartition]:
         """Returns the partitions that a worker has; all, while no worker can take them or it is too early."""
@@ -395,6 +395,6 @@ class Placement:
         return self.incarnation, known.version if known else 0
 
     def held(self, worker: str, states: frozenset[PlacementState]) -> list[PlacedPartition]:
-        """Returns what the worker has in these states, without what it is to drop."""
-        own = (s for s in self.partitions.values() if s.worker == worker and s.epoch)
+        """Returns what the worker has in these states."""
+        own = (s for s in self.partitions.values() if s.worker == worker)
         return [s for s in own if s.state in states]

@@ -53,7 +53,7 @@ class HeldPartition(msgspec.Struct):
     offsets' topic, None if unknown; an offset of another topic does not count as committed. `open_results`: results of its records may be in
     a transaction that is not ended; `closed_at`: the offset up to which they are in one that is. `part`, `parts`, `slices`: as in `Grant`.
     `done`: what is done beyond `processed`; `offered_done` and `committed_done`: the same as it was offered for a commit, and as that was
-    acknowledged. `offered_resets`: the number of resets before that offer. `reset_to`: where the last one went, with its leader epoch."""
+    acknowledged. `offered_resets`: of resets before that. `reset_to`: where the last one went, with its leader epoch. `void`: as in `Drain`."""
 
     partition: TopicPartition
     epoch: GrantEpoch
@@ -77,6 +77,7 @@ class HeldPartition(msgspec.Struct):
     offered_done: DoneOffsets = NOTHING_DONE
     offered_resets: int = 0
     reset_to: tuple[int, int] = (0, -1)
+    void: bool = False
 
     @property
     def dealt(self) -> tuple[int, int] | None:
@@ -161,7 +162,7 @@ class WorkerAssignment:
             held = self.held.get(order.partition)
             if held is None or held.epoch not in (order.epoch, order.continues):
                 continue
-            held.epoch = order.epoch
+            held.epoch, held.void = order.epoch, held.void or order.void
             if held.state is not HeldState.DRAINING:
                 held.state = HeldState.DRAINING
                 drained.append(order.partition)
@@ -323,7 +324,7 @@ class WorkerAssignment:
         return CommitEntry(held.partition, held.epoch, *at, held.rewind, held.topic_id, text)
 
     def _to_commit(self, held: HeldPartition) -> bool:
-        return held.uncommitted and not self._commits_stopped
+        return held.uncommitted and not (self._commits_stopped or held.void)
 
     @property
     def unbegun(self) -> bool:
@@ -336,9 +337,8 @@ class WorkerAssignment:
 
     @property
     def drain_waits_for_commit(self) -> bool:
-        return any(
-            h.state is HeldState.DRAINING and not h.in_hand and self._to_commit(h) for h in self.held.values()
-        )
+        drained = [h for h in self.held.values() if h.state is HeldState.DRAINING and not h.in_hand]
+        return any(map(self._to_commit, drained))
 
     def committed(self, reply: CommitReply) -> None:
         """Takes the coordinator's answer. Entries of an earlier grant or topic, or refused ones, change nothing. A drain waits for no commit in a

@@ -535,22 +535,25 @@ def test_who_shares_a_partition_begins_it_anew_under_another_epoch_where_a_slice
     assert set(before) == {first, second}
     worker, epoch = before[second]
     placement.leased(worker, 20.0)
-    had = holdings(placement, worker)
+    had = [HeldReport(whole, epoch)]
     placement.begin_anew([first])
+    placement.step(1.0)
     assert placement.holder(worker, whole) is None, "what it offers under the former epoch is refused"
     assert told(placement) == {(worker, "reset"): 1}
-    placement.reported(worker, (1, 0), had)
-    placement.step(1.0)
-    assert placement.partitions[second].state is PlacementState.DRAINING, (
-        "it may not have heard of it, and call on"
-    )
-    assert placement.held(worker, frozenset(PlacementState)) == [], "its orders lack it"
+    for seen in ((1, 0), placement.version(worker)):
+        placement.reported(worker, seen, had)
+        placement.step(1.0)
+        (placed,) = placement.held(worker, frozenset(PlacementState))
+        assert (placed.state, placed.epoch, placed.void) == (PlacementState.DRAINING, epoch, True), (
+            "it has calls in hand, with records of keys that others would call next"
+        )
     placement.reported(worker, placement.version(worker), [])
     assert told(placement) == {(worker, "released"): 1}
     now = {each: (s.worker, s.epoch) for each, s in placement.partitions.items()}
     assert now[first] == before[first]
     assert now[second][0] == worker
     assert now[second][1] > epoch
+    assert placement.holder(worker, whole) == now[second][1]
 
 
 @pytest.mark.parametrize("leaving", [False, True])
@@ -564,7 +567,7 @@ def test_who_does_not_hear_that_a_slice_was_reset_keeps_others_from_it_for_no_lo
         placement.revoke(partitions(0), 100.0)
     placement.begin_anew([first])
     placement.step(19.0)
-    assert placement.partitions[second].epoch is None
+    assert placement.partitions[second].void
     placement.step(20.0)
     assert (second in placement.partitions) is not leaving
     assert leaving or placement.partitions[second].state is PlacementState.GRANTED

@@ -84,6 +84,23 @@ def test_a_drain_waits_for_the_call_and_then_for_its_commit():
     assert holdings.held == {}
 
 
+@pytest.mark.parametrize("drains", [False, True])
+def test_what_others_have_begun_anew_is_released_after_the_call_without_a_commit(drains):
+    """Before the call's end another worker would call beside it, with a record of the same key."""
+    holdings = WorkerAssignment()
+    holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))
+    holdings.begin(P0, (1, 1))
+    if drains:
+        holdings.apply(orders(2, [], [Drain(P0, (1, 1))]))
+    assert holdings.apply(orders(3, [], [Drain(P0, (1, 1), void=True)])).drop == []
+    assert not holdings.active(P0, (1, 1))
+    assert holdings.release_drained() == []
+    holdings.done(P0, (1, 1), 8)
+    assert holdings.commits() == []
+    assert not holdings.drain_waits_for_commit
+    assert holdings.release_drained() == [P0]
+
+
 def test_where_results_were_lost_nothing_is_committed_and_a_drain_waits_for_the_call_alone():
     holdings = WorkerAssignment()
     holdings.apply(orders(1, [Grant(P0, (1, 1), 5)]))

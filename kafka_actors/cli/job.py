@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import Struct
 
-from kafka_actors.errors import DisconnectedError, KafkaTimeoutError
+from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UsageError
 
 from .command import EXIT_DONE, EXIT_FAILED, command, needs
 from .job_options import read_workers
@@ -27,7 +27,7 @@ NO_ANSWER = "no answer"
 
 class JobRow(Struct, frozen=True):
     """A job in the list. `where`: detached, or the URL of the status page of a job that runs in its driver, "driver" where it has
-    none. Of those nothing else is known here."""
+    none, empty where nobody answers. Of those nothing else is known here."""
 
     name: str
     where: str
@@ -57,14 +57,18 @@ def list_jobs(output: Output, form: str) -> int:
     return EXIT_DONE
 
 
-def row_of(name: str, there: RunningJob | str) -> JobRow:
-    """Row of a detached job, or of one that runs in its driver, by the URL of its status page."""
+def row_of(name: str, there: RunningJob | str | None) -> JobRow:
+    """Row of a detached job, or of one that runs in its driver, by the URL of its status page; None where it doesn't answer."""
+    if there is None:
+        return JobRow(name, "", NO_ANSWER)
     if isinstance(there, str):
         return JobRow(name, there or "driver")
     try:
         status: JobStatus = there.status()
     except (DisconnectedError, KafkaTimeoutError):
         return JobRow(name, "detached", NO_ANSWER)
+    except UsageError:  # its driver has just begun to start it, or has left it behind
+        return JobRow(name, "detached", "starting")
     return JobRow(name, "detached", status.state, status.group_id, len(status.workers), status.totals.lag)
 
 

@@ -276,7 +276,8 @@ class Job:
 
     @staticmethod
     def attach(name: str) -> RunningJob:
-        """The detached job of this name in the Ray cluster. Raises `UsageError` if there is none."""
+        """The detached job of this name in the Ray cluster. Raises `UsageError` if there is none, `KafkaTimeoutError` where its actor
+        doesn't answer."""
         running: RunningJob = _start_module().attach_job(name)
         return running
 

@@ -127,7 +127,7 @@ def job_to_watch(name: str | None) -> RunningJob | str:
     """Finds the job of this name in the Ray cluster, or the only one with a name.
 
     Returns a detached job itself; for a job that runs in its driver, the URL of its status page. Raises `UsageError` if there
-    is none, or this machine can't reach the page.
+    is none, or this machine can't reach the page, and as `find_job`.
     """
     connect_to_ray(only_existing=True)
     found = name_among(name, names_of_jobs())
@@ -137,14 +137,18 @@ def job_to_watch(name: str | None) -> RunningJob | str:
     return page_from(page, found, ray.util.get_node_ip_address())
 
 
-def named_jobs() -> Iterator[tuple[str, RunningJob | str]]:
+def named_jobs() -> Iterator[tuple[str, RunningJob | str | None]]:
     """Yields the jobs of the Ray cluster that have a name: a detached one itself, or the URL of the status page of one that runs in
-    its driver, empty where it has none. One that ends meanwhile is left out. Raises `UsageError` without a Ray cluster."""
+    its driver, empty where it has none; None where its actor doesn't answer. One that ends meanwhile is left out. Raises `UsageError`
+    without a Ray cluster."""
     connect_to_ray(only_existing=True)
     for name in names_of_jobs():
         try:
             job_actor, page = find_job(name)
         except UsageError:
+            continue
+        except KafkaTimeoutError:
+            yield name, None
             continue
         if page is None:
             yield name, RunningJob(ActorControl(job_actor, name), stop_at_exit=False)

@@ -7,9 +7,9 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
-from kafka_actors.errors import JobNameInUseError, UsageError
+from kafka_actors.errors import JobNameInUseError, KafkaTimeoutError, UsageError
 from kafka_actors.job.autoscale import Autoscale
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
@@ -136,17 +136,21 @@ def _release_name(name: str) -> bool:
 
 
 def find_job(name: str) -> tuple[ActorHandle, DriverPage | None]:
-    """Returns the actor that holds the name, and the page of a job that isn't detached. Raises `UsageError` if there is
-    none."""
+    """Returns the actor that holds the name, and the page of a job that isn't detached. Raises `UsageError` if there is none,
+    `KafkaTimeoutError` where it doesn't answer."""
     try:
         job_actor = ray.get_actor(_actor_name(name), namespace=NAMESPACE)
         return job_actor, ray.get(job_actor.drivers_page.remote(), timeout=ANSWER_S)
-    except (ValueError, RayActorError, GetTimeoutError):
+    except (ActorUnavailableError, GetTimeoutError):
+        raise KafkaTimeoutError(
+            f"the job actor that holds the name {name!r} is there, and does not answer within {ANSWER_S:g} s"
+        ) from None
+    except (ValueError, RayActorError):
         raise UsageError(f"no job named {name!r} runs in this Ray cluster") from None
 
 
 def find_detached(name: str) -> ActorHandle:
-    """Returns the job actor of a detached job. Raises `UsageError` if there is none of this name."""
+    """Returns the job actor of a detached job. Raises `UsageError` if there is none of this name, and as `find_job`."""
     job_actor, page = find_job(name)
     if page is not None:
         raise UsageError(f"the job named {name!r} runs in its driver: only a detached one can be attached to")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kafka_actors.cli.job import JobRow, row_of
 from kafka_actors.cli.main import run_command_line
-from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.job import Autoscale
 from kafka_actors.job.status import JobTotals
 
@@ -93,3 +93,12 @@ def test_a_job_is_listed_with_what_is_known_of_it() -> None:
     assert row_of("nightly", Attached()) == JobRow("nightly", "detached", "no answer")  # type: ignore[arg-type]
     assert row_of("local", "http://127.0.0.1:8000/") == JobRow("local", "http://127.0.0.1:8000/")
     assert row_of("local", "") == JobRow("local", "driver")
+
+
+def test_one_job_that_has_not_begun_or_does_not_answer_keeps_no_others_from_the_list() -> None:
+    class Unbegun(Attached):
+        def status(self) -> Any:
+            raise UsageError("the job has not begun")
+
+    assert row_of("nightly", Unbegun()) == JobRow("nightly", "detached", "starting")  # type: ignore[arg-type]
+    assert row_of("nightly", None) == JobRow("nightly", "", "no answer")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fakes.loop import turns
 
-from kafka_actors.errors import ConfigError, UsageError
+from kafka_actors.errors import ConfigError, KafkaTimeoutError, UsageError
 from kafka_actors.ray import Job, start
 from kafka_actors.ray.control import ActorControl
 from kafka_actors.ray.running_job import DriverPage, RunningJob
@@ -57,6 +57,8 @@ class Place:
     def _find(self, name: str) -> tuple[Any, DriverPage | None]:
         if self.found[name] == "ends":
             raise UsageError(f"job {name} has ended")
+        if self.found[name] == "silent":
+            raise KafkaTimeoutError(f"{name} does not answer")
         return self.found[name]
 
     def _process(self, plan: Any) -> Any:
@@ -125,11 +127,13 @@ def test_a_name_leads_to_a_detached_job_or_to_the_page_of_one_in_its_driver(plac
     place.found = {
         "detached": ("actor", None),
         "ended": "ends",  # type: ignore[dict-item]
+        "silent": "silent",  # type: ignore[dict-item]
         "in a driver": ("actor", DriverPage("http://10.0.0.1:8000/", "n")),
         "without a page": ("actor", DriverPage("", "n")),
     }
     found = dict(start.named_jobs())
-    assert sorted(found) == ["detached", "in a driver", "without a page"]
+    assert sorted(found) == ["detached", "in a driver", "silent", "without a page"]
+    assert found["silent"] is None
     detached = found["detached"]
     assert isinstance(detached, RunningJob)
     assert isinstance(detached.control, ActorControl)

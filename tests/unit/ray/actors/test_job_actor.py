@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
-from kafka_actors.errors import JobNameInUseError, UsageError
+from kafka_actors.errors import JobNameInUseError, KafkaTimeoutError, UsageError
 from kafka_actors.ray.actors import job_actor
 from kafka_actors.ray.actors.job_actor import (
     NAME_TIMEOUT_S,
@@ -156,15 +156,28 @@ def test_a_detached_job_that_its_driver_left_before_it_began_is_over_and_can_be_
 
 
 @pytest.mark.parametrize("find", [find_job, find_detached])
-@pytest.mark.parametrize(
-    "answer", [None, RayActorError(), GetTimeoutError()], ids=["nobody", "dead", "silent"]
-)
-def test_a_name_that_nobody_holds_or_answers_to_is_no_job(
+@pytest.mark.parametrize("answer", [None, RayActorError()], ids=["nobody", "dead"])
+def test_a_name_that_nobody_holds_is_no_job(
     ray: FakeRay, find: Callable[[str], Any], answer: Exception | None
 ) -> None:
     if answer is not None:
         ray.named["kafka-actors/nightly"] = Holder(answer)
     with pytest.raises(UsageError, match="no job named 'nightly' runs in this Ray cluster"):
+        find("nightly")
+
+
+@pytest.mark.parametrize("find", [find_job, find_detached])
+@pytest.mark.parametrize(
+    "answer",
+    [GetTimeoutError(), ActorUnavailableError("the connection broke", b"0" * 16)],
+    ids=["silent", "unreachable"],
+)
+def test_a_job_whose_actor_does_not_answer_is_not_said_to_be_none(
+    ray: FakeRay, find: Callable[[str], Any], answer: Exception
+) -> None:
+    """It runs, and another of its name would be refused."""
+    ray.named["kafka-actors/nightly"] = Holder(answer)
+    with pytest.raises(KafkaTimeoutError, match=r"'nightly' is there, and does not answer within 10 s"):
         find("nightly")
 
 

@@ -103,13 +103,17 @@ class LocalControl:
             self._take_down()
 
     def _take_down(self) -> None:
-        self._last = self._thread.run(self._supervisor.status(), timeout=5)
+        self._last = self._thread.run(self._known(), timeout=5)
         self._stopped = True
         self._thread.run(self._job_process.close(), timeout=CLOSE_S)
         self._thread.stop()
         if self._job_actor is not None:
             ray.kill(self._job_actor)
         self._release_ray()
+
+    async def _known(self) -> JobStatus:
+        """Returns the status without a question to the coordinator, which may be what keeps the job from ending."""
+        return self._supervisor.report.shown()
 
     def detach(self) -> None:
         raise UsageError("only a detached job goes on without its driver")

@@ -98,6 +98,25 @@ def test_calls_end_where_another_thread_stops_the_job(when: str) -> None:
             assert found == {"status": "last", "wait": "result"}[call]
 
 
+def test_a_stop_that_takes_too_long_takes_the_job_down_though_its_coordinator_does_not_answer() -> None:
+    """As where the job was ending by itself, with more time than who stops it gives it."""
+    steps: list[str] = []
+
+    async def endless(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def close() -> None:
+        steps.append("page")
+
+    report = SimpleNamespace(shown=lambda: "shown", confirmed=False)
+    supervisor = SimpleNamespace(stop=endless, status=endless, report=report)
+    thread = IoThread("test")
+    process = SimpleNamespace(supervisor=supervisor, close=close)
+    control = LocalControl(process, thread, None, lambda: steps.append("Ray"))  # type: ignore[arg-type]
+    assert not control.stop(-0.95, leave=True)  # the second for a stop that is as good as over is added
+    assert (steps, control.status(), thread.alive) == (["page", "Ray"], "shown", False)
+
+
 def test_a_running_job_is_shown_in_one_line_without_asking_it() -> None:
     control = LocalControl.__new__(LocalControl)
     control._supervisor = SimpleNamespace(  # type: ignore[assignment]

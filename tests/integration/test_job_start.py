@@ -235,13 +235,10 @@ def test_a_job_that_two_threads_stop_is_taken_down_once():
     both, done = threading.Barrier(2), []
 
     class Supervisor:
-        report = SimpleNamespace(confirmed=True)
+        report = SimpleNamespace(confirmed=True, shown=lambda: done.append("told"))
 
         async def stop(self, timeout_s, leave):
             pass
-
-        async def status(self):
-            done.append("told")
 
     class Hosted:
         supervisor = Supervisor()

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 from ray.actor import ActorHandle
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 from kafka_actors import protocol
 from kafka_actors.base.backoff import RetryTimer
@@ -39,7 +39,7 @@ UNWIRED = "there is no such actor at the moment"
 
 
 async def call(handle: ActorHandle | None, method: str, *args: Any) -> Any:
-    """Calls an actor. Raises `DisconnectedError` if it is dead, and errors of this library as they were raised there."""
+    """Calls an actor. Raises `DisconnectedError` if it is dead, or ends meanwhile, and errors of this library as they were raised there."""
     if handle is None:
         raise DisconnectedError(UNWIRED)
     try:
@@ -48,6 +48,8 @@ async def call(handle: ActorHandle | None, method: str, *args: Any) -> Any:
         # The original error: Ray's own wraps the traceback of the actor.
         if isinstance(error.cause, KafkaActorsError):
             raise error.cause from None
+        if isinstance(error.cause, TaskCancelledError):  # the actor ends itself
+            raise DisconnectedError(f"{method}: {type(error.cause).__name__}") from None
         raise error.cause from error
     except RayError as error:
         raise DisconnectedError(f"{method}: {type(error).__name__}") from None

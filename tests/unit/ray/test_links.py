@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fakes.loop import in_loop, turns
-from ray.exceptions import ActorDiedError, RayTaskError
+from ray.exceptions import ActorDiedError, RayTaskError, TaskCancelledError
 
 from kafka_actors import protocol
 from kafka_actors.cluster import ClusterSnapshot
@@ -58,6 +58,13 @@ async def test_an_actor_that_is_not_there_or_dead_is_disconnected() -> None:
         await call(None, "poll")
     with pytest.raises(DisconnectedError, match=r"poll: ActorDiedError"):
         await call(handle(poll=raising(ActorDiedError())), "poll")
+
+
+@in_loop
+async def test_an_actor_that_ends_itself_during_a_call_is_disconnected() -> None:
+    """It cancels its calls then. As where a broker is gone: an offset that was looked up there would never be answered."""
+    with pytest.raises(DisconnectedError, match="relay: TaskCancelledError"):
+        await call(handle(relay=raising(failed_in_the_actor(TaskCancelledError()))), "relay")
 
 
 @in_loop

@@ -3,9 +3,10 @@
 Theory of operation. Each partition of a call is open until it has an answer or a final error. An open one is out (a request to its
 leader is on its way), in a pause, or due. `poll` sends the due ones, in one request for each leader; for a partition without a leader
 it wants metadata instead. `answered` and `failed` take the results: a temporary error begins a pause that grows with each failure of
-that partition, a final one settles it. Leaders move and brokers fail meanwhile, so the leader is looked up anew each time, an answer
-from a broker that was not asked last is ignored, and `moved` gives up requests to brokers that no longer lead. At the deadline each open
-partition fails with the last error about it. Times are seconds. Java: `OffsetFetcher`, `OffsetsForLeaderEpochClient`.
+that partition, a final one settles it. Partitions that failed together are due together, in one request. Leaders move and brokers
+fail meanwhile, so the leader is looked up anew each time, an answer from a broker that was not asked last is ignored, and `moved`
+gives up requests to brokers that no longer lead. At the deadline each open partition fails with the last error about it. Times are
+seconds. Java: `OffsetFetcher`, `OffsetsForLeaderEpochClient`.
 
 Each request has to end in `answered` or `failed`, for all of its partitions: one that nobody reports stays out until the deadline.
 A result that comes twice, or after its partition was settled or sent elsewhere, finds no such request and changes nothing. A query
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, NamedTuple, Never, TypeVar
 
 from kafka_actors.base.backoff import RetryTimer
@@ -71,7 +73,11 @@ class LeaderQueries(Generic[A]):
         rand: Callable[[], float],
         temporary: tuple[type[KafkaError], ...] = (),
     ) -> None:
-        self._open = {tp: _OpenQuery(RetryTimer(retry_backoff, retry_backoff_max, rand)) for tp in partitions}
+        # One jitter for the call: partitions that failed together are asked about in one request again.
+        jitter = cache(rand)
+        self._open = {
+            tp: _OpenQuery(RetryTimer(retry_backoff, retry_backoff_max, jitter)) for tp in partitions
+        }
         self._request = request
         self._deadline = deadline
         self._temporary = temporary

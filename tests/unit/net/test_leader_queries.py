@@ -91,6 +91,27 @@ def test_pauses_grow_in_a_leaderless_window() -> None:
     assert tries <= 25
 
 
+def test_partitions_that_failed_together_are_asked_about_in_one_request_again() -> None:
+    tps = [TopicPartition("t", i) for i in range(300)]
+    rands = iter(range(1_000))
+    q = LeaderQueries[int](
+        tps,
+        "ListOffsets",
+        deadline=30.0,
+        retry_backoff=0.1,
+        retry_backoff_max=1.0,
+        rand=lambda: next(rands) / 1_000,
+    )
+    led = snapshot(*[1] * 300)
+    now = 0.0
+    for _ in range(4):
+        assert planned(q, led, now).ask == {1: tps}
+        for tp in tps[:150]:
+            q.answered(tp, 1, NotLeaderOrFollowerError.code, 0, now)
+        q.failed(1, tps[150:], DisconnectedError("gone"), now)
+        now = planned(q, led, now).wake
+
+
 def test_a_final_error_is_the_answer() -> None:
     q = lookups(A)
     planned(q, snapshot(1), 0.0)

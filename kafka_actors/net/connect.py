@@ -94,7 +94,7 @@ async def connect(host: str, port: int, options: SocketOptions, within: float) -
     try:
         async with asyncio.timeout(within):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError) as error:
+    except (OSError, TimeoutError, UnicodeError, RuntimeError) as error:  # RuntimeError: no thread to ask in
         raise _unresolved(host, port, error) from error
     for sock, address, left in _sockets(found, options, failures):
         try:

@@ -126,7 +126,10 @@ class Connection(ForkGuard):
         except BaseException as error:
             sock.close() if self._frames.transport is None else self.close()
             if isinstance(error, (DisconnectedError, OSError)):
-                raise ConnectionFailedError(str(error)) from error
+                why = str(error)
+                raise ConnectionFailedError(
+                    why if self.address in why else f"{self.address}: {why}"
+                ) from error
             raise
         return self
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from contextvars import copy_context
+from functools import partial
 from typing import TypeVar, cast
 
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
@@ -73,7 +75,7 @@ class FrameProtocol(asyncio.Protocol):
         """Sends what the generator yields, each frame after the answer to the one before, and returns its result.
 
         Frames go to the generator meanwhile, not to `on_frame`. `in_thread`: its steps may block. Raises what it raises, and
-        the error given to `abort`.
+        the error given to `abort`, and `DisconnectedError` where the system gives no thread.
         """
         answers: asyncio.Queue[bytes] = asyncio.Queue()
         self._receiver = answers.put_nowait
@@ -81,7 +83,7 @@ class FrameProtocol(asyncio.Protocol):
         try:
             while True:
                 to_send, result = (
-                    await asyncio.to_thread(advance, steps, received)
+                    await _in_thread(partial(advance, steps, received))
                     if in_thread
                     else advance(steps, received)
                 )
@@ -113,3 +115,12 @@ class FrameProtocol(asyncio.Protocol):
         self._end.set()
         if self.transport is not None:
             self.transport.abort()
+
+
+def _in_thread(step: Callable[[], T]) -> asyncio.Future[T]:
+    """Does a step in a thread, as `asyncio.to_thread` does. Raises `DisconnectedError` where the system gives none."""
+    in_context = partial(copy_context().run, step)
+    try:
+        return asyncio.get_running_loop().run_in_executor(None, in_context)
+    except RuntimeError as error:
+        raise DisconnectedError(f"no thread to authenticate in: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -103,3 +104,17 @@ async def test_a_conversation_fails_with_the_error_of_the_end() -> None:
     assert ends.frames == []
     with pytest.raises(DisconnectedError, match="the cable is cut"):
         await ends.protocol.converse(steps())
+
+
+@in_loop
+async def test_a_conversation_in_threads_ends_as_a_lost_connection_where_the_system_gives_none() -> None:
+    def steps() -> Generator[bytes, bytes, None]:
+        yield b"who?"
+
+    class NoThreads(ThreadPoolExecutor):
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            raise RuntimeError("can't start new thread")
+
+    asyncio.get_running_loop().set_default_executor(NoThreads())
+    with pytest.raises(DisconnectedError, match="no thread to authenticate in: can't start new thread"):
+        await Ends().protocol.converse(steps(), in_thread=True)

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from inspect import GEN_RUNNING, getgeneratorstate
 from typing import Any, TypeVar
 
 from kafka_actors.base.addresses import format_address
@@ -32,7 +33,7 @@ from .machines.releases import limit_of
 from .machines.sasl import renew_at
 from .metrics import metrics_of
 from .request_queue import RequestQueue
-from .security.authentication import authenticate
+from .security.authentication import Authentication, authenticate
 from .security.tls import answers_in_plaintext, context_of, hung_up, no_tls, refusal
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Connection(ForkGuard):
         self._established = False
         self._closed = False
         self._close_callbacks: list[Callable[[Connection], object]] = []
+        self._login: Authentication | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._frames = FrameProtocol(self._on_response, self.close, self._on_lost, buffer_size)
         self._requests = RequestQueue(
@@ -151,18 +153,18 @@ class Connection(ForkGuard):
             raise refused from error
 
     async def _shake_hands(self, seconds: float) -> None:
-        awaited = "ApiVersions"
+        awaited = "answer to ApiVersions"
         try:
             async with asyncio.timeout(seconds):
                 self.versions = await self._frames.converse(
                     handshake(self._config.client_id, limit_of(self._config.api_version))
                 )
                 if self._sasl:
-                    awaited = "SASL"
+                    awaited = "answer to SASL"
                     await self._authenticate()
         except TimeoutError as error:
             raise ConnectionFailedError(
-                f"{self.address}: connected, but no answer to {awaited} in time"
+                f"{self.address}: connected, but no {self._login_awaited() or awaited} in time"
             ) from error
         self._established = True
         if self._metrics is not None:
@@ -175,10 +177,15 @@ class Connection(ForkGuard):
     async def _authenticate(self) -> None:
         began = self._clock()
         renews = self._established
-        steps = authenticate(self._config, self.host, self.port, self.versions, renews=renews)
+        self._login = authenticate(self._config, self.host, self.port, self.versions, renews=renews)
         # In a thread: a step may ask others for a token, and a password is stretched by thousands of hashes.
-        lifetime_ms = await self._frames.converse(steps, in_thread=True)
+        lifetime_ms = await self._frames.converse(self._login, in_thread=True)
         self._requests.renew_at = renew_at(began, self._clock(), lifetime_ms, random.random(), renewed=renews)
+
+    def _login_awaited(self) -> str:
+        """Words for what a login still waits for on this side, as from a token endpoint; empty while the broker is to answer."""
+        making = self._login is not None and getgeneratorstate(self._login) == GEN_RUNNING
+        return f"credentials of {self._config.sasl_mechanism} from where they are fetched" if making else ""
 
     def _start_renewal(self) -> None:
         self._renewal = asyncio.create_task(self._renew())
@@ -189,7 +196,8 @@ class Connection(ForkGuard):
             async with asyncio.timeout(self._config.request_timeout_ms / 1000):
                 await self._authenticate()
         except TimeoutError:
-            self.close(KafkaTimeoutError(f"{self.address}: the session could not be renewed in time"))
+            awaited = self._login_awaited() or "answer to SASL"
+            self.close(KafkaTimeoutError(f"{self.address}: the session is not renewed: no {awaited} in time"))
         except Exception as error:  # any error ends the connection: requests must not wait for ever
             self.close(error)
         finally:

@@ -1,12 +1,13 @@
 """The renewal of a session (KIP-368) in every order of events, and brokers that are none or do not know the password."""
 
 import asyncio
+import threading
 
 import pytest
 from fakes.loop import in_loop
 from fakes.scripted import PING, PINGS, PONG, answer, arrived, brokers
 from msgspec.structs import replace
-from waiting import within
+from waiting import at_pace_s, slow_s, within
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import (
@@ -214,6 +215,29 @@ async def test_a_renewal_without_an_answer_ends_in_time():
         with pytest.raises(NodeNotReadyError):
             await connection.send(PING, timeout_ms=5_000)
         assert isinstance(connection.error, KafkaTimeoutError)
+
+
+@in_loop
+async def test_a_token_that_does_not_come_is_not_said_to_be_the_brokers_silence():
+    asked = threading.Event()
+
+    class Slow:
+        def token(self):
+            asked.wait(slow_s(30))
+            return "tok"
+
+    config = build(
+        ClientConfig,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="OAUTHBEARER",
+        sasl_oauth_token_provider=Slow(),
+    )
+    async with brokers(**SESSIONS) as kafka:
+        try:
+            with pytest.raises(ConnectionFailedError, match="no credentials of OAUTHBEARER from where"):
+                await Connection.open(*kafka.address(1), config, timeout_ms=at_pace_s(0.5) * 1000)
+        finally:
+            asked.set()
 
 
 @in_loop

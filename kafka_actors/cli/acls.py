@@ -12,7 +12,7 @@ from msgspec import Struct
 from kafka_actors.errors import UsageError
 
 from .command import EXIT_DONE
-from .connection import admin_command
+from .connection import admin_command, in_turn
 from .output import Output
 from .results import columns, show
 from .scopes import names
@@ -153,8 +153,10 @@ async def list_acls(output: Output, admin: AsyncAdmin, form: str, **options: Any
 @admin_command
 async def add_acls(output: Output, admin: AsyncAdmin, form: str, **options: Any) -> int:
     """Add an ACL for each resource, principal and operation."""
-    made = AclChoice(**options).bindings()
-    await admin.create_acls(made)
+    from kafka_actors.admin.machines.acls import creations_of
+
+    made = list(creations_of(AclChoice(**options).bindings()))  # all are checked before the first is added
+    await in_turn(made, lambda acl: admin.create_acls([acl]), lambda acl: f"Added {acl}.")
     _show(output, form, made)
     return EXIT_DONE
 
@@ -170,7 +172,19 @@ async def remove_acls(output: Output, admin: AsyncAdmin, form: str, everything: 
         raise UsageError(
             "give either --all, or which ACLs: --topic, --group, --allow-principal, --operation, …"
         )
-    _show(output, form, await admin.delete_acls(choice.filters()))
+    from kafka_actors.admin.machines.acls import filters_of
+
+    removed: dict[AclBindingFilter, list[AclBinding]] = {}
+
+    async def remove(each: AclBindingFilter) -> None:
+        removed[each] = await admin.delete_acls([each])
+
+    await in_turn(
+        filters_of(choice.filters()),
+        remove,
+        lambda each: f"Removed {'; '.join(map(str, removed[each])) or 'nothing'}.",
+    )
+    _show(output, form, {acl for found in removed.values() for acl in found})
     return EXIT_DONE
 
 

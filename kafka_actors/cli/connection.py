@@ -122,7 +122,7 @@ async def in_turn(
     items: Iterable[T], change: Callable[[T], Coroutine[Any, Any, object]], said: Callable[[T], str]
 ) -> list[str]:
     """Changes one item after the other, and returns what is said of each. Where a broker refuses some, the others are changed all the same, notes say which they are, and the
-    first refusal is raised; where no broker answers, no further one is tried."""
+    first refusal is raised; where no broker answers, no further one is tried, and the refusals before that are notes as well."""
     changed: list[T] = []
     refused: list[KafkaError] = []
     try:
@@ -135,11 +135,12 @@ async def in_turn(
                 changed.append(item)
         if refused:
             raise refused[0]
-    except BaseException:
+    except BaseException as error:
         for each in changed:
             note(said(each))
-        for another in refused[1:]:
-            note(str(another))
+        for another in refused:
+            if another is not error:
+                note(str(another))
         raise
     return [said(item) for item in changed]
 

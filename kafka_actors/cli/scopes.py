@@ -45,6 +45,9 @@ __all__ = [
 CONSUMERS = ("consumer", "")
 """Protocol types of consumer groups; the empty one is that of a group without members, known by its commits alone."""
 SPECIAL_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+LAGS_AT_ONCE = 16
+FIRST_YEAR, EARLY_MS = 1_000, 10**11
+"""Numbers between these are years, or seconds since 1970, rather than milliseconds, which would be before 1974."""
 _RANGE = re.compile(r"(\d+)?(-)?(\d+)?")
 
 
@@ -124,7 +127,7 @@ def time_of(text: str) -> int:
     if re.fullmatch(r"-?\d+", text):
         number = int(text)
         if min(SPECIAL_TIMES.values()) <= number < 1 << 63:
-            return number
+            return _told_if_early(number, "--time")
         raise UsageError(f"--time {text}: accepts -1, -2, -3 and milliseconds since 1970")
     return moment(text, "--time", "earliest, latest, max-timestamp, milliseconds since 1970, or ")
 
@@ -132,8 +135,16 @@ def time_of(text: str) -> int:
 def milliseconds(text: str, option: str, others: str = "") -> int:
     """Milliseconds since 1970 of a text that is that number, or a date and time as `moment` reads it."""
     if re.fullmatch(r"\d{1,18}", text):
-        return int(text)
+        return _told_if_early(int(text), option)
     return moment(text, option, f"{others}milliseconds since 1970, or ")
+
+
+def _told_if_early(number: int, option: str) -> int:
+    """A number of milliseconds as it is; a note says which time it is taken for, if it is rather a year or seconds."""
+    if FIRST_YEAR <= number < EARLY_MS:
+        at = datetime.fromtimestamp(number / 1000, UTC).isoformat(timespec="milliseconds")
+        note(f"{option} {number} is taken for milliseconds since 1970: {at}")
+    return number
 
 
 def moment(text: str, option: str, others: str = "") -> int:
@@ -241,6 +252,13 @@ async def consumer_groups(
 
 
 async def all_lags(admin: AsyncAdmin, group_ids: list[str]) -> dict[str, list[PartitionLag]]:
-    """Lag of each group by its id; the groups are asked for concurrently."""
-    lags = await asyncio.gather(*(admin.lag(group_id) for group_id in group_ids))
+    """Lag of each group by its id; a few groups are asked for at a time. All at once, the last of thousands would wait for their
+    answers behind all others, until their time is over."""
+    at_once = asyncio.Semaphore(LAGS_AT_ONCE)
+
+    async def lag_of(group_id: str) -> list[PartitionLag]:
+        async with at_once:
+            return await admin.lag(group_id)
+
+    lags = await asyncio.gather(*map(lag_of, group_ids))
     return dict(zip(group_ids, lags, strict=True))

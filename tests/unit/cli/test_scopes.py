@@ -1,10 +1,14 @@
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fakes.loop import in_loop
 
 from kafka_actors.cli.scopes import (
     ago,
+    all_lags,
     existing_partitions,
     ids,
     milliseconds,
@@ -43,6 +47,39 @@ def test_partitions_that_exist_and_those_that_do_not() -> None:
         existing_partitions("a", [0, 3], {0})
     with pytest.raises(UnknownTopicOrPartitionError, match=r"for a$"):
         existing_partitions("a", None, None)
+
+
+def test_a_number_that_is_rather_a_year_or_seconds_is_told_as_the_time_that_it_means(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert milliseconds("2026", "--from-time") == 2026
+    assert time_of("1700000000") == 1_700_000_000
+    assert capsys.readouterr().err.splitlines() == [
+        "--from-time 2026 is taken for milliseconds since 1970: 1970-01-01T00:00:02.026+00:00",
+        "--time 1700000000 is taken for milliseconds since 1970: 1970-01-20T16:13:20.000+00:00",
+    ]
+    for text in ("0", "999", "1700000000000", "999999999999999999"):
+        milliseconds(text, "--until")
+    assert time_of("-1") == -1
+    assert capsys.readouterr().err == ""
+
+
+@in_loop
+async def test_lags_of_thousands_of_groups_are_not_asked_for_at_once() -> None:
+    class Admin:
+        now = most = 0
+
+        async def lag(self, group_id: str) -> list[str]:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0)
+            self.now -= 1
+            return [group_id]
+
+    admin: Any = Admin()
+    ids = [f"g{number}" for number in range(1_000)]
+    assert await all_lags(admin, ids) == {group_id: [group_id] for group_id in ids}
+    assert 1 < admin.most <= 32
 
 
 def test_milliseconds_are_a_number_or_a_date() -> None:

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from kafka_actors.config import build
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import UndeliveredError, UsageError
 from kafka_actors.options import ClientConfig
 from kafka_actors.sinks.dead_letters import PREFIX
 from kafka_actors.types import TopicPartition
@@ -196,15 +196,15 @@ def replay(
     """
     sent: Counter[TopicPartition] = Counter()
     homeless: list[str] = []
-    with _producer(options) if execute else nullcontext() as producer:
-        for batch, told in found:
-            for letter in told:
-                if (target := _target(letter)) is None:
-                    homeless.append(letter.at)
-                else:
-                    sent[target] += 1
-            if producer is not None:
-                _put_back(producer, batch, told)
+    try:
+        with _producer(options) if execute else nullcontext() as producer:
+            for batch, told in found:
+                homeless += [letter.at for letter in told if _target(letter) is None]
+                _put_back(producer, batch, told, sent)
+    except BaseException:
+        for tp, number in sorted(sent.items()) if execute else ():
+            note(f"put back into {tp.topic}-{tp.partition} before that: {number}")
+        raise
     title = "SENT" if execute else "WOULD BE SENT"
     rows = [(tp.topic, tp.partition, number) for tp, number in sorted(sent.items())]
     document = [
@@ -229,14 +229,34 @@ def _target(letter: DeadLetter) -> TopicPartition | None:
     return TopicPartition(letter.topic, letter.partition)
 
 
-def _put_back(producer: Producer, batch: pa.RecordBatch, told: Sequence[DeadLetter]) -> None:
-    """Sends records to their topics; returns when the brokers have acknowledged them. Raises what keeps one from being sent."""
+def _put_back(
+    producer: Producer | None,
+    batch: pa.RecordBatch,
+    told: Sequence[DeadLetter],
+    sent: Counter[TopicPartition],
+) -> None:
+    """Sends records to their topics, and counts those that the brokers have acknowledged; without a producer those that would be
+    sent. Raises what keeps one from being sent."""
     rows_of: dict[str, list[int]] = {}
     for row, letter in enumerate(told):
         if (target := _target(letter)) is not None:
             rows_of.setdefault(target.topic, []).append(row)
     for topic, rows in rows_of.items():
-        producer.send_batch(_as_it_was(batch.take(rows), [told[row] for row in rows]), topic).result()
+        letters = [told[row] for row in rows]
+        lost = frozenset(range(len(rows)))
+        try:
+            if producer is not None:
+                producer.send_batch(_as_it_was(batch.take(rows), letters), topic).result()
+            lost = frozenset()
+        except UndeliveredError as error:
+            lost = lost if error.rows is None else frozenset(error.rows)
+            raise
+        finally:
+            sent.update(
+                TopicPartition(topic, letter.partition)
+                for row, letter in enumerate(letters)
+                if row not in lost and letter.partition is not None
+            )
 
 
 def _as_it_was(batch: pa.RecordBatch, told: Sequence[DeadLetter]) -> pa.RecordBatch:

@@ -1,11 +1,14 @@
 """`kafka-actors dead-letters`: what is listed of a dead-letter topic, and what a replay puts back, as a job left it there."""
 
+import itertools
 import json
 
 import pytest
 
 import kafka_actors as ka
 from kafka_actors.cli.main import run_command_line
+from kafka_actors.errors import TopicAuthorizationFailedError
+from kafka_actors.testing.fake_kafka import AnswerWithError
 
 
 @pytest.fixture
@@ -110,6 +113,26 @@ def test_a_dry_run_sends_nothing_and_a_replay_puts_records_back_as_they_were(fai
         (0, b"v0", None),
         (0, b"v6", None),
         (1, b"v4", [{"key": "trace", "value": b"t4"}]),
+    ]
+
+
+def test_a_replay_that_fails_half_way_says_what_it_has_put_back(failed_orders, fake_kafka, capsys):
+    numbers = itertools.count()
+    refused = AnswerWithError(TopicAuthorizationFailedError.code)
+    fake_kafka.on("Produce", refused, times=None, when=lambda _: next(numbers) > 0)
+    before = records(failed_orders)
+    answer = said(capsys, failed_orders, "replay", "dlq", "--execute", code=1)
+    assert answer.out == ""
+    *told, error = answer.err.splitlines()
+    assert "TOPIC_AUTHORIZATION_FAILED" in error
+    new = list(records(failed_orders))
+    for one in before:
+        new.remove(one)
+    assert 0 < len(new) < 5
+    partitions = [partition for partition, _, _ in new]
+    assert told == [
+        f"put back into orders-{partition} before that: {partitions.count(partition)}"
+        for partition in sorted(set(partitions))
     ]
 
 

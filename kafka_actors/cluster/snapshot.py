@@ -49,7 +49,8 @@ class TopicMetadata(Struct, frozen=True, array_like=True):
 
 
 class ClusterSnapshot(Struct, frozen=True, array_like=True):
-    """The cluster as a client knows it. `version` grows by one whenever anything in it changes."""
+    """The cluster as a client knows it. `version` grows by one whenever anything in it changes but the controller, which with KRaft
+    is any broker, another one in each answer."""
 
     version: int = 0
     cluster_id: str | None = None

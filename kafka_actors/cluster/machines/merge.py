@@ -215,14 +215,15 @@ def _snapshot(
     brokers: dict[int, BrokerMetadata],
     topics: dict[str, TopicMetadata],
 ) -> ClusterSnapshot:
-    """The next snapshot; `old` itself where nothing changed. Brokers before Kafka 0.10.1 have no cluster id, and none is a controller
-    during an election."""
+    """The next snapshot; `old` itself where nothing changed, and of its version where only the controller did. Brokers before Kafka
+    0.10.1 have no cluster id, and none is a controller during an election."""
     cluster_id = response.cluster_id if response.cluster_id is not None else old.cluster_id
     controller = response.controller_id if response.controller_id >= 0 else None
     same_topics = topics.keys() == old.topics.keys() and all(topics[n] is t for n, t in old.topics.items())
     unchanged = same_topics and brokers is old.brokers
-    if unchanged and (cluster_id, controller) == (old.cluster_id, old.controller_id):
-        return old
+    if unchanged and cluster_id == old.cluster_id:
+        # With KRaft the controller is another broker in each answer (`getRandomAliveBrokerId`).
+        return old if controller == old.controller_id else replace(old, controller_id=controller)
     return ClusterSnapshot(
         old.version + 1, cluster_id, controller, brokers, old.topics if same_topics else topics
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 
+import msgspec
+
 from kafka_actors.cluster.machines import merge as merge_module
 from kafka_actors.cluster.machines.merge import Memory, merge
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
@@ -63,6 +65,17 @@ def test_the_same_answer_again_changes_nothing_and_keeps_the_object() -> None:
     memory = Memory()
     first = merge(ClusterSnapshot(), response(topic(part())), memory)
     assert merge(first, response(topic(part())), memory) is first
+
+
+def test_another_controller_alone_is_no_new_version() -> None:
+    """With KRaft brokers name any of them, another one in each answer: workers of a job would get the whole snapshot each time."""
+    memory = Memory()
+    first = merge(ClusterSnapshot(), response(topic(part())), memory)
+    second = merge(first, msgspec.structs.replace(response(topic(part())), controller_id=2), memory)
+    assert (second.version, second.controller_id) == (first.version, 2)
+    assert second.topics is first.topics
+    third = merge(second, msgspec.structs.replace(response(topic(part(epoch=6))), controller_id=1), memory)
+    assert (third.version, third.controller_id) == (first.version + 1, 1)
 
 
 def test_what_did_not_change_is_shared_between_versions() -> None:

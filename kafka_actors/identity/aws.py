@@ -121,7 +121,7 @@ class AwsMsk:
                 if self._found is None:
                     self._found = self._find(region)
                 frozen = self._found.get_frozen_credentials() if self._found is not None else None
-        except (errors.BotoCoreError, errors.ClientError, OSError) as error:
+        except (errors.BotoCoreError, errors.ClientError, OSError, RuntimeError, ValueError) as error:
             raise self._raised(error, errors) from None
         if frozen is None or not frozen.access_key or not frozen.secret_key:
             raise SaslError(f"AWS: {self._who()}: {_SOURCES}")
@@ -153,6 +153,7 @@ class AwsMsk:
                 errors.MetadataRetrievalError,
                 errors.CredentialRetrievalError,
                 OSError,
+                RuntimeError,  # the credentials that a source gave were expired already
             ),
         )
         if isinstance(error, errors.ClientError):

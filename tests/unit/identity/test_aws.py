@@ -126,6 +126,8 @@ def client_error(code, status):
         (botocore.exceptions.EndpointConnectionError(endpoint_url="https://sts"), ConnectionFailedError),
         (botocore.exceptions.ConnectTimeoutError(endpoint_url="https://sts"), ConnectionFailedError),
         (botocore.exceptions.MetadataRetrievalError(error_msg="x"), ConnectionFailedError),
+        (RuntimeError("Credentials were refreshed, but are still expired."), ConnectionFailedError),
+        (ValueError("Unsupported host"), SaslError),
         (botocore.exceptions.UnauthorizedSSOTokenError(), SaslError),
     ],
 )

@@ -199,7 +199,9 @@ class RequestQueue:
         self._send_due()
 
     def _expire(self, queued: _QueuedRequest) -> None:
-        queued.fail(NodeNotReadyError(f"{self._address}: too busy to send {queued.api}"))
+        throttled = self.throttle_delay()
+        why = f"throttled by a quota for {throttled:.1f} s more, and not free" if throttled else "too busy"
+        queued.fail(NodeNotReadyError(f"{self._address}: {why} to send {queued.api}"))
 
     # ------------------------------------------------------------ closing
 

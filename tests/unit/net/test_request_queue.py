@@ -103,10 +103,16 @@ async def test_a_throttle_holds_the_next_request_back(wire: Wire) -> None:
     await turns(3)
     wire.answer(0, throttle_time_ms=5_000)
     await first
-    second = wire.send()
+    second, impatient = wire.send(), wire.send(2.0)
     await turns(3)
     assert (len(wire.written), wire.queue.throttle_delay()) == (1, 5.0)
-    wire.now += 5.0
+    wire.now += 2.0
+    wire.queue._on_time()
+    with pytest.raises(
+        NodeNotReadyError, match=r"throttled by a quota for 3\.0 s more, and not free to send Hea"
+    ):
+        await impatient
+    wire.now += 3.0
     wire.queue.resume()
     assert len(wire.written) == 2
     wire.answer(1)

@@ -18,6 +18,8 @@ from .metrics import NetworkMetrics
 
 R = TypeVar("R", bound=Response)
 
+_NEVER = float("inf")
+
 
 @dataclass(slots=True)
 class _QueuedRequest:
@@ -64,7 +66,7 @@ class RequestQueue:
         """The requests that were written and not answered yet."""
         self.answered = False
         """Whether the broker has answered any request."""
-        self.renew_at = float("inf")
+        self.renew_at = _NEVER
         """When the session is to be authenticated anew, by the clock."""
         self._address = address
         self._client_id = config.client_id
@@ -76,6 +78,7 @@ class RequestQueue:
         self._renew = renew
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_QueuedRequest] = deque()
+        self._due = _NEVER  # no queued request has an earlier deadline
         self._timer: asyncio.TimerHandle | None = None
         self._renewing = False
         self._closed = False
@@ -95,6 +98,7 @@ class RequestQueue:
         deadline = self._clock() + timeout
         queued = _QueuedRequest(request, version, deadline, self._loop.create_future())
         self._queue.append(queued)
+        self._due = min(self._due, deadline)
         self._send_due()
         return cast(R, await queued.waiter)
 
@@ -170,7 +174,7 @@ class RequestQueue:
 
     def _next_event(self, now: float) -> float:
         """The time of the next event: a deadline, the end of throttling, or closing for idleness."""
-        due = [queued.deadline for queued in self._queue]
+        due = [self._due] if self._queue else []
         if (first := self.in_flight.next_deadline()) is not None:
             due.append(first)
         # While a session is renewed, the responses that it waits for and its own end call `_send_due`: no timer is needed.
@@ -193,6 +197,7 @@ class RequestQueue:
         for queued in [queued for queued in self._queue if queued.deadline <= now]:
             self._queue.remove(queued)
             self._expire(queued)
+        self._due = min((queued.deadline for queued in self._queue), default=_NEVER)
         if not len(self) and now >= self._idle_at():
             self._close(None)
             return

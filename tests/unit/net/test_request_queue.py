@@ -97,6 +97,44 @@ async def test_a_request_whose_time_ended_in_the_queue_is_not_written(wire: Wire
     assert [(await task).error_code for task in (first, third)] == [0, 0]
 
 
+class Counted(float):
+    """A time limit whose sums with a clock count how often they are compared."""
+
+    compared = 0
+
+    def __radd__(self, other: float) -> Counted:
+        return Counted(other + float(self))
+
+    def __lt__(self, other: float) -> bool:
+        Counted.compared += 1
+        return float(self) < other
+
+
+@with_wire()
+async def test_a_request_is_not_compared_with_all_that_wait(wire: Wire) -> None:
+    tasks = [wire.send(Counted(30.0)) for _ in range(500)]
+    await turns(3)
+    for number in range(500):
+        wire.answer(number)
+    assert [(await task).error_code for task in tasks] == [0] * 500
+    assert Counted.compared < 500 * 20
+
+
+@with_wire(window=1)
+async def test_of_requests_that_wait_the_one_with_the_least_time_ends_first(wire: Wire) -> None:
+    first, long, short = wire.send(60.0), wire.send(30.0), wire.send(5.0)
+    await turns(3)
+    assert wire.queue._next_event(wire.now) == wire.now + 5.0
+    wire.now += 5.0
+    wire.queue._on_time()
+    with pytest.raises(NodeNotReadyError, match="too busy"):
+        await short
+    assert wire.queue._next_event(wire.now) == wire.now + 25.0
+    wire.answer(0)
+    wire.answer(1)
+    assert [(await task).error_code for task in (first, long)] == [0, 0]
+
+
 @with_wire()
 async def test_a_throttle_holds_the_next_request_back(wire: Wire) -> None:
     first = wire.send()

@@ -1,8 +1,8 @@
 """Opens TCP connections to brokers: names, addresses, socket options. TLS comes after it.
 
-All addresses of a name are tried in the resolver's order, and the name is resolved anew each time, because
-brokers move. The time allowed is shared among the addresses not yet tried, so that one that never answers
-leaves time for the next.
+All addresses of a name are tried in the resolver's order, from another one on after a failure, because one may accept
+connections and never answer. The name is resolved anew each time, because brokers move. The time allowed is shared among the
+addresses not yet tried, so that one that accepts no connection leaves time for the next.
 """
 
 from __future__ import annotations
@@ -83,8 +83,11 @@ def check_socket_options(config: ClientConfig) -> None:
         pass
 
 
-async def connect(host: str, port: int, options: SocketOptions, within: float) -> socket.socket:
-    """Returns a connected, non-blocking socket. `within` is seconds, for the name and all addresses together.
+async def connect(
+    host: str, port: int, options: SocketOptions, within: float, *, first: int = 0
+) -> socket.socket:
+    """Returns a connected, non-blocking socket. `within` is seconds, for the name and all addresses together; `first` is the number of
+    the address to begin with, as often around as it takes.
 
     Raises `ConnectionFailedError`, which says of each address why it failed.
     """
@@ -96,7 +99,7 @@ async def connect(host: str, port: int, options: SocketOptions, within: float) -
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError, UnicodeError, RuntimeError) as error:  # RuntimeError: no thread to ask in
         raise _unresolved(host, port, error) from error
-    for sock, address, left in _sockets(found, options, failures):
+    for sock, address, left in _sockets(found, options, failures, first):
         try:
             sock.setblocking(False)
             async with asyncio.timeout(max(end - loop.time(), 0) / left):
@@ -138,11 +141,12 @@ def connect_blocking(
 
 
 def _sockets(
-    found: list[Any], options: SocketOptions, failures: list[str]
+    found: list[Any], options: SocketOptions, failures: list[str], first: int = 0
 ) -> Iterator[tuple[socket.socket, tuple[Any, ...], int]]:
     """Yields for each address a socket that is not connected yet, the address, and how many addresses are left, this one too.
     Where no socket can be made, the reason is appended to `failures`."""
     addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+    addresses = addresses[(first := first % max(len(addresses), 1)) :] + addresses[:first]
     for tried, (family, address) in enumerate(addresses):
         try:
             sock = options.make(family)

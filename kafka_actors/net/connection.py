@@ -103,22 +103,23 @@ class Connection(ForkGuard):
         source: tuple[str, int] | None = None,
         buffer_size: int | None = None,
         timeout_ms: float | None = None,
+        first_address: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> Connection:
         """Connects, over TLS and with SASL where the config says so, and learns what the broker speaks, within
         `timeout_ms`.
 
         The default of `timeout_ms` is `socket_connection_setup_timeout_ms`; `source` is the local (host, port)
-        to come from; `buffer_size` how many bytes are read at once. Raises `ConnectionFailedError`, which names
-        each address and why it failed, `UnrecognizedBrokerVersion` and `ProtocolError`; `AuthenticationError`
-        where TLS or SASL was refused by either side, and `ConfigError` for files that can't be loaded or socket
-        options that the system refuses.
+        to come from; `buffer_size` how many bytes are read at once; `first_address` the number of the host's address
+        to begin with. Raises `ConnectionFailedError`, which names each address and why it failed,
+        `UnrecognizedBrokerVersion` and `ProtocolError`; `AuthenticationError` where TLS or SASL was refused by either
+        side, and `ConfigError` for files that can't be loaded or socket options that the system refuses.
         """
         tls = context_of(config)
         limit = config.socket_connection_setup_timeout_ms if timeout_ms is None else timeout_ms
         end = clock() + limit / 1000
         self = cls(host, port, config, clock, buffer_size)
-        sock = await connect(host, port, SocketOptions.of(config, source), limit / 1000)
+        sock = await connect(host, port, SocketOptions.of(config, source), limit / 1000, first=first_address)
         try:
             if tls is None:
                 await self._loop.create_connection(lambda: self._frames, sock=sock)

@@ -140,8 +140,14 @@ class ConnectionPool:
             first = self._config.socket_connection_setup_timeout_ms
             longest = max(first, self._config.socket_connection_setup_timeout_max_ms)
             limit = exponential_backoff(node.backoff.failures + 1, first, longest, self._rand)
+            # From the next address on after each failure, as Java does: one may accept connections and never answer.
             connection = await Connection.open(
-                broker.host, broker.port, self._config, timeout_ms=limit, clock=self._clock
+                broker.host,
+                broker.port,
+                self._config,
+                timeout_ms=limit,
+                first_address=node.backoff.failures,
+                clock=self._clock,
             )
         except KafkaActorsError as error:
             node.error = error

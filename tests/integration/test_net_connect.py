@@ -16,7 +16,7 @@ from waiting import at_pace_s
 
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import ConnectionFailedError
-from kafka_actors.net import Connection, FetchSocket
+from kafka_actors.net import Connection, FetchSocket, KafkaClient
 from kafka_actors.testing import FakeKafka
 
 CONFIG = build(ClientConfig)
@@ -103,6 +103,31 @@ def test_an_address_that_never_answers_leaves_time_for_the_next(open_to: Any, re
             assert time.monotonic() - started >= 0.4 * limit_s  # else the hole was none
             for sock in (hole, *fillers):
                 sock.close()
+
+    run()
+
+
+def test_an_address_that_accepts_and_never_answers_does_not_keep_a_client_from_the_others(
+    resolve: Resolve,
+) -> None:
+    """A broker that is frozen: the system accepts connections in its name."""
+    resolve("127.0.0.2", "127.0.0.1")
+
+    @in_loop
+    async def run() -> None:
+        with listening("127.0.0.1") as port, socket.socket() as frozen:
+            frozen.bind(("127.0.0.2", port))
+            frozen.listen()
+            setup_ms = int(1_000 * at_pace_s(0.5))
+            client = KafkaClient(
+                bootstrap_servers=f"kafka.test:{port}",
+                socket_connection_setup_timeout_ms=setup_ms,
+                socket_connection_setup_timeout_max_ms=setup_ms,
+            )
+            try:
+                assert (await client.bootstrap(timeout_ms=8 * setup_ms)).brokers
+            finally:
+                await client.close()
 
     run()
 

@@ -45,11 +45,13 @@ class Nodes:
         self.known = {0: BrokerMetadata(0, "a", 9092), 1: BrokerMetadata(1, "b", 9092)}
         self.trouble: list[int] = []
         self.opened: list[Opened] = []
+        self.first_addresses: list[int] = []
         self.refused: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
 
-        async def open_one(host: str, *_: Any, **__: Any) -> Opened:
+        async def open_one(host: str, *_: Any, first_address: int, **__: Any) -> Opened:
+            self.first_addresses.append(first_address)
             await self.gate.wait()
             if self.refused is not None:
                 raise self.refused
@@ -157,6 +159,18 @@ async def test_a_node_that_moved_or_is_gone_loses_its_connection(monkeypatch: py
     assert nodes.opened[-1].host == "elsewhere"
     await nodes.pool.close()
     assert nodes.pool.node_ids() == []
+
+
+@in_loop
+async def test_after_a_failure_the_next_address_of_a_name_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch)
+    nodes.refused = ConnectionFailedError("a:9092: connected, but no answer")
+    for _ in range(3):
+        with pytest.raises(ConnectionFailedError):
+            await nodes.pool.connection(0, nodes.now + 10)
+        nodes.now += 60
+    assert nodes.first_addresses == [0, 1, 2]
+    await nodes.pool.close()
 
 
 @in_loop

@@ -14,6 +14,7 @@ from kafka_actors.errors import KafkaActorsError, NoBrokersError, error_for_code
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
 
+from .metadata import error_of
 from .snapshot import ClusterSnapshot, TopicMetadata
 
 log = logging.getLogger(__name__)
@@ -158,14 +159,17 @@ class Cluster(Generic[C]):
             return await self._bootstrap()
 
     async def get_metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
-        """Asks each connection in turn until one answers, about `topics`, None for all.
+        """Asks each connection in turn until one names brokers, about `topics`, None for all.
 
         Raises `NoBrokersError`, which says of each connection why it failed.
         """
         failures: list[str] = []
         for broker_id, conn in list(self.conns.items()):
             try:
-                return await conn.send(metadata_request(topics))
+                response = await conn.send(metadata_request(topics))
+                if (refused := error_of(response)) is None:
+                    return response
+                failures.append(f"broker {broker_id}: {refused}")
             except KafkaActorsError as error:
                 failures.append(f"broker {broker_id}: {error}")
         raise NoBrokersError("no connection answered: " + ("; ".join(failures) or "there is none"))

@@ -30,6 +30,8 @@ class Conn:
         self.net.asked[self.port] += 1
         if self.port in self.net.down:
             raise DisconnectedError(f"{self.port} is down")
+        if self.port in self.net.blank:
+            return MetadataResponse()
         return self.net.metadata()
 
     def close(self) -> None:
@@ -46,6 +48,7 @@ class Net:
         self.brokers = {i: 9000 + i for i in broker_ids}
         self.topics: dict[str, list[int]] = {"t": list(broker_ids)}
         self.down: set[int] = set()
+        self.blank: set[int] = set()
         self.asked: Counter[int] = Counter()
         self.opened: Counter[int] = Counter()
         self.pauses: list[float] = []
@@ -210,6 +213,20 @@ async def test_get_metadata_asks_each_connection_in_turn() -> None:
     assert net.asked == {9001: 1, 9002: 1}
     net.down.add(9002)
     with pytest.raises(NoBrokersError, match=r"broker 1: 9001 is down; broker 2: 9002 is down"):
+        await cluster.get_metadata()
+
+
+@run
+async def test_a_broker_that_names_none_does_not_have_the_connections_to_all_closed() -> None:
+    net = Net(1, 2)
+    cluster = await started(net)
+    before = {broker_id: cluster[broker_id] for broker_id in cluster}
+    net.blank.add(9001)
+    await cluster.heal()
+    assert {broker_id: cluster[broker_id] for broker_id in cluster} == before
+    assert (await cluster.get_metadata()).brokers
+    net.blank.add(9002)
+    with pytest.raises(NoBrokersError, match=r"broker 1: .*without naming any broker; broker 2: "):
         await cluster.get_metadata()
 
 

@@ -162,7 +162,9 @@ async def test_a_node_that_moved_or_is_gone_loses_its_connection(monkeypatch: py
 
 
 @in_loop
-async def test_after_a_failure_the_next_address_of_a_name_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_failure_the_next_address_of_a_name_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     nodes = Nodes(monkeypatch)
     nodes.refused = ConnectionFailedError("a:9092: connected, but no answer")
     for _ in range(3):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafka_actors.cluster.cluster import metadata_request
-from kafka_actors.errors import EncodeError, KafkaActorsError, error_for_code
+from kafka_actors.cluster.metadata import error_of
+from kafka_actors.errors import EncodeError, KafkaActorsError, NoBrokersError, error_for_code
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kafka_actors.protocol.messages.create_partitions import CreatePartitionsAssignment, CreatePartitionsTopic
@@ -57,7 +58,13 @@ class TopicRequests:
         request = metadata_request(names)
 
         async def attempt(limit_ms: float) -> list[MetadataResponseTopic]:
-            return (await ask_any(self._client, request, limit_ms)).topics
+            response = await ask_any(self._client, request, limit_ms)
+            if (
+                refused := error_of(response)
+            ) is not None:  # a broker that has just started would have no topics
+                self._client.cluster.request_update()  # by which the client looks for others, where that is asked for
+                raise NoBrokersError(str(refused)) from refused
+            return response.topics
 
         return await persist(self._client, attempt, deadline)
 

@@ -37,6 +37,7 @@ from kafka_actors.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
+from kafka_actors.protocol.messages.metadata import MetadataResponseBroker
 
 
 class Client(AnsweringClient):
@@ -86,7 +87,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def test_the_time_to_connect_is_part_of_the_time_of_the_call(ask: Callable[..., Any]) -> None:
-    client = Client(MetadataResponse())
+    client = Client(MetadataResponse(brokers=[MetadataResponseBroker(1, "b", 9092)]))
     client.connects_s = 0.4
     assert ask(client, lambda admin: admin.list_topics(timeout_ms=500)) == []
     connecting, request = client.limits
@@ -95,7 +96,7 @@ def test_the_time_to_connect_is_part_of_the_time_of_the_call(ask: Callable[..., 
 
 
 def test_without_a_limit_a_call_has_that_of_a_request(ask: Callable[..., Any]) -> None:
-    client = Client(MetadataResponse())
+    client = Client(MetadataResponse(brokers=[MetadataResponseBroker(1, "b", 9092)]))
     client.connects_s = 0.25
     ask(client, lambda admin: admin.list_topics())
     assert client.limits[1] == pytest.approx(client.config.request_timeout_ms - 250)

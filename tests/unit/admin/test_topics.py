@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,9 @@ from kafka_actors.protocol.messages.create_partitions import (
 )
 from kafka_actors.protocol.messages.create_topics import CreatableTopicResult
 from kafka_actors.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicState
-from kafka_actors.protocol.messages.metadata import MetadataResponseTopic
+from kafka_actors.protocol.messages.metadata import MetadataResponseBroker, MetadataResponseTopic
+
+BROKERS = [MetadataResponseBroker(1, "b", 9092)]
 
 
 def _run(client: Any, call: str, *arguments: Any) -> dict[str, Any]:
@@ -62,9 +65,22 @@ def test_the_controller_is_given_no_more_time_than_its_answer_is_waited_for(
 
 
 def test_a_description_creates_no_topic() -> None:
-    client = AnsweringClient(MetadataResponse(topics=[MetadataResponseTopic(3, "gone")]))
+    client = AnsweringClient(MetadataResponse(brokers=BROKERS, topics=[MetadataResponseTopic(3, "gone")]))
     assert isinstance(_run(client, "describe", ["gone"])["gone"], UnknownTopicOrPartitionError)
     assert not client.asked[0].allow_auto_topic_creation
+
+
+@pytest.mark.parametrize("nothing", [MetadataResponse(), MetadataResponse(error_code=129)])
+def test_a_broker_that_knows_no_broker_is_not_believed_that_there_is_no_topic(
+    nothing: MetadataResponse,
+) -> None:
+    """As one that has just started answers under ZooKeeper, and one that wants a new bootstrap (KIP-1102)."""
+    updates: list[None] = []
+    complete = MetadataResponse(brokers=BROKERS, topics=[MetadataResponseTopic(0, "t")])
+    client: Any = AnsweringClient(nothing, complete)
+    client.cluster = SimpleNamespace(request_update=lambda: updates.append(None))
+    assert [topic.name for topic in _run(client, "listed", False)] == ["t"]
+    assert updates == [None]
 
 
 def test_the_controller_is_asked_again_about_those_topics_that_it_could_not_create_yet() -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "from_file",
     "from_flags",
     "layered",
+    "name_alone",
     "parse_toml",
     "read_config_file",
 ]
@@ -48,6 +49,7 @@ PREFIX = "KAFKA_ACTORS_"
 _OF_SPARK = "spark_options"
 
 _REFERENCE = re.compile(r"\$\{[^}]*\}")
+_NAME = re.compile(r"[\w.]*")
 # Variables that Kubernetes sets in every container for a Service named kafka-actors.
 _OF_KUBERNETES = re.compile(r"SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?")
 _OF_PROGRAMS = frozenset(
@@ -129,13 +131,19 @@ def from_flags(kind: type[ClientConfig], pairs: tuple[str, ...], **flags: Any) -
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise ConfigError("-X", f"is {pair!r}: give NAME=VALUE")
+            raise ConfigError("-X", f"is {name_alone(pair)!r}: give NAME=VALUE")
         name = known_name(kind, key.strip())
         pair_value = _resolved(name, value, OptionSource("flag", "-X"))
         if name in layer and layer[name][0] != pair_value[0]:
             raise ConfigError(name, "is given twice with different values")
         layer.setdefault(name, pair_value)
     return layer
+
+
+def name_alone(text: str) -> str:
+    """Name that a text begins with, which was to be NAME=VALUE: what follows may be a secret."""
+    rest = _NAME.sub("", text, count=1)
+    return text.removesuffix(rest) + "…" if rest else text
 
 
 def from_environment(

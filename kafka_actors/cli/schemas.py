@@ -13,6 +13,7 @@ from kafka_actors.errors import KafkaActorsError, UsageError
 
 from .command import EXIT_DONE, EXIT_FAILED, command
 from .load_target import load_target
+from .option_sources import name_alone
 from .output import Output
 from .results import form_option, show
 
@@ -71,7 +72,7 @@ def registry_command(function: Callable[..., int]) -> Callable[..., None]:
 def _pair(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UsageError(f"--registry-option {text!r} has no '='")
+        raise UsageError(f"--registry-option {name_alone(text)!r} has no '='")
     return name.replace(".", "_"), value
 
 

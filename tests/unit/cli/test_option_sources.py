@@ -12,6 +12,16 @@ from kafka_actors.errors import ConfigError
 TOLD = {"KAFKA_ACTORS_LOG_LEVEL", "KAFKA_ACTORS_CACHE"}
 
 
+@pytest.mark.parametrize(
+    "pair", ["sasl_plain_password:hush", "sasl.plain.password hush", "=hush", "sasl_plain_password"]
+)
+def test_a_pair_without_its_equals_sign_is_not_shown_with_a_secret(pair: str) -> None:
+    with pytest.raises(ConfigError, match="^-X: is .*: give NAME=VALUE$") as caught:
+        from_flags(RunConfig, (pair,))
+    assert "hush" not in str(caught.value)
+    assert pair.startswith("=") or "password" in str(caught.value)
+
+
 def test_the_first_layer_wins_and_each_value_knows_where_it_came_from() -> None:
     line = from_flags(RunConfig, ("session.timeout.ms=1000",), workers=3, group_id=None)
     around = from_environment(

@@ -115,8 +115,14 @@ class SubscribedTopics:
         def assign() -> GroupAssignment:
             return perform_assignment(assignor, members, topics_view(snapshot, topics, racks=True))
 
-        # In a thread: with many members and partitions it takes seconds, and heartbeats must go on.
-        result = await asyncio.to_thread(assign)
+        # In a thread: with many members and partitions it takes seconds, and heartbeats must go on. Where the system gives none, a late
+        # assignment is better than the member's end.
+        try:
+            computing = asyncio.get_running_loop().run_in_executor(None, assign)
+        except RuntimeError:
+            result = assign()
+        else:
+            result = await computing
         for member_id in result.unreadable:
             log.warning("group %s: the metadata of member %s can't be read", self._group_id, member_id)
         if self._leads(leading):

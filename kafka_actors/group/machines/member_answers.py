@@ -35,7 +35,6 @@ from kafka_actors.errors import (
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
-    KafkaActorsError,
     KafkaError,
     TopicAuthorizationFailedError,
     error_for_code,
@@ -75,15 +74,15 @@ class MemberAnswers:
     def on_response(self, request: GroupRequest, outcome: object, now: float) -> bool:
         """Takes the answer to a request, or the exception that ended it. Returns False where it no longer matters.
 
-        The request is no longer in flight when its handler runs, which may send another of its kind. An error of Kafka's or of this
-        client that a handler raises ends the membership.
+        The request is no longer in flight when its handler runs, which may send another of its kind. An error that a handler raises ends the
+        membership: nobody would wait for another answer.
         """
         if self._core.ended or self._core.inflight.get(request.api) is not request:
             return False
         del self._core.inflight[request.api]
         try:
             _HANDLERS[request.api](self, request, outcome, now)
-        except KafkaActorsError as error:
+        except Exception as error:
             self._core.fail(error)
         return True
 

@@ -58,6 +58,22 @@ def test_after_the_end_no_answer_counts(dialogue):
     assert not d.member.on_response(beat, d.reply(GroupApi.HEARTBEAT, {"error_code": UNKNOWN}), d.now)
 
 
+@pytest.mark.parametrize("answered", [0, 1, 2], ids=["FindCoordinator", "connect", "JoinGroup"])
+def test_an_error_that_nobody_foresaw_ends_the_member_for_everybody_to_see(dialogue, answered):
+    """It would wait for ever for the answer that it has had, and look alive."""
+    d = dialogue()
+    d.member.start(d.now)
+    d.poll()
+    way = (GroupApi.FIND_COORDINATOR, GroupApi.CONNECT, GroupApi.JOIN)
+    for api in way[:answered]:
+        d.answer(api)
+
+    d.answer(way[answered], RuntimeError("out of luck"))
+
+    (failed,) = d.take(MemberFailed)
+    assert (str(failed.error), d.member.state) == ("out of luck", S.FATAL)
+
+
 # ---------------------------------------------------------------- errors of commits
 
 

@@ -130,6 +130,17 @@ async def test_what_did_not_change_needs_no_other_rebalance() -> None:
     assert leader.reasons == []
 
 
+@in_loop
+async def test_a_leader_that_gets_no_thread_assigns_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    leader = Leader("t")
+    leader.client.learn(t=2)
+    monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", refused)
+    assert await leader.assigned() == {("t", 0), ("t", 1)}
+
+
 @pytest.mark.parametrize("then", ["follows", "joins", "lost"])
 @in_loop
 async def test_a_computation_that_ends_after_its_generation_has_nothing_watched(then: str) -> None:

@@ -58,7 +58,6 @@ class OffsetFetcher:
         self._rand = rand
         self.trouble = ""
         """Why the last request had to be repeated, for people."""
-        self._unstable_since: float | None = None
         self._patience = GrowingTimeout(config.heartbeat_timeout, config.request_timeout)
 
     async def fetch(self, partitions: Sequence[TopicPartition], timeout_ms: float | None) -> Found:
@@ -78,11 +77,12 @@ class OffsetFetcher:
 
     async def _fetch_all(self, partitions: list[TopicPartition], found: Found) -> None:
         failures, config = 0, self._config
-        self.trouble, self._unstable_since = "", None
+        pending: dict[TopicPartition, float] = {}
+        self.trouble = ""
         with self._channels.fetching_offsets():
             while missing := [tp for tp in partitions if tp not in found]:
                 await self._driver.coordinator_known()
-                if not await self._attempt(missing, found):
+                if not await self._attempt(missing, found, pending):
                     failures += 1
                     await asyncio.sleep(
                         exponential_backoff(
@@ -90,8 +90,11 @@ class OffsetFetcher:
                         )
                     )
 
-    async def _attempt(self, partitions: list[TopicPartition], found: Found) -> bool:
-        """Sends one request. Returns False where something is missing and worth another one."""
+    async def _attempt(
+        self, partitions: list[TopicPartition], found: Found, pending: dict[TopicPartition, float]
+    ) -> bool:
+        """Sends one request. Returns False where something is missing and worth another one. `pending`: since when transactions are about
+        to move offsets."""
         request = offset_fetch_request(self._config.group_id, partitions, require_stable=True)
         broker = self._channels.broker
         sent_at = self._driver.now()
@@ -112,25 +115,23 @@ class OffsetFetcher:
             found[tp] = offset
         for refused in committed.errors.values():
             self._judge(refused, broker, sent_at)
-        pending = [
-            tp for tp, error in committed.errors.items() if isinstance(error, UnstableOffsetCommitError)
-        ]
-        self._wait_for_transactions(pending, sent_at)
-        return not committed.errors
+        unstable = [tp for tp, e in committed.errors.items() if isinstance(e, UnstableOffsetCommitError)]
+        waits = {tp: pending.get(tp, sent_at) for tp in unstable}
+        pending.clear()
+        if waits:
+            pending |= waits
+            self._wait_for_transactions(pending, sent_at)
+        # A partition that the answer leaves out is asked again: nothing was said about it.
+        return all(tp in found for tp in partitions)
 
-    def _wait_for_transactions(self, pending: list[TopicPartition], now: float) -> None:
+    def _wait_for_transactions(self, pending: Mapping[TopicPartition, float], now: float) -> None:
         """Says that these partitions' offsets wait for the end of a transaction. Raises `KafkaTimeoutError` where it has none."""
-        if not pending:
-            self._unstable_since = None
-            return
-        if self._unstable_since is None:
-            self._unstable_since = now
         tp, more = min(pending), f" and {len(pending) - 1} more" if len(pending) > 1 else ""
         self.trouble = (
             f"a transaction is open that commits offsets of group {self._config.group_id} for {tp.topic}-{tp.partition}{more}: "
             "its producer ends it, or the brokers do after its transaction_timeout_ms"
         )
-        if now - self._unstable_since >= UNSTABLE_S:
+        if now - min(pending.values()) >= UNSTABLE_S:
             raise KafkaTimeoutError(
                 f"committed offsets not known after {UNSTABLE_S:g} s: {self.trouble}; `kafka-transactions find-hanging` finds it"
             )

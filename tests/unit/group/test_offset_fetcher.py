@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from fakes.virtual_time import run_in_virtual_time
 
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.group.commit_metadata import pack
@@ -118,6 +119,51 @@ def test_the_wait_for_one_transaction_does_not_count_for_the_next():
     slow.ask = ask
     assert asyncio.run(fetcher.fetch([P0], None))[P0].offset == 7
     assert fetcher.trouble.startswith("a transaction is open")
+
+
+def test_the_bound_of_a_wait_is_not_put_off_by_what_others_ask_meanwhile():
+    """Of a program that looks at its lag every minute, a transaction that hangs would never be told."""
+    slow, config = Slow(8.0, code=88), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
+    fetcher = OffsetFetcher(Driver(slow, config), lambda: 0.5)
+    asking = [P0]
+
+    async def ask(request, timeout_ms, channel):
+        assert slow.now < 2_000
+        if len(slow.asked) % 7 == 6 and asking:
+            slow.asked.append(0.0)
+            slow.code = 0
+            found = await fetcher.fetch([asking.pop()], None)
+            assert found[P0].offset == 7
+            asking.append(P0)
+            slow.code = 88
+        return await Slow.ask(slow, request, timeout_ms, channel)
+
+    slow.ask = ask
+    with pytest.raises(KafkaTimeoutError, match="not known after 960 s"):
+        asyncio.run(fetcher.fetch([P0], None))
+    assert 960 <= slow.now <= 1100
+
+
+def test_a_partition_that_an_answer_leaves_out_is_asked_again_after_a_pause():
+    slow, config = Slow(0.1), GroupConfig("g", retry_backoff=0.5, retry_backoff_max=0.5)
+    fetcher = OffsetFetcher(Driver(slow, config), lambda: 0.5)
+
+    async def ask(request, timeout_ms, channel):
+        answer = await Slow.ask(slow, request, timeout_ms, channel)
+        if len(slow.asked) < 3:
+            answer.groups[0].topics.clear()
+        return answer
+
+    slow.ask = ask
+
+    async def scenario():
+        began = asyncio.get_running_loop().time()
+        found = await fetcher.fetch([P0], None)
+        return found[P0].offset, asyncio.get_running_loop().time() - began
+
+    offset, seconds = run_in_virtual_time(scenario())
+    assert (offset, len(slow.asked)) == (7, 3)
+    assert seconds >= 0.8
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ class ConsumerIO:
             async with asyncio.timeout(timeout_s):
                 await self._leave(offsets, timeout_s, leave=self.config.group_instance_id is None)
         except (TimeoutError, KafkaActorsError) as error:
-            logger.warning("%s: %s", LAST_COMMIT, error or "no answer in time")
+            logger.warning("%s: %s", LAST_COMMIT, str(error) or "no answer in time")
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self.fetcher.close()
@@ -140,7 +140,7 @@ class ConsumerIO:
     async def subscribed(self) -> None:
         """Joins the group for a changed subscription, to topics or a pattern."""
         self._clear_topic_error()
-        self.client.set_topics(self.subscription.metadata_topics())
+        await self.topics.follow(until_known=self.subscription.pattern is not None)
         self._member = True
         self.rebalances.wait_for_user(True)
         await (await self._use_group()).start()
@@ -149,7 +149,7 @@ class ConsumerIO:
         """Reads partitions that the user assigned by hand; those that stay keep their positions. Commits `offsets`, of those that
         go."""
         self._clear_topic_error()
-        await self.client.set_topics(self.subscription.metadata_topics())
+        await self.topics.follow(until_known=True)
         held = self._held
         await self.commit_and_revoke(self.stop_delivery(held - partitions), offsets)
         if new := partitions - held:

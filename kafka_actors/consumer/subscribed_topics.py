@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.errors import KafkaTimeoutError, UnknownTopicOrPartitionError, error_for_code
+from kafka_actors.errors import (
+    KafkaActorsError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for_code,
+)
 from kafka_actors.net import KafkaClient
 from kafka_actors.types import TopicPartition
 
 from .rebalance import Offsets
 
 logger = logging.getLogger(__name__)
+
+KNOWN_S = 10.0
+"""Seconds for which the metadata of other topics is waited for."""
 
 
 class ConsumerTopics:
@@ -34,6 +44,15 @@ class ConsumerTopics:
         self._subscription = subscription
         self._on_error = on_error
         self._missing: set[str] = set()
+
+    async def follow(self, *, until_known: bool) -> None:
+        """Has the subscription's topics followed. `until_known`: returns when their metadata is there, or no broker tells it, which is asked
+        for again and again then; a member with a pattern would join with none of its topics else, and rebalance the group once more."""
+        future = self._client.set_topics(self._subscription.metadata_topics())
+        if until_known:
+            with suppress(KafkaActorsError, TimeoutError):
+                async with asyncio.timeout(KNOWN_S):
+                    await future
 
     async def partitions_for(self, topic: str) -> set[int] | None:
         """Returns all partition ids of a topic, None if there is no such topic."""

@@ -18,6 +18,7 @@ from kafka_actors.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
     KafkaTimeoutError,
+    NodeNotReadyError,
     TopicAuthorizationFailedError,
     UnknownMemberIdError,
     UnknownServerError,
@@ -161,7 +162,8 @@ async def test_a_last_commit_that_fails_is_logged_and_everything_is_closed_all_t
     scene.group.error = error
     await scene.core.close(AT_5, 2.0)
     assert closed == ["fetcher", "client"]
-    assert "the last commit of the group may be missing" in caplog.text
+    why = error or "no answer in time"
+    assert f"the last commit of the group may be missing: {why}" in caplog.text
     assert len(scene.group.closed) == 1, "it leaves the group in any case"
 
 
@@ -222,6 +224,37 @@ async def test_a_partition_that_appears_later_is_read_from_its_start_and_so_is_a
     scene.see(snapshot(2, b"2" * 16))
     await scene.take_on(frozenset({A}))
     assert [start.from_start for starts in scene.starts for start in starts.values()] == [False, True, True]
+
+
+@pytest.mark.parametrize("ends", ["known", "failed", "never"])
+@in_virtual_time
+async def test_a_pattern_is_joined_with_when_its_topics_are_known_or_nobody_tells_them(ends):
+    """With those of before the group would rebalance for nothing, and the user be told that no topic matches."""
+    scene = Scene()
+    scene.core.subscription.subscribe(pattern="t.*")
+    metadata = asyncio.get_running_loop().create_future()
+    asked = []
+    scene.core.client.set_topics = lambda topics: asked.append(topics) or metadata
+    subscribing = asyncio.create_task(scene.core.subscribed())
+    await asyncio.sleep(5.0)
+    assert (asked[0], scene.group.begun) == (None, 0)
+    if ends == "known":
+        metadata.set_result(None)
+    elif ends == "failed":
+        metadata.set_exception(NodeNotReadyError("no broker may be asked now"))
+    await asyncio.sleep(6.0)
+    assert (subscribing.done(), scene.group.begun) == (True, 1)
+    await subscribing
+
+
+@in_virtual_time
+async def test_partitions_assigned_by_hand_are_begun_also_where_no_broker_tells_their_topics():
+    scene = Scene()
+    metadata = asyncio.get_running_loop().create_future()
+    metadata.set_exception(NodeNotReadyError("no broker may be asked now"))
+    scene.core.client.set_topics = lambda topics: metadata
+    await scene.core.assigned(frozenset({A}), {})
+    assert [set(starts) for starts in scene.starts] == [{A}]
 
 
 @in_virtual_time

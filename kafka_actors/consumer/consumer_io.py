@@ -60,7 +60,7 @@ class ConsumerIO:
         self._forget_gauges: Callable[[], None] | None = None
         self.subscription = subscription
         self.client = KafkaClient(config, clock=clock)
-        self.topics = ConsumerTopics(self.client, config, subscription, on_error=self._topic_failed)
+        self.topics = ConsumerTopics(self.client, config, subscription, on_checked=self._topics_checked)
         self._topic_error: Exception | None = None
         self.lookups = OffsetLookups(self.client)
         client = self.client
@@ -139,7 +139,7 @@ class ConsumerIO:
 
     async def subscribed(self) -> None:
         """Joins the group for a changed subscription, to topics or a pattern."""
-        self._clear_topic_error()
+        self._topics_checked(None)
         await self.topics.follow(until_known=self.subscription.pattern is not None)
         self._member = True
         self.rebalances.wait_for_user(True)
@@ -148,7 +148,7 @@ class ConsumerIO:
     async def assigned(self, partitions: Partitions, offsets: Offsets) -> None:
         """Reads partitions that the user assigned by hand; those that stay keep their positions. Commits `offsets`, of those that
         go."""
-        self._clear_topic_error()
+        self._topics_checked(None)
         await self.topics.follow(until_known=True)
         held = self._held
         await self.commit_and_revoke(self.stop_delivery(held - partitions), offsets)
@@ -370,14 +370,13 @@ class ConsumerIO:
         if isinstance(event, OffsetReset):
             self._on_attention()
 
-    def _clear_topic_error(self) -> None:
-        """Clears an error of topics that were subscribed to before."""
+    def _topics_checked(self, error: Exception | None) -> None:
+        """Takes the error of a topic that may not be read; None ends the one before: it may be read again, or was subscribed to before."""
         if self.error is self._topic_error:
-            self.error = None
-
-    def _topic_failed(self, error: Exception) -> None:
+            self.error = error
         self._topic_error = error
-        self.fail(error)
+        if error is not None:
+            self.fail(error)
 
     def fail(self, error: Exception) -> None:
         """Ends the consumer's work: the user's next call raises `error`."""

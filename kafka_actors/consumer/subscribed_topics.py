@@ -28,8 +28,8 @@ KNOWN_S = 10.0
 
 
 class ConsumerTopics:
-    """Checks a consumer's topics against the cluster's metadata, in the IO thread. `on_error` is called with an error that ends
-    the consumer's work."""
+    """Checks a consumer's topics against the cluster's metadata, in the IO thread. `on_checked` is called with an error that ends
+    the consumer's work, or None where no topic has one (any more)."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class ConsumerTopics:
         config: ConsumerConfig,
         subscription: SubscriptionState,
         *,
-        on_error: Callable[[Exception], None],
+        on_checked: Callable[[Exception | None], None],
     ) -> None:
         self._client = client
         self._config = config
         self._subscription = subscription
-        self._on_error = on_error
+        self._on_checked = on_checked
         self._missing: set[str] = set()
 
     async def follow(self, *, until_known: bool) -> None:
@@ -76,14 +76,12 @@ class ConsumerTopics:
         }
 
     def check(self) -> None:
-        """Warns of each unknown topic once, and waits for it, as Java does; reports a topic that may not be read as an error."""
+        """Warns of each unknown topic once, and waits for it, as Java does; reports a topic that may not be read as an error, for as long
+        as it may not."""
         snapshot = self._client.snapshot
         errors = {t: snapshot.topic_error(t) for t in self._subscription.metadata_topics() or []}
-        for topic, code in errors.items():
-            if code and code != UnknownTopicOrPartitionError.code:
-                error = error_for_code(code, request="Metadata", topic=topic)
-                if error is not None and not error.retriable:
-                    self._on_error(error)
+        known = (error_for_code(code, request="Metadata", topic=topic) for topic, code in errors.items())
+        self._on_checked(next((error for error in known if error is not None and not error.retriable), None))
         missing = {t for t, code in errors.items() if code == UnknownTopicOrPartitionError.code}
         for topic in sorted(missing - self._missing):
             logger.warning(

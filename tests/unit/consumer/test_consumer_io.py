@@ -468,14 +468,32 @@ async def test_a_wait_for_a_position_ends_with_it_or_with_the_reason_why_there_i
 async def test_the_first_error_stays_and_a_new_subscription_ends_one_of_topics_only():
     scene = Scene()
     first, second = TopicAuthorizationFailedError(topic="t"), FencedInstanceIdError()
-    scene.core._topic_failed(first)
+    scene.core._topics_checked(first)
     scene.core.fail(second)
     assert (scene.core.error, scene.attention) == (first, 2)
+    again = TopicAuthorizationFailedError(topic="t")
+    scene.core._topics_checked(again)  # with each refresh of the metadata
+    assert scene.core.error is again
     await scene.core.subscribed()
     assert scene.core.error is None
     scene.core.fail(second)
     await scene.core.subscribed()
     assert scene.core.error is second
+
+
+@in_virtual_time
+async def test_a_topic_that_may_be_read_again_is_read_on():
+    """As with Java's client: brokers that have just started may know their ACLs later than their topics."""
+    scene = Scene()
+    scene.core.subscription.subscribe(["t"])
+    refused = ClusterSnapshot(topics={"t": TopicMetadata("t", error_code=TopicAuthorizationFailedError.code)})
+    for metadata, error in ((refused, TopicAuthorizationFailedError), (snapshot(), type(None))):
+        scene.see(metadata)
+        scene.core._on_metadata()
+        assert type(scene.core.error) is error
+    scene.core.fail(fenced := FencedInstanceIdError())
+    scene.core._on_metadata()
+    assert scene.core.error is fenced
 
 
 @in_virtual_time

@@ -83,12 +83,12 @@ class Checked:
         subscription = SubscriptionState()
         if subscribed:
             subscription.subscribe(subscribed)
-        self.errors: list[Exception] = []
+        self.errors: list[Exception | None] = []
         self.topics = ConsumerTopics(
             cast(KafkaClient, client),
             ConsumerConfig(group_id="g", **options),
             subscription,
-            on_error=self.errors.append,
+            on_checked=self.errors.append,
         )
 
 
@@ -106,15 +106,19 @@ def test_an_unknown_topic_is_warned_of_once_each_time_that_it_is_missing(
         client.snapshot = Snapshot({"a": {0}, "b": UNKNOWN})
         made.topics.check()
     assert len(caplog.messages) == 2
-    assert not made.errors
+    assert made.errors == [None] * 4
 
 
 def test_a_topic_that_may_not_be_read_ends_the_work_and_a_passing_error_does_not() -> None:
-    made = Checked(Client({"a": REFUSED, "b": LeaderNotAvailableError.code}), "a", "b")
+    client = Client({"a": REFUSED, "b": LeaderNotAvailableError.code})
+    made = Checked(client, "a", "b")
     made.topics.check()
-    (error,) = made.errors
+    client.snapshot = Snapshot({"a": {0}, "b": LeaderNotAvailableError.code})
+    made.topics.check()
+    (error, then) = made.errors
     assert isinstance(error, TopicAuthorizationFailedError)
     assert "a" in str(error)
+    assert then is None
 
 
 def test_partitions_of_a_topic_that_isnt_tracked_are_asked_for() -> None:

@@ -140,14 +140,15 @@ class ConsumerIO:
     async def subscribed(self) -> None:
         """Joins the group for a changed subscription, to topics or a pattern."""
         self._topics_checked(None)
-        await self.topics.follow(until_known=self.subscription.pattern is not None)
-        self._member = True
-        self.rebalances.wait_for_user(True)
-        await (await self._use_group()).start()
+        try:
+            await self.topics.follow(until_known=self.subscription.pattern is not None)
+        finally:  # also where the user's call ends before: the subscription stands
+            self._member = True
+            self.rebalances.wait_for_user(True)
+            await (await self._use_group()).start()
 
     async def assigned(self, partitions: Partitions, offsets: Offsets) -> None:
-        """Reads partitions that the user assigned by hand; those that stay keep their positions. Commits `offsets`, of those that
-        go."""
+        """Reads partitions assigned by hand; those that stay keep their positions. Commits `offsets`, of those that go."""
         self._topics_checked(None)
         await self.topics.follow(until_known=True)
         held = self._held

@@ -157,9 +157,12 @@ class Delivery:
         return cursor
 
     def _hand(self, cursor: Cursor) -> None:
-        self.handed.add(cursor.partition)
-        self.begun.setdefault(cursor.partition, cursor.item.fetch_offset)
-        self._handed_ids[cursor.partition] = cursor.topic_id
+        tp = cursor.partition
+        self.handed.add(tp)
+        if self._handed_ids.get(tp, cursor.topic_id) != cursor.topic_id:
+            self.begun.pop(tp, None)  # of the topic that was deleted
+        self.begun.setdefault(tp, cursor.item.fetch_offset)
+        self._handed_ids[tp] = cursor.topic_id
 
     def put_back(self) -> None:
         """Hands the records that were taken last out again: they did not reach the user."""
@@ -265,7 +268,14 @@ class Delivery:
         """Drops the records of partitions that are not assigned any more, and their pause."""
         gone = frozenset(partitions)
         self.forget(gone)
+        self.lost(gone)
+
+    def lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drops what is kept of partitions beside their records: those that were taken before are void, and those taken since they were
+        assigned anew are not."""
+        gone = frozenset(partitions)
         self._paused -= gone
+        self.handed -= gone
         for tp in gone:
             self.begun.pop(tp, None)
 

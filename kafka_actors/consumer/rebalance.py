@@ -127,7 +127,7 @@ class RebalanceQueue:
             self._awaited = None
             known = self._forget(partitions)
             # The deadline came before the user's thread had begun with it.
-            late = self._withdraw(notice) and self._attended
+            late = self._withdraw(notice)
             try:
                 await self._owner.commit_and_revoke(drained, notice.offsets)
             finally:
@@ -147,16 +147,20 @@ class RebalanceQueue:
 
     def _notify_lost(self, lost: Partitions) -> None:
         """Notifies the user's thread of the loss of these partitions, if there are any."""
-        if lost:
+        if lost and self._attended:
             self._put(RebalanceNotice(RebalanceKind.LOST, lost))
 
     # ------------------------------------------------------------ called by the consumer's part in the IO thread
 
     def wait_for_user(self, attended: bool) -> None:
-        """Says whether the user's thread takes notices: if not, partitions go without it, also those that wait for it now."""
+        """Says whether the user's thread takes notices: if not, partitions go without it, also those that wait for it now. It has been told
+        of the end of all of them by then."""
         self._attended = attended
-        if not attended and self._awaited is not None:
-            self._awaited.done(self._awaited.offsets)
+        if not attended:
+            with self._lock:
+                self._notices.clear()
+            if self._awaited is not None:
+                self._awaited.done(self._awaited.offsets)
 
     # ------------------------------------------------------------ called by the user's thread
 
@@ -245,8 +249,7 @@ class PollTasks:
         session = self._session
         if notice.what is RebalanceKind.LOST:
             # Records of them that were taken before are void; those taken since then, when they came back, are not.
-            session.reader.resume(notice.partitions)
-            session.reader.handed -= notice.partitions
+            session.reader.lost(notice.partitions)
             self._forget_committed(notice.partitions)
         offsets: Offsets = {}
         try:

@@ -226,7 +226,7 @@ async def test_a_partition_that_appears_later_is_read_from_its_start_and_so_is_a
     assert [start.from_start for starts in scene.starts for start in starts.values()] == [False, True, True]
 
 
-@pytest.mark.parametrize("ends", ["known", "failed", "never"])
+@pytest.mark.parametrize("ends", ["known", "failed", "never", "cut off"])
 @in_virtual_time
 async def test_a_pattern_is_joined_with_when_its_topics_are_known_or_nobody_tells_them(ends):
     """With those of before the group would rebalance for nothing, and the user be told that no topic matches."""
@@ -242,9 +242,11 @@ async def test_a_pattern_is_joined_with_when_its_topics_are_known_or_nobody_tell
         metadata.set_result(None)
     elif ends == "failed":
         metadata.set_exception(NodeNotReadyError("no broker may be asked now"))
+    elif ends == "cut off":
+        subscribing.cancel()
     await asyncio.sleep(6.0)
-    assert (subscribing.done(), scene.group.begun) == (True, 1)
-    await subscribing
+    assert (subscribing.done(), subscribing.cancelled()) == (True, ends == "cut off")
+    assert scene.group.begun == 1
 
 
 @in_virtual_time

@@ -222,6 +222,31 @@ def test_where_a_partition_was_begun_is_known_until_it_is_moved_or_revoked(harne
     assert harness.reader.begun == {}
 
 
+def test_of_what_was_given_up_or_lost_nothing_is_left_to_commit_nor_a_place_to_go_back_to(harness):
+    """It may come back elsewhere, and be lost before a record of it is handed out."""
+    harness.arrive((0, 0, 10), (1, 0, 10))
+    while harness.reader.next_batch() is not None:
+        pass
+    harness.reader.revoked([T0])
+    assert (harness.reader.handed, harness.reader.begun) == ({T1}, {T1: 0})
+    harness.reader.lost([T1])
+    assert (harness.reader.handed, harness.reader.begun) == (set(), {})
+
+
+def test_a_topic_made_anew_was_begun_where_its_own_records_were_handed_out(harness, monkeypatch):
+    """In it, the offset at which the one before was begun may be behind records that nobody has read."""
+    ids = [b"1" * 16]
+    monkeypatch.setattr(harness.fetcher, "topic_id", lambda tp: ids[0])
+    harness.arrive((0, 0, 10), (1, 0, 10))
+    while harness.reader.next_batch() is not None:
+        pass
+    harness.reader.begun[T0] = 5_000
+    ids[0] = b"2" * 16
+    harness.arrive((0, 10, 10))
+    assert harness.reader.next_batch().num_rows == 10
+    assert harness.reader.begun == {T0: 10, T1: 0}
+
+
 def test_a_chunk_without_records_moves_the_position_silently():
     harness = Harness(isolation_level="read_committed")
     machine = harness.fetcher._machine

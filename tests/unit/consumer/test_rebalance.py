@@ -115,6 +115,21 @@ async def test_a_commit_that_outlasts_its_revocation_is_no_loss_of_what_came_sin
     assert told(rebalances) == [(RebalanceKind.ASSIGNED, P0)]
 
 
+@pytest.mark.parametrize("first", ["lost", "away"])
+@in_loop
+async def test_who_has_left_hears_of_no_loss_at_the_first_poll_of_the_next_subscription(first):
+    """The listener was told of the end of all partitions before the last commit, during which the group may lose them."""
+    rebalances = RebalanceQueue(Owner(), lambda: None)
+    await rebalances.on_partitions_assigned(P0)
+    assert told(rebalances) == [(RebalanceKind.ASSIGNED, P0)]
+    if first == "away":
+        rebalances.wait_for_user(False)
+    await rebalances.on_partitions_lost(P0)
+    rebalances.wait_for_user(False)
+    rebalances.wait_for_user(True)
+    assert not rebalances.pending
+
+
 @in_loop
 async def test_who_has_a_record_of_an_assignment_sees_its_notice_and_who_has_the_notice_may_seek():
     owner, seen, handled = Owner(), [], []

@@ -156,15 +156,14 @@ class SubscribedTopics:
         untracked = [topic for topic in topics if not self._client.tracks(topic)]
         unknown = [topic for topic in topics if topic not in self._client.snapshot.topics]
         if untracked:
-            learned = [self._client.add_topic(topic) for topic in untracked]
+            learned = self._client.add_topic(*untracked)
         elif unknown:
-            learned = [self._client.cluster.request_update()]
+            learned = self._client.cluster.request_update()
         else:
             return
         try:
             async with asyncio.timeout(METADATA_TIMEOUT):
-                for future in learned:
-                    await future
+                await learned
         except (TimeoutError, KafkaActorsError) as error:
             log.warning(
                 "group %s: no metadata of %s: %s", self._group_id, ", ".join(untracked or unknown), error

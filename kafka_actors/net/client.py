@@ -163,10 +163,10 @@ class KafkaClient(ForkGuard):
         """
         return self._refresher.track(topics)
 
-    def add_topic(self, topic: str) -> Future[ClusterMetadata]:
-        """Tracks one more topic; as `set_topics`."""
+    def add_topic(self, topic: str, *more: str) -> Future[ClusterMetadata]:
+        """Tracks one more topic, or several; as `set_topics`."""
         known = self._refresher.topics
-        return self._refresher.track(None if known is None else [*known, topic])
+        return self._refresher.track(None if known is None else [*known, topic, *more])
 
     def tracks(self, topic: str) -> bool:
         """Whether the topic's metadata is kept fresh."""

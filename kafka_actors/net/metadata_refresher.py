@@ -57,6 +57,7 @@ class MetadataRefresher:
         rand: Callable[[], float],
     ) -> None:
         self.topics: list[str] | None = []
+        self._names: frozenset[str] = frozenset()
         self._tracked: Future[ClusterMetadata] = Future()
         self._tracked.success(cluster)
         self._untracked: dict[str, float] = {}
@@ -78,13 +79,13 @@ class MetadataRefresher:
         """Tracks these topics, None for all. The future resolves when their metadata was fetched: at once where that was so before."""
         wanted = None if topics is None else sorted(check_topics(topics))
         if wanted != self.topics or self._tracked.exception() is not None:
-            self.topics = wanted
+            self.topics, self._names = wanted, frozenset(wanted or ())
             self._tracked = self._cluster.request_update()
         return self._tracked
 
     def tracks(self, topic: str) -> bool:
         """Whether the topic's metadata is kept fresh."""
-        return self.topics is None or topic in self.topics
+        return self.topics is None or topic in self._names
 
     def _wanted(self) -> list[str] | None:
         now = self._clock()

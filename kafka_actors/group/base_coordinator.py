@@ -255,7 +255,7 @@ class BaseCoordinator(ABC):
         leave: tell the group; without it a static member's part waits for it until its session ends. Never raises
         for a broker that doesn't answer.
         """
-        if self.fatal is None:
+        if self._member.fatal is None:  # what failed outside of the machine is told to the group
             await self._driver.leave(timeout_ms / 1000, leave, "the member is being closed")
         await self._driver.stop()
 

@@ -13,7 +13,7 @@ from kafka_actors.events import EventSink, PatternMatchesNothing
 from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 
 from .coordinator_channels import GroupClient
-from .machines.assignment import GroupAssignment, TopicsView, choose, group_topics, perform_assignment
+from .machines.assignment import GroupAssignment, TopicsView, choose, perform_assignment
 from .machines.member_events import Generation, Partitions
 from .machines.ownership import Ownership
 from .machines.topic_ids import TopicIds
@@ -109,8 +109,9 @@ class SubscribedTopics:
         """Computes each member's assignment with the assignor of that name."""
         assignor = choose(self._ownership.assignors, protocol, self._group_id)
         leading = self._ownership.leading
-        await self._track(group_topics(members))
-        snapshot, topics = self._client.snapshot, self._ownership.group_topics
+        topics = self._ownership.group_topics
+        await self._track(topics)
+        snapshot = self._client.snapshot
 
         def assign() -> GroupAssignment:
             return perform_assignment(assignor, members, topics_view(snapshot, topics, racks=True))

@@ -276,6 +276,20 @@ async def test_what_is_owned_and_not_read_is_told_with_its_reason():
 
 
 @in_loop
+async def test_who_closes_as_soon_as_the_listener_has_raised_leaves_the_group_all_the_same():
+    """Else the others wait for the end of its session before they get its partitions."""
+
+    class Raising(Listener):
+        async def on_partitions_assigned(self, partitions):
+            raise ValueError("mine")
+
+    async with group() as kafka, member(kafka, listener=Raising()) as one:
+        await until_async(lambda: one.fatal)
+        await one.member.close(timeout_ms=2_000)
+        assert kafka.count("LeaveGroup") == 1
+
+
+@in_loop
 async def test_listener_that_raises_ends_the_membership_and_the_group_learns_it():
     async with group() as kafka, member(kafka, partition_assignment_strategy=["range"]) as one:
         await until_async(lambda: one.listener.has == BOTH)

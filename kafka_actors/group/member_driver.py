@@ -20,6 +20,7 @@ from kafka_actors.protocol.messages.join_group import JoinGroupResponseMember
 from kafka_actors.protocol.messages.sync_group import SyncGroupRequestAssignment
 
 from .coordinator_channels import CoordinatorChannels, GroupClient
+from .machines.error_actions import GroupApi
 from .machines.member import ClassicMember
 from .machines.member_events import (
     ComputeAssignment,
@@ -137,6 +138,11 @@ async def _coroutine(call: ListenerCall) -> None:
 
 LEAVE_TIMEOUT = 5.0
 """Seconds that the listener's last calls, and LeaveGroup after a failure, may take when a membership ends."""
+_TOWARDS_GROUP = (GroupApi.FIND_COORDINATOR, GroupApi.CONNECT, GroupApi.JOIN, GroupApi.SYNC)
+TROUBLE_S = 10.0
+"""Seconds for which the coordinator may refuse a member before that is logged: while it moves, that is nothing to be told of."""
+AGAIN_S = 60.0
+"""Seconds until it is logged again."""
 GRACE = 1.0
 """Seconds that ending a membership may take beyond the time that the caller gave."""
 
@@ -182,6 +188,7 @@ class MemberDriver:
         self._on_fatal = on_fatal
         self._events = events
         self._crashed: Exception | None = None
+        self._warn_at: float | None = None
         self._work_task: asyncio.Task[None] | None = None
 
     @property
@@ -298,11 +305,28 @@ class MemberDriver:
 
     def _deliver(self, request: GroupRequest, outcome: object) -> None:
         now = self.now()
+        succeeded = not isinstance(outcome, Exception) and not getattr(outcome, "error_code", 0)
         if not isinstance(outcome, Exception):
-            succeeded = not getattr(outcome, "error_code", 0)
             self._sensors.answered(request.api, now - request.sent_at, succeeded)
         self.machine.on_response(request, outcome, now)
+        if request.api in _TOWARDS_GROUP and not (succeeded and request.api is GroupApi.JOIN):
+            self._warn_of_trouble(
+                now
+            )  # a JoinGroup that succeeds is half of the way, on which others may be waited for
         self.wake()
+
+    def _warn_of_trouble(self, now: float) -> None:
+        """Logs why the coordinator is not known, or the group not joined, once that has lasted for `TROUBLE_S`, and then each minute."""
+        trouble = self.machine.trouble
+        if not trouble or self.machine.ended:
+            self._warn_at = None
+        elif self._warn_at is None:
+            self._warn_at = now + TROUBLE_S
+        elif now >= self._warn_at:
+            self._warn_at = now + AGAIN_S
+            log.warning(
+                "group %s: its coordinator doesn't serve this member, trying on: %s", self.group_id, trouble
+            )
 
     async def _compute(self, token: int, protocol: str, members: Sequence[JoinGroupResponseMember]) -> None:
         outcome: Sequence[SyncGroupRequestAssignment] | Exception

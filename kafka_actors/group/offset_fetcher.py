@@ -69,9 +69,10 @@ class OffsetFetcher:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self._fetch_all(list(partitions), found)
         except TimeoutError:
+            why = self.trouble or self._driver.machine.trouble
             raise KafkaTimeoutError(
                 f"group {self._config.group_id}: committed offsets not known after {timeout_ms:.0f} ms"
-                + (f": {self.trouble}" if self.trouble else "")
+                + (f": {why}" if why else "")
             ) from None
         return found
 

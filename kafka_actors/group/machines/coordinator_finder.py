@@ -60,6 +60,8 @@ class CoordinatorFinder:
         self._stage = _Stage.UNKNOWN
         self._not_before = 0.0
         self._node: CoordinatorNode | None = None
+        self.trouble = ""
+        """Why the last try failed, for people; empty where it didn't."""
 
     @property
     def node(self) -> CoordinatorNode | None:
@@ -99,7 +101,7 @@ class CoordinatorFinder:
             self._failed(GroupApi.CONNECT, outcome, now)
             return None
         self._connecting.answered(now - self._sent_at)
-        self._stage = _Stage.KNOWN
+        self._stage, self.trouble = _Stage.KNOWN, ""
         return self._node
 
     def lost(self, now: float) -> None:
@@ -117,6 +119,7 @@ class CoordinatorFinder:
             raise error
         if isinstance(error, KafkaTimeoutError):
             (self._finding if api is GroupApi.FIND_COORDINATOR else self._connecting).unanswered()
+        self.trouble = str(error) or type(error).__name__
         self.lost(now)
 
 

@@ -123,6 +123,11 @@ class ClassicMember:
         return self._core.coordinator
 
     @property
+    def trouble(self) -> str:
+        """Why the coordinator is not known, or the group not joined, for people; empty where nothing went wrong."""
+        return self._core.finder.trouble or self._core.refused
+
+    @property
     def rejoin_reason(self) -> str | None:
         """Why the group should be joined again, if it should."""
         return self._core.rejoin_reason

@@ -223,6 +223,7 @@ class MemberAnswers:
                 # LeaveGroup would remove another one that has its group_instance_id.
                 self._core.join_sent = False
             self._core.request_rejoin(f"rebalance failed: {_short(error)}")
+            self._core.refused = str(error)
             self._on_membership_lost(error, verdict, now)
 
     def send_sync(self, now: float, assignments: Sequence[SyncGroupRequestAssignment]) -> None:
@@ -249,6 +250,8 @@ class MemberAnswers:
                 error = unreadable
         self._core.request_rejoin(f"rebalance failed: {_short(error)}")
         verdict = judge(GroupApi.SYNC, error)
+        if verdict is not ErrorAction.REJOIN:
+            self._core.refused = str(error)
         if verdict is not ErrorAction.FATAL:
             self._core.goto(_S.JOINING)
         if isinstance(error, DecodeError):
@@ -261,6 +264,7 @@ class MemberAnswers:
         change = self._core.policy.on_synced(self._core.generation, data)
         self._core.finder.proved()
         self._core.heartbeat.acknowledged(request.sent_at)
+        self._core.refused = ""
         if change.revoked:
             self._core.request_rejoin("need to revoke partitions and re-join")
             self._core.revoke(change.revoked, now)

@@ -159,6 +159,8 @@ class MemberCore:
         """Whether the group may have this member, which then says when it leaves: known by its id, or by a JoinGroup without an answer."""
         self.stopped_polling = False
         self.progress_at: float | None = None
+        self.refused = ""
+        """Why the group was not joined when it was tried last, for people; empty since it was."""
 
     @property
     def coordinator(self) -> CoordinatorNode | None:

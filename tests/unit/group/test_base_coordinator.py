@@ -231,3 +231,27 @@ async def test_a_wait_for_the_group_ends_with_its_time_and_says_what_it_waited_f
     with pytest.raises(KafkaTimeoutError, match="group g: the coordinator is not known after 0 ms"):
         await one.ensure_coordinator_known(timeout_ms=0)
     await one.close(timeout_ms=0)
+
+
+@in_loop
+async def test_a_coordinator_that_serves_nobody_for_long_is_told_of_with_the_reason_and_again_each_minute(
+    caplog,
+):
+    """Else a consumer whose coordinator can't be reached would poll in vain without a word."""
+    one, told = Shares(), []
+    one._member.start(100.0)
+
+    def fail(at):
+        one.now_s = at
+        requests = one._member.poll(at).actions
+        for request in requests:
+            one._driver._deliver(request, NodeNotReadyError("b1:9092: connection refused"))
+        told.append(len(caplog.messages))
+        return len(requests)
+
+    assert [fail(at) for at in (100.0, 109.0, 111.0, 120.0, 160.0, 172.0)] == [1] * 6
+    assert told == [0, 0, 1, 1, 1, 2]
+    assert caplog.messages[0] == (
+        "group g: its coordinator doesn't serve this member, trying on: b1:9092: connection refused"
+    )
+    await one.close(timeout_ms=0)

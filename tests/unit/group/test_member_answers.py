@@ -8,6 +8,7 @@ from kafka_actors.errors import (
     DecodeError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
+    NodeNotReadyError,
     NotCoordinatorError,
     RebalanceInProgressError,
     UnknownMemberIdError,
@@ -173,6 +174,27 @@ def test_an_answer_under_another_strategy_than_that_of_the_join_ends_the_member(
     (failed,) = d.take(MemberFailed)
     assert isinstance(failed.error, InconsistentGroupProtocolError)
     assert "joined with 'cooperative-sticky', synced with 'range'" in str(failed.error)
+
+
+def test_the_reason_why_a_group_is_not_joined_is_known_until_it_is(dialogue):
+    d = dialogue()
+    d.member.start(d.now)
+    d.poll()
+    d.answer(GroupApi.FIND_COORDINATOR, NodeNotReadyError("no broker may be asked now"))
+    assert d.member.trouble == "no broker may be asked now"
+    d.poll(5.0)
+    d.answer(GroupApi.FIND_COORDINATOR)
+    assert d.member.trouble, "the broker that it names has not been reached"
+    d.answer(GroupApi.CONNECT)
+    assert not d.member.trouble
+    d.error(GroupApi.JOIN, LOADING)
+    d.poll(5.0)
+    d.joined()
+    assert d.member.trouble.startswith("COORDINATOR_LOAD_IN_PROGRESS (14) in answer to JoinGroup")
+    d.error(GroupApi.SYNC, 27)
+    d.joined(2)
+    d.synced("t-0")
+    assert not d.member.trouble
 
 
 def test_a_group_of_another_type_ends_the_member(dialogue):

@@ -53,7 +53,7 @@ class Driver:
 
     def __init__(self, slow, config, *, alive=True):
         self.channels = slow
-        self.machine = SimpleNamespace(config=config)
+        self.machine = SimpleNamespace(config=config, trouble="")
         self.now = lambda: slow.now
         self.lost = []
         self.coordinator_lost = self.lost.append

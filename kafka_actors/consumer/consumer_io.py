@@ -125,7 +125,7 @@ class ConsumerIO:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._leave(offsets, timeout_s, leave=self.config.group_instance_id is None)
-        except (TimeoutError, KafkaActorsError) as error:
+        except Exception as error:  # also one of a user's assignor, which ended the membership
             logger.warning("%s: %s", LAST_COMMIT, str(error) or "no answer in time")
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -161,7 +161,7 @@ class ConsumerIO:
         far."""
         try:
             await self._leave(offsets, self.config.request_timeout_ms / 1000)
-        except KafkaActorsError as error:
+        except Exception as error:
             logger.warning("%s: %s", LAST_COMMIT, error)
         finally:
             self.subscription.unsubscribe()
@@ -250,7 +250,7 @@ class ConsumerIO:
         try:
             if self._coordinator is not None and (offsets := self.topics.existing(offsets)):
                 default_offset_commit_callback(offsets, await self._coordinator.commit_offsets_sync(offsets))
-        except KafkaActorsError as error:
+        except Exception as error:
             logger.warning("offsets of revoked partitions could not be committed: %s", error)
         finally:
             self.fetcher.release(drained)
@@ -290,7 +290,7 @@ class ConsumerIO:
         try:
             if offsets := self.topics.existing(offsets):
                 await self.commit(offsets, API_TIMEOUT_S)
-        except KafkaActorsError as error:
+        except Exception as error:
             logger.warning("auto-commit failed, the next one will cover it: %s", error)
             return False
         return True

@@ -375,7 +375,7 @@ class AutoCommitTask:
     async def _commit(self) -> None:
         try:
             await self._coordinator.commit_consumed()
-        except KafkaActorsError as error:
+        except Exception as error:  # also of the user's `consumed`: the next one is due all the same
             log.warning("group %s: auto-commit failed: %s", self._coordinator.group_id, error)
         if not self._stopped:
             self.reschedule()

@@ -329,14 +329,17 @@ class MemberDriver:
             )
 
     async def _compute(self, token: int, protocol: str, members: Sequence[JoinGroupResponseMember]) -> None:
-        outcome: Sequence[SyncGroupRequestAssignment] | Exception
+        member_id = self.machine.generation.member_id
         try:
-            member_id = self.machine.generation.member_id
             parts = await self._perform_assignment(member_id, protocol, members)
-            outcome = [SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in parts.items()]
         except Exception as error:
-            outcome = error
-        self.machine.on_assignment(token, outcome, self.now())
+            if self.machine.computes(token):
+                self.fail(
+                    error
+                )  # not by the machine, whose end tells the group nothing: all members wait for this one
+            return
+        assignments = [SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in parts.items()]
+        self.machine.on_assignment(token, assignments, self.now())
         self.wake()
 
     def _report_fatal(self, error: Exception) -> None:

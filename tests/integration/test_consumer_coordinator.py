@@ -290,6 +290,21 @@ async def test_who_closes_as_soon_as_the_listener_has_raised_leaves_the_group_al
 
 
 @in_loop
+async def test_a_leader_whose_assignor_raises_leaves_and_the_others_do_not_wait_for_the_end_of_its_session():
+    class Raising:
+        name, protocol = "mine", "eager"
+
+        def assign(self, partitions, members, *, racks=None):
+            raise ValueError("mine")
+
+    async with group() as kafka, member(kafka, partition_assignment_strategy=[Raising]) as one:
+        await until_async(lambda: one.fatal)
+        assert [str(e) for e in one.fatal] == ["mine"]
+        await until_async(lambda: kafka.group_state("g") == "Empty")
+        assert kafka.count("LeaveGroup") == 1
+
+
+@in_loop
 async def test_listener_that_raises_ends_the_membership_and_the_group_learns_it():
     async with group() as kafka, member(kafka, partition_assignment_strategy=["range"]) as one:
         await until_async(lambda: one.listener.has == BOTH)

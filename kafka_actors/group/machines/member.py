@@ -169,17 +169,17 @@ class ClassicMember:
         if self._core.revocation is not None and self._core.revocation.token == token:
             self._end_release()
 
+    def computes(self, token: int) -> bool:
+        """Returns whether the result of that `ComputeAssignment` is waited for."""
+        return self._core.computation is not None and self._core.computation[0] == token
+
     def on_assignment(
-        self, token: int, outcome: Sequence[SyncGroupRequestAssignment] | Exception, now: float
+        self, token: int, assignments: Sequence[SyncGroupRequestAssignment], now: float
     ) -> None:
         """Takes the result of that `ComputeAssignment`. Too late a call changes nothing."""
-        if self._core.computation is None or self._core.computation[0] != token:
-            return
-        self._core.computation = None
-        if isinstance(outcome, Exception):
-            self._core.fail(outcome)
-        else:
-            self._answers.send_sync(now, outcome)
+        if self.computes(token):
+            self._core.computation = None
+            self._answers.send_sync(now, assignments)
 
     def poll(self, now: float) -> MemberReady:
         """Ends what is overdue, makes the steps that are due, and sends a heartbeat if it is time."""

@@ -150,7 +150,11 @@ async def test_the_last_commit_comes_before_the_end_of_the_membership_which_a_st
     assert scene.group.timeouts[0] + how["timeout_ms"] < 8_000
 
 
-@pytest.mark.parametrize("error", [FencedInstanceIdError(), None], ids=["refused", "no answer"])
+@pytest.mark.parametrize(
+    "error",
+    [FencedInstanceIdError(), ValueError("mine"), None],
+    ids=["refused", "an assignor's", "no answer"],
+)
 @in_virtual_time
 async def test_a_last_commit_that_fails_is_logged_and_everything_is_closed_all_the_same(error, caplog):
     scene = Scene()
@@ -362,7 +366,9 @@ async def test_a_revocation_that_the_users_thread_does_not_take_any_more_ends_af
     assert core.rebalances.lost == frozenset(), "the listener was told before the end"
 
 
-@pytest.mark.parametrize("error", [None, UnknownMemberIdError()], ids=["committed", "refused"])
+@pytest.mark.parametrize(
+    "error", [None, UnknownMemberIdError(), ValueError("mine")], ids=["committed", "refused", "an assignor's"]
+)
 @in_virtual_time
 async def test_unsubscribed_it_holds_nothing_and_its_error_is_over(error):
     scene = Scene()

@@ -290,7 +290,7 @@ class Consumer(BaseConsumer):
     def close(self, *, timeout_ms: float = 30_000) -> None:
         """Commits the offsets of finished records (unless `enable_auto_commit` is off), leaves the group, closes the connections.
 
-        A static member (`group_instance_id`) doesn't leave: its partitions wait for it to come back until its session
+        A static member (`group_instance_id`, but for "auto") doesn't leave: its partitions wait for it to come back until its session
         is over.
 
         Returns within about `timeout_ms`, whatever the brokers do. Closing again changes nothing.

@@ -117,14 +117,14 @@ class ConsumerIO:
             await self.assigned(self.subscription.assigned, {})
 
     async def close(self, offsets: Offsets, timeout_s: float) -> None:
-        """Commits `offsets`, leaves the group, closes every connection: within `timeout_s` and a little."""
+        """Commits `offsets`, leaves the group unless under a static id, which isn't made up, closes all: within `timeout_s` and a little."""
         if self._forget_gauges is not None:
             self._forget_gauges()
         if self._ticking is not None:
             self._ticking.cancel()
         try:
             async with asyncio.timeout(timeout_s):
-                await self._leave(offsets, timeout_s, leave=self.config.group_instance_id is None)
+                await self._leave(offsets, timeout_s, leave=self.config.group_instance_id in (None, "auto"))
         except Exception as error:  # also one of a user's assignor, which ended the membership
             logger.warning("%s: %s", LAST_COMMIT, str(error) or "no answer in time")
         try:

@@ -137,7 +137,9 @@ async def test_a_beginning_that_never_ends_is_a_timeout_that_says_what_was_reach
         await core.begin()
 
 
-@pytest.mark.parametrize(("instance", "leaves"), [(None, True), ("i", False)], ids=["dynamic", "static"])
+@pytest.mark.parametrize(
+    ("instance", "leaves"), [(None, True), ("i", False), ("auto", True)], ids=["dynamic", "static", "made up"]
+)
 @in_virtual_time
 async def test_the_last_commit_comes_before_the_end_of_the_membership_which_a_static_member_keeps(
     instance, leaves

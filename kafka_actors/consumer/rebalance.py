@@ -217,6 +217,10 @@ async def awaited(result: object) -> None:
 
 ListenerCall = Callable[[], object]
 
+COMMITTED_AGAIN = 6
+"""Auto-commits, of partitions assigned by hand, until offsets that have not changed are committed again: a group without members loses
+them `offsets.retention.minutes` after their last commit, though they are consumed (KIP-211)."""
+
 
 class PollTasks:
     """Rebalances, auto-commit and errors of one consumer. For the user's thread."""
@@ -224,6 +228,7 @@ class PollTasks:
     def __init__(self, session: ConsumerSession) -> None:
         self._session = session
         self._auto_committed: Offsets = {}
+        self._auto_commits = 0
 
     def attend(self) -> Iterator[ListenerCall]:
         """Does all that is due, and yields the listener's methods that have to be called meanwhile.
@@ -305,6 +310,9 @@ class PollTasks:
 
     def _auto_commit(self) -> None:
         session = self._session
+        self._auto_commits += 1
+        if self._auto_commits % COMMITTED_AGAIN == 0 and not session.subscription.uses_group:
+            self._auto_committed.clear()
         offsets = self.last_offsets(session.assignment())
         new = {tp: offset for tp, offset in offsets.items() if self._auto_committed.get(tp) != offset}
         if new:

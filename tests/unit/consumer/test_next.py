@@ -311,6 +311,24 @@ def test_a_call_that_begins_as_another_thread_closes_the_consumer_says_so(consum
         consumer.assign([T1]) if call == "assign" else consumer.poll_batch(timeout_ms=None)
 
 
+@pytest.mark.parametrize("assigned_by", ["hand", "group"])
+def test_offsets_that_do_not_change_are_kept_from_expiring_where_the_group_has_no_members(
+    consumer, assigned_by
+):
+    session, committed, taken = consumer._session, [], Future()
+    taken.set_result(True)
+    session.io.submit = lambda work: taken
+    session.core.auto_commits = True
+    session.core.commit_quietly = committed.append
+    if assigned_by == "group":
+        session.subscription.unsubscribe()
+        session.subscription.subscribe(["t"])
+    for _ in range(13):
+        session.core.commit_due = True
+        assert list(session.tasks.attend()) == []
+    assert [len(offsets) for offsets in committed] == ([2, 2, 2] if assigned_by == "hand" else [2])
+
+
 def test_a_forked_process_can_not_go_on_with_it(consumer, monkeypatch):
     monkeypatch.setattr(process_bound, "_forks", process_bound._forks + 1)
     for call in (consumer.poll_batch, consumer.close, lambda: consumer.seek(T0, 1)):

@@ -240,12 +240,14 @@ class PollTasks:
         session.attention = False
         session.check_open()  # another thread may have closed it in between: then this was its call for attention
         core = session.core
-        if core.error is not None:
-            session.attention = True
-            raise core.error.with_traceback(None)  # again and again: it must not grow
         session.io.post(core.progress)
         while (notice := core.rebalances.next()) is not None:
             yield from self._apply(notice)
+        if (
+            core.error is not None
+        ):  # not before: a topic that may not be read ends no membership, and the group waits for this one
+            session.attention = True
+            raise core.error.with_traceback(None)  # again and again: it must not grow
         if core.commit_due:
             core.commit_due = False
             self._auto_commit()

@@ -329,6 +329,27 @@ async def test_a_callback_that_outlasts_its_revocation_takes_nothing_of_the_next
     assert core.fetcher.partitions == {A}
 
 
+@in_virtual_time
+async def test_who_may_not_read_one_topic_gives_others_up_all_the_same_while_its_polls_raise():
+    """Else the group would wait for it at each rebalance, as long as a drain may take, and take it for one that polls no more."""
+    core = Scene().core
+    called, posted = [], []
+    session = session_of(core, called)
+    session.io.post = posted.append
+    tasks = PollTasks(session)
+    await core.rebalances.on_partitions_assigned(frozenset({A}))
+    core._topics_checked(TopicAuthorizationFailedError(topic="u"))
+    revoking = asyncio.create_task(core.rebalances.on_partitions_revoked(frozenset({A}), 150.0))
+    await asyncio.sleep(0)
+    with pytest.raises(TopicAuthorizationFailedError):
+        for call in tasks.attend():
+            call()
+    async with asyncio.timeout(1.0):
+        await revoking
+    assert called == [("assigned", [A]), ("revoked", [A])]
+    assert posted == [core.progress]
+
+
 def session_of(core, called):
     """The parts of a session that rebalances need; the listener's calls are noted in `called`."""
     listener = ConsumerRebalanceListener()

@@ -67,7 +67,7 @@ class _Segment(NamedTuple):
 class BatchResult:
     """The outcome of one batch of a partition, in as many parts as it was split into."""
 
-    __slots__ = ("_callbacks", "_left", "done", "loop", "partition", "seen", "segments")
+    __slots__ = ("_callbacks", "_left", "_waiting", "closed", "done", "loop", "partition", "seen", "segments")
 
     def __init__(self, partition: TopicPartition, loop: object = None) -> None:
         self.partition = partition
@@ -75,10 +75,13 @@ class BatchResult:
         """The event loop that the outcome comes through."""
         self.segments: list[_Segment] = []
         self.done = False
+        self.closed = False
+        """Whether callbacks have been called, too, and a failure is among those that a flush raises."""
         self.seen = 0
         """Number of failed records whose error was raised or reported."""
         self._left: int | None = None
         self._callbacks: list[Callable[[], object]] = []
+        self._waiting: list[threading.Event] = []
 
     def settle(self, batch: ProducerBatch, outcome: SettledBatch) -> bool:
         """Adds the outcome of the batch, or of one that it was split into. Returns whether all records have theirs."""
@@ -105,6 +108,22 @@ class BatchResult:
                 self._callbacks.append(callback)
                 return
         callback()
+
+    def close(self) -> None:
+        """Ends the waits for it, once it is settled and nothing is to be done about that any more."""
+        with _LOCK:
+            self.closed = True
+        for event in self._waiting:
+            event.set()
+
+    def wait(self, limit_s: float | None) -> bool:
+        """Waits until it is closed. Returns whether it is within the time."""
+        event = threading.Event()
+        with _LOCK:
+            if self.closed:
+                return True
+            self._waiting.append(event)
+        return event.wait(limit_s)
 
     def of(self, index: int) -> _Segment:
         """Returns the outcome of one record."""
@@ -323,13 +342,10 @@ class BatchFuture(SendFuture[BatchMetadata]):
 
 
 def wait_all(results: Sequence[BatchResult], deadline: float | None) -> int:
-    """Waits until all are settled or the time (of `time.monotonic`) is over; returns how many are not."""
+    """Waits until all are closed or the time (of `time.monotonic`) is over; returns how many are not."""
     for result in results:
-        if not result.done:
-            event = threading.Event()
-            result.when_done(event.set)
-            if not event.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
-                return sum(not r.done for r in results)
+        if not result.wait(None if deadline is None else max(0.0, deadline - time.monotonic())):
+            return sum(not r.closed for r in results)
     return 0
 
 

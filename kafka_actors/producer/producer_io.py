@@ -300,9 +300,10 @@ class ProducerIO:
             released += batch.charge
             result: BatchResult = batch.ticket
             if result.settle(batch, s):
-                del self.intake.unsettled[result]
                 if result.failed and self.transactions is None:  # else its transaction's end says it
-                    self.unseen.add(result)
+                    self.unseen.add(result)  # before a flush may find that nothing is left to wait for
+                del self.intake.unsettled[result]
+                result.close()
         if released:
             self.intake.release(released)
             self.on_room()

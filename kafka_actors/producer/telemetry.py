@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from opentelemetry.trace import Span, SpanKind
 
+from kafka_actors.cluster.future import call_each
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.errors import error_for_code
 from kafka_actors.telemetry.attributes import (
@@ -137,7 +138,7 @@ class SendSpans:
             span.set_attributes(dict(server_of(snapshot, snapshot.leader(result.partition))))
             end(span, outcome.error)
 
-        result.when_done(over)
+        result.when_done(lambda: call_each([over]))  # an error of a span processor's is not the producer's
 
     def _cluster(self) -> Attributes:
         return of_cluster(self._snapshot().cluster_id)

@@ -147,10 +147,23 @@ def test_a_producer_that_is_never_flushed_does_not_keep_all_that_failed():
 
 def test_waiting_for_all_says_how_many_are_left():
     one, two = BatchResult(A), BatchResult(B)
-    settled(one, 1, base=0)
+    for result in (one, two):
+        settled(result, 1, base=0)
+    one.close()
     assert wait_all([one, two], deadline=0.0) == 1
-    settled(two, 1, base=0)
+    two.close()
     assert wait_all([one, two], deadline=None) == 0
+
+
+def test_who_waits_for_all_is_woken_by_the_last_step():
+    result = BatchResult(A)
+    thread = threading.Thread(target=wait_all, args=([result], None))
+    thread.start()
+    settled(result, 1, base=0)
+    thread.join(0.05)
+    assert thread.is_alive()
+    result.close()
+    thread.join()
 
 
 def test_a_callback_that_raises_keeps_no_outcome_from_others(caplog):

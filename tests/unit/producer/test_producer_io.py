@@ -7,7 +7,7 @@ import pytest
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.config import ProducerConfig, build
 from kafka_actors.errors import UsageError
-from kafka_actors.producer.futures import RecordFuture
+from kafka_actors.producer.futures import RecordFuture, wait_all
 from kafka_actors.producer.machines.sender import ConnectNode
 from kafka_actors.producer.producer_io import ProducerIO
 from kafka_actors.protocol import MetadataResponse
@@ -45,6 +45,28 @@ def test_nobody_waits_in_vain_for_a_producer_that_failed(where, monkeypatch):
             core.intake.append_one(TopicPartition("t", 0), None, b"x", None, 0)
 
     asyncio.run(main())
+
+
+def test_a_flush_that_looks_while_a_failure_is_told_neither_ends_nor_passes_over_it(monkeypatch):
+    """Its thread may look at any moment: what it doesn't raise, it has to wait for, else a sink's offsets are committed without the records."""
+    found = []
+
+    async def main():
+        core = ProducerIO(build(ProducerConfig, {}))
+
+        def look(*_):
+            found.append((wait_all(list(core.intake.unsettled), deadline=0.0), len(core.unseen._recent)))
+
+        add = core.unseen.add
+        monkeypatch.setattr(core.unseen, "add", lambda result: (look(), add(result), look()))
+        core._loop = core.intake.loop = asyncio.get_running_loop()
+        result, index = core.intake.append_one(TopicPartition("t", 0), None, b"x", None, 0)
+        RecordFuture(result, index, 0).add_done_callback(look)
+        await core.close(UsageError("over"))
+        look()
+
+    asyncio.run(main())
+    assert found == [(1, 0), (1, 0), (1, 1), (0, 1)]
 
 
 def metadata(brokers, leader, epoch):

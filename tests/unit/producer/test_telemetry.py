@@ -4,8 +4,11 @@ from types import SimpleNamespace
 
 from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot
 from kafka_actors.errors import RequestTimedOutError
+from kafka_actors.producer.futures import BatchResult
+from kafka_actors.producer.machines.batch import ProducerBatch
 from kafka_actors.producer.machines.produce_requests import ProduceAnswer, ProduceOrder
-from kafka_actors.producer.telemetry import ProducerTelemetry, server_of
+from kafka_actors.producer.machines.sender import SettledBatch
+from kafka_actors.producer.telemetry import ProducerTelemetry, SendSpans, server_of
 from kafka_actors.telemetry.instruments import BY_NAME
 from kafka_actors.telemetry.tally import Tally
 from kafka_actors.types import TopicPartition
@@ -74,3 +77,16 @@ def test_a_request_without_an_answer_is_an_error_of_its_messages():
 def test_a_broker_that_is_not_known_is_not_named():
     assert AT_ONE == (("server.address", "one"), ("server.port", 9092))
     assert server_of(ClusterSnapshot(), 1) == server_of(ClusterSnapshot(), None) == ()
+
+
+def test_a_span_that_can_not_be_ended_keeps_no_outcome_from_others():
+    class Refused:
+        def set_attribute(self, *_):
+            raise ValueError("a processor's own")
+
+    result, told, partition = BatchResult(TopicPartition("t", 0)), [], TopicPartition("t", 0)
+    SendSpans("p").ends(Refused(), result, 0)
+    result.when_done(lambda: told.append(result.done))
+    batch = ProducerBatch(partition, SimpleNamespace(count=1, used=9), 0.0, result)
+    assert result.settle(batch, SettledBatch(batch, 7))
+    assert told == [True]

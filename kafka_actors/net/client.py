@@ -139,9 +139,9 @@ class KafkaClient(ForkGuard):
         await self._refresher.bootstrap(timeout_ms / 1000)
         return self.snapshot
 
-    def trouble(self) -> str:
-        """The reasons why brokers can't be asked: of each bootstrap server until one has answered, then of each broker."""
-        brokers = sorted(self.snapshot.brokers)
+    def trouble(self, node: int | None = None) -> str:
+        """The reasons why brokers can't be asked: of each bootstrap server until one has answered, then of each broker, or of one node."""
+        brokers = sorted(self.snapshot.brokers) if node is None else [node]
         return self._pool.errors(brokers) if brokers else self._refresher.bootstrap_errors("no answer yet")
 
     def not_connected(self, seconds: float) -> NoBrokersAvailable:

@@ -95,6 +95,7 @@ class ProducerIO:
             leader=self._leader,
             topic_id=lambda topic: self.client.snapshot.topic_id(topic),
             connected=self.client.connected,
+            obstacle=self._obstacle,
             admits=None if self.transactions is None else self.transactions.machine.admits,
         )
         self._closed_batches: deque[ProducerBatch] = deque()
@@ -104,6 +105,8 @@ class ProducerIO:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: set[int] = set()
         self._identifying = False
+        self._no_id: KafkaActorsError | None = None
+        """The error for which there is no producer id yet."""
         self._updating = False
         self._dead: KafkaActorsError | None = None
         self.learn = TopicLookup(
@@ -255,6 +258,15 @@ class ProducerIO:
         leader = snapshot.leader(partition)
         return leader if leader in snapshot.brokers else None
 
+    def _obstacle(self, partition: TopicPartition) -> str:
+        """Returns why nothing can be sent to a partition now; empty if something can."""
+        leader = self._leader(partition)
+        if leader is None or leader < 0:
+            error = error_for_code(self.client.snapshot.topic_error(partition.topic), request="Metadata")
+            return f"no leader of it is known{'' if error is None else f': {error}'}"
+        waits = self._no_id if self.transactions is None else self.transactions.machine.last_error
+        return self.client.trouble(leader) or str(waits or "")
+
     # ------------------------------------------------------------ requests
 
     async def _send(self, order: ProduceOrder) -> None:
@@ -341,7 +353,7 @@ class ProducerIO:
         backoff = RetryTimer(o.retry_backoff_ms / 1000, o.retry_backoff_max_ms / 1000, self._rand)
         try:
             while True:
-                error = await self._ask_for_id()
+                error = self._no_id = await self._ask_for_id()
                 if error is None:
                     return
                 if not error.retriable:

@@ -233,15 +233,15 @@ def with_advice(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | 
     return error
 
 
-def too_late(batch: ProducerBatch, delivery_timeout: float) -> DeliveryTimeoutError:
-    """Returns the error of a batch that was not acknowledged within so many seconds."""
+def too_late(batch: ProducerBatch, delivery_timeout: float, obstacle: str) -> DeliveryTimeoutError:
+    """Returns the error of a batch that was not acknowledged within so many seconds. `obstacle`: why nothing can be sent to its partition,
+    empty where it can; of a batch that was sent the last error says more."""
     topic, partition = batch.partition
-    because = None if batch.last_error is None else str(batch.last_error)
     return DeliveryTimeoutError(
         topic,
         partition,
         batch.records,
         round(delivery_timeout * 1000),
         batch.maybe_written or batch.on_wire,
-        because,
+        str(batch.last_error or obstacle),
     )

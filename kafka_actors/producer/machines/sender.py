@@ -1,8 +1,7 @@
 """`Sender`: which batches go into which requests, and what their answers mean.
 
-Theory of operation. Arrives: closed batches (`add`), the producer id (`identify`), answers to requests (`answered`,
-`failed`), and time (`poll`). Each batch waits in the `PartitionQueue` of its partition, which keeps order and sequences;
-the sender looks at the queues that have anything unsettled.
+Theory of operation. Arrives: closed batches (`add`), the producer id (`identify`), answers to requests (`answered`, `failed`), and time
+(`poll`). Each batch waits in the `PartitionQueue` of its partition, which keeps order and sequences; the sender looks at those with any.
 
 Decided:
 
@@ -15,9 +14,8 @@ Decided:
   failed. A batch that was possibly written is *doubtful*: an answer got lost, or an error leaves it open. It keeps its sequence, so
   that the broker can tell a repetition, and an error says that its records may be in the log.
 
-Times: a batch has one deadline from its first record on, whatever is tried meanwhile; a retry has a backoff
-by the failures of its partition in a row, and batches behind it wait with it, since their sequences follow
-its own.
+Times: a batch has one deadline from its first record on, whatever is tried meanwhile; a retry has a backoff by the failures of its
+partition in a row, and batches behind it wait with it, since their sequences follow its own.
 
 A request without an answer counts as in flight until `failed` says otherwise. Java's `Sender` and `RecordAccumulator` are the
 model; KIP-98 and KIP-360 are the sources of sequences and epochs.
@@ -126,7 +124,7 @@ class Sender:
 
     `split` makes smaller batches of one that a broker found too large; `rand` returns 0..1; `leader` a partition's leader, None or
     -1 while there is none; `topic_id` a topic's id, None where brokers give none; `connected` whether there is a connection to a node;
-    `admits` whether a partition is in the transaction (None: there are none).
+    `obstacle` why nothing can be sent to a partition now; `admits` whether it is in the transaction (None: there are none).
 
     Answers return the batches that they settle, because their futures are settled in the same turn; requests, other actions and
     batches whose time is over come out of `poll`.
@@ -141,6 +139,7 @@ class Sender:
         leader: Callable[[TopicPartition], int | None],
         topic_id: Callable[[str], bytes | None],
         connected: Callable[[int], bool],
+        obstacle: Callable[[TopicPartition], str] = lambda _: "",
         admits: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         self._options = options
@@ -149,6 +148,7 @@ class Sender:
         self._leader = leader
         self._topic_id = topic_id
         self._connected = connected
+        self._obstacle = obstacle
         self._admits = admits
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._busy: dict[TopicPartition, PartitionQueue] = {}  # those with something unsettled
@@ -356,11 +356,11 @@ class Sender:
     def _expire(self, now: float) -> list[SettledBatch]:
         """Fails the batches that are too old, counted from their first record, the oldest of a partition first. One on the wire
         may still be written: its error says so, and its answer is ignored when it comes."""
-        limit = now - self._options.delivery_timeout
+        limit_s = self._options.delivery_timeout
         settled = []
         for partition, queue in list(self._busy.items()):
-            while (batch := queue.oldest()) is not None and batch.created <= limit:
-                error = None if batch.followed else too_late(batch, self._options.delivery_timeout)
+            while (batch := queue.oldest()) is not None and batch.created <= now - limit_s:
+                error = None if batch.followed else too_late(batch, limit_s, self._obstacle(partition))
                 settled.append(SettledBatch(batch, error=error))
                 queue.fail(batch)
             if queue.empty:

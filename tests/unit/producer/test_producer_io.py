@@ -6,7 +6,13 @@ import pytest
 
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.config import ProducerConfig, build
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import (
+    ConnectionFailedError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    UnknownTopicOrPartitionError,
+    UsageError,
+)
 from kafka_actors.producer.futures import RecordFuture, wait_all
 from kafka_actors.producer.machines.sender import ConnectNode
 from kafka_actors.producer.producer_io import ProducerIO
@@ -95,6 +101,30 @@ def test_a_leader_that_the_brokers_listed_last_lack_is_asked_for_and_not_connect
         cluster.update_metadata(metadata([1, 2, 3], leader=3, epoch=7))
         core._turn()
         assert done == [ConnectNode(3)]
+        await core.close(UsageError("over"))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("options", [{}, {"transactional_id": "t"}])
+def test_what_stands_in_the_way_of_a_partition_is_named(options, monkeypatch):
+    async def main():
+        core, failed = ProducerIO(build(ProducerConfig, options)), {}
+        monkeypatch.setattr(core.client._pool, "error", failed.get)
+        cluster, partition = core.client.cluster, TopicPartition("t", 0)
+        assert core._obstacle(partition) == "no leader of it is known"
+        gone = MetadataResponseTopic(name="t", error_code=UnknownTopicOrPartitionError.code)
+        cluster.update_metadata(MetadataResponse(brokers=metadata([1], 1, 1).brokers, topics=[gone]))
+        assert "no leader of it is known: UNKNOWN_TOPIC_OR_PARTITION (3)" in core._obstacle(partition)
+        cluster.update_metadata(metadata([1, 2], leader=2, epoch=1))
+        assert core._obstacle(partition) == ""
+        core._no_id = CoordinatorLoadInProgressError("loading", request="InitProducerId")
+        if core.transactions is not None:
+            core.transactions.machine.last_error = CoordinatorNotAvailableError(request="AddPartitionsToTxn")
+        expected = "InitProducerId" if core.transactions is None else "AddPartitionsToTxn"
+        assert expected in core._obstacle(partition)
+        failed[2] = ConnectionFailedError("b2:9092: refused")
+        assert core._obstacle(partition) == "broker 2: b2:9092: refused"
         await core.close(UsageError("over"))
 
     asyncio.run(main())

@@ -51,6 +51,7 @@ def sender(
     leader=LEADERS.get,
     topic_ids=MappingProxyType({}),
     connected=frozenset({1, 2}),
+    obstacle=lambda partition: "",
     admits=None,
     **options,
 ):
@@ -70,6 +71,7 @@ def sender(
         leader=leader,
         topic_id=lambda topic: topic_ids.get(topic),
         connected=connected.__contains__,
+        obstacle=obstacle,
         admits=admits,
     )
     made.identify(7, 0)
@@ -294,6 +296,13 @@ def test_a_batch_has_its_time_and_says_whether_it_may_be_there(error, maybe, say
     assert settled.error.maybe_written is maybe
     assert says in str(settled.error)
     assert "orders-0: 10 records" in str(settled.error)
+
+
+def test_a_batch_that_was_never_sent_says_what_stood_in_its_way():
+    """As a leader at an address that can't be reached from here: nothing was sent, so no request failed either."""
+    made = sender(batch(A), connected=set(), obstacle=lambda partition: f"no way to {partition.partition}")
+    (settled,) = drain(made, 10.0).expired
+    assert str(settled.error).endswith("they were not written; the last error was: no way to 0")
 
 
 def test_an_answer_that_comes_after_its_time_changes_nothing():

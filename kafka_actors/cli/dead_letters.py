@@ -218,9 +218,9 @@ def replay(
 
 
 def _producer(options: dict[str, Any]) -> AbstractContextManager[Producer]:
-    from kafka_actors.producer import Producer
+    from kafka_actors.sinks.kafka import CopyingProducer
 
-    return closing(Producer(config=options))
+    return closing(CopyingProducer(config=options))
 
 
 def _target(letter: DeadLetter) -> TopicPartition | None:

@@ -72,15 +72,21 @@ def wall_ms() -> int:
 
 
 class Sending:
-    """Chooses partitions for records and appends them to batches. `now_ms` returns the time of day in milliseconds."""
+    """Chooses partitions for records and appends them to batches. `now_ms` returns the time of day in milliseconds; `largest`: the most
+    bytes of a record, None for `max_request_size`."""
 
     def __init__(
-        self, core: ProducerIO, rand: Callable[[], float], now_ms: Callable[[], int] = wall_ms
+        self,
+        core: ProducerIO,
+        rand: Callable[[], float],
+        now_ms: Callable[[], int] = wall_ms,
+        largest: int | None = None,
     ) -> None:
         self._core = core
         self._intake = core.intake
         self._rand = rand
         self._now_ms = now_ms
+        self._largest = core.config.max_request_size if largest is None else largest
         self._found: tuple[ClusterSnapshot | None, dict[str, tuple[int, list[int]]]] = None, {}
         """The metadata that was looked at last, and what was found there by topic: in one attribute, since any thread may change it."""
         self._sticky: dict[str, StickyPartitioner] = {}
@@ -157,7 +163,7 @@ class Sending:
         kernel, now_ms = self._intake.kernel, self._now_ms()
         for part in by_topic(batch, topic):
             part = self._spans.batch(part, future)
-            rows = rows_of(part, kernel, now_ms, self._core.config.max_request_size)
+            rows = rows_of(part, kernel, now_ms, self._largest)
             count, available = yield from self._partitions(part.topic)
             if (highest := highest_partition(part)) >= count:
                 count, available = yield from self._with(part.topic, highest)
@@ -221,8 +227,8 @@ class Sending:
         else:
             sticky = self._sticky_of(topic)
             partition = sticky.choose(available)
-        if size > self._core.config.max_request_size:
-            raise too_large(topic, partition, "the record", size, self._core.config.max_request_size)
+        if size > self._largest:
+            raise too_large(topic, partition, "the record", size, self._largest)
         while self._intake.full:
             yield Full(topic)
         stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
@@ -282,6 +288,8 @@ class BaseProducer(ForkGuard):
     _name = "Producer"
     _missing_s: float | None = None
     """See `ProducerIO`."""
+    _largest: int | None = None
+    """See `Sending`."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, **options: Any) -> None:
         super().__init__()
@@ -292,7 +300,7 @@ class BaseProducer(ForkGuard):
 
     def _make(self) -> None:
         self._core = ProducerIO(self.config, missing_s=self._missing_s)
-        self._sending = Sending(self._core, random.random)
+        self._sending = Sending(self._core, random.random, largest=self._largest)
 
     if not TYPE_CHECKING:
         __getattr__ = other_clients.says_ours(other_clients.PRODUCER)

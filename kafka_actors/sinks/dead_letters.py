@@ -14,7 +14,7 @@ from kafka_actors.producer import Producer
 from kafka_actors.producer.futures import BatchFuture
 from kafka_actors.records.batch import MAX_MILLIS
 
-from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, check_target, producer_of, producer_to
+from .kafka import CLOSE_MS, DEAD_LETTER_TOPIC, CopyingProducer, check_target, producer_of, producer_to
 from .transactional import ProducerSlot
 
 PREFIX = "kafka_actors.error."
@@ -58,7 +58,7 @@ class DeadLetters:
         self._slot = slot
         self._producer: Producer | None = None
         if slot is None:
-            self._producer = producer_to(config, topic, DEAD_LETTER_TOPIC)
+            self._producer = producer_to(config, topic, DEAD_LETTER_TOPIC, CopyingProducer)
         else:
             check_target(config, topic, DEAD_LETTER_TOPIC)
 
@@ -132,7 +132,7 @@ class RetryWriter:
 
     def __init__(self, config: ProducerConfig, group: str) -> None:
         self._group = group
-        self._producer: Producer = producer_of(config)
+        self._producer: Producer = producer_of(config, CopyingProducer)
 
     def write(
         self,

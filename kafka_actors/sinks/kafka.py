@@ -20,6 +20,7 @@ from kafka_actors.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka_actors.producer import Producer
+from kafka_actors.records.batch import MAX_BINARY
 
 from .sink import Origin
 
@@ -47,18 +48,26 @@ class TargetProducer(Producer):
         return self._transactions("failure").machine.error
 
 
-def producer_of(config: ProducerConfig) -> Producer:
+class CopyingProducer(TargetProducer):
+    """Producer of records that were in Kafka before: how large one may be is for its topic to say (`max.message.bytes`)."""
+
+    _largest = MAX_BINARY
+
+
+def producer_of(config: ProducerConfig, kind: type[TargetProducer] = TargetProducer) -> Producer:
     """Makes and connects a producer. Called in the worker, because it resolves references to secrets. Raises `ConfigError`."""
-    made = TargetProducer(config=asdict(config))
+    made = kind(config=asdict(config))
     return made.__enter__()
 
 
-def producer_to(config: ProducerConfig, topic: str | None, what: str) -> Producer:
+def producer_to(
+    config: ProducerConfig, topic: str | None, what: str, kind: type[TargetProducer] = TargetProducer
+) -> Producer:
     """Makes a producer and checks that `topic` exists, unless it is None. `what` says in errors which topic it is.
 
     Raises `UnknownTopicOrPartitionError`. Where describing the topic is not authorized it only logs a warning, since
     writing may be."""
-    producer = producer_of(config)
+    producer = producer_of(config, kind)
     try:
         if topic is not None:
             producer.partitions_for(topic)

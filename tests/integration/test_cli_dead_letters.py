@@ -179,3 +179,34 @@ def test_what_is_wrong_is_one_line(failed_orders, capsys, arguments, code, words
     answer = said(capsys, failed_orders, *arguments, code=code)
     assert words in answer.err
     assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_a_record_that_was_in_kafka_goes_on_however_large_it_is(fake_kafka, capsys):
+    """A job's dead letters and retry topics have no options of a producer, so that nobody could raise its limit."""
+    from fakes.records import records as made
+
+    from kafka_actors.config import ProducerConfig, build
+    from kafka_actors.errors import UndeliveredError
+    from kafka_actors.sinks.dead_letters import DeadLetters, RetryWriter
+
+    servers, large = fake_kafka.bootstrap_servers, b"x" * 1_500_000
+    config = build(ProducerConfig, bootstrap_servers=servers)
+    for topic in ("orders", "dlq", "retry"):
+        fake_kafka.create_topic(topic, 4, config={"max.message.bytes": "2000000"})
+    fake_kafka.create_topic("narrow", 1)
+    batch = made([large, b"small"])
+    for writer, write in (
+        (DeadLetters(config, "dlq", "g"), lambda to: to.write(batch, ["process"] * 2, ["bad"] * 2)),
+        (RetryWriter(config, "g"), lambda to: to.write(batch, "retry", ["bad"] * 2, 1, [1, 1], [5, 5])),
+    ):
+        write(writer)
+        writer.flush()
+        writer.close()
+    assert [sum(fake_kafka.end_offsets(topic).values()) for topic in ("dlq", "retry")] == [2, 2]
+    said(capsys, servers, "replay", "dlq", "--execute")
+    assert fake_kafka.end_offsets("orders")[ka.TopicPartition("orders", 3)] == 2
+    narrow = DeadLetters(config, "narrow", "g")
+    narrow.write(batch, ["process"] * 2, ["bad"] * 2)
+    with pytest.raises(UndeliveredError, match=r"for narrow-0 .*max\.message\.bytes: raise that"):
+        narrow.flush()
+    narrow.close()

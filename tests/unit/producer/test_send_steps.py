@@ -45,7 +45,7 @@ def metadata(**leaders: list[int]) -> ClusterSnapshot:
 class Stage:
     """Sending to a cluster with this metadata. `taken`: what was appended, as (topic, partition, value or number of rows)."""
 
-    def __init__(self, snapshot: ClusterSnapshot, **options: Any) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, *, largest: int | None = None, **options: Any) -> None:
         self.config = build(ProducerConfig, bootstrap_servers="b:1", **options)
         self.client = SimpleNamespace(snapshot=snapshot, tracks=lambda topic: True)
         self.intake = RecordIntake(self.config, ACTIVE, lambda: 0.0, lambda batch: None, lambda: None)
@@ -66,7 +66,7 @@ class Stage:
 
         self.intake.append_one, self.intake.append = append_one, append  # type: ignore[method-assign]
         core: Any = SimpleNamespace(config=self.config, client=self.client, intake=self.intake)
-        self.sending = Sending(core, iter(np.linspace(0, 0.999, 1_000)).__next__, lambda: NOW_MS)
+        self.sending = Sending(core, iter(np.linspace(0, 0.999, 1_000)).__next__, lambda: NOW_MS, largest)
         self.waited: list[Any] = []
 
     def run(
@@ -208,6 +208,15 @@ def test_a_record_larger_than_a_request_is_refused_with_its_headers_counted() ->
         with pytest.raises(MessageTooLargeError, match="max_request_size is 1000"):
             stage.send(**record)
     assert len(stage.taken) == 1
+
+
+def test_a_copy_of_a_record_may_be_larger_than_a_request() -> None:
+    stage = Stage(metadata(t=[1]), max_request_size=1_000, largest=10_000)
+    stage.send(value=b"x" * 2_000)
+    stage.batch(pa.record_batch({"value": [b"x" * 2_000]}), "t")
+    assert len(stage.taken) == 2
+    with pytest.raises(MessageTooLargeError, match="max_request_size is 10000"):
+        stage.send(value=b"x" * 10_000)
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a,b", None, 5])

@@ -46,7 +46,7 @@ def made(monkeypatch):
 
     def make(error=None):
         producer = FakeProducer(error)
-        monkeypatch.setattr("kafka_actors.sinks.kafka.producer_of", lambda config: producer)
+        monkeypatch.setattr("kafka_actors.sinks.kafka.producer_of", lambda *_: producer)
         return producer
 
     return make

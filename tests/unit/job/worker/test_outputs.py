@@ -270,7 +270,7 @@ def test_records_for_a_retry_topic_are_flushed_before_their_offsets_are_committe
             self.closed = timeout_ms
 
     producer = Sends()
-    monkeypatch.setattr(dead_letters, "producer_of", lambda config: producer)
+    monkeypatch.setattr(dead_letters, "producer_of", lambda *_: producer)
     monkeypatch.setattr(dead_letters, "producer_to", lambda *_: Sends())
     outputs = Outputs(OutputsSpec((), "dead", tiers=tiers), None)
     outputs.open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from kafka_actors.base.batches import batches_of
 from kafka_actors.base.callables import described
 from kafka_actors.config import ClientConfig, ConsumerConfig
+from kafka_actors.errors import UsageError
 from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.sinks.sink import Sink, Writer, WriteTurns, close_all, origin_of
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from kafka_actors.sinks.transactional import ProducerSlot
 
 __all__ = ["Outputs", "OutputsSpec"]
+
+logger = logging.getLogger(__name__)
 
 
 class OutputsSpec(msgspec.Struct, frozen=True):
@@ -124,13 +128,20 @@ class Outputs:
         tier: int,
         attempts: Sequence[int],
         not_before: Sequence[int],
-    ) -> BatchFuture:
+    ) -> BatchFuture | None:
         """Writes records into the retry topic of a tier. `attempts`: calls that have failed on each; `not_before`: when each is tried again,
-        in milliseconds since 1970. Returns the outcome to come."""
+        in milliseconds since 1970. Returns the outcome to come; None where the topic lacks their partition, since the source has grown
+        before it. With `keep_order` nothing of a partition is read then, so that it is an error."""
         assert self._retries is not None  # of a job with tiers, and `open` comes first
         with self._turns:
             topic = self._spec.tiers.topics[tier - 1]
-            return self._retries.write(records, topic, reasons, tier, attempts, not_before)
+            try:
+                return self._retries.write(records, topic, reasons, tier, attempts, not_before)
+            except UsageError as lacking:
+                if self._spec.tiers.keep_order:
+                    raise
+                logger.warning("%s: what is to be tried again is a dead letter", lacking)
+                return None
 
     @property
     def dead_letter_topic(self) -> str | None:

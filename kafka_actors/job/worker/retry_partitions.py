@@ -325,18 +325,19 @@ class RetryPartitions(NoRetryPartitions):
             self._write(call, rows, BEHIND, 0, tier)
 
     def retry_later(self, call: ConcurrentCall, failure: CallFailed, attempts: int) -> bool:
-        """Writes the records of a failed call into the next tier. Returns False where there is none, or another try is useless. Raises what
-        keeps them from being written."""
+        """Writes the records of a failed call into the next tier. Returns False where there is none, or it lacks their partition, or another
+        try is useless. Raises what keeps them from being written."""
         tier = self.tier(call.window.partition)
         if failure.final or tier == len(self._tiers.topics):
             return False
         error, due = described(failure.cause), int((self._wall() + self._tiers.delays_s[tier]) * 1000)
-        self._write(call, dict.fromkeys(call.rows, due), error, attempts, tier + 1)
+        if not self._write(call, dict.fromkeys(call.rows, due), error, attempts, tier + 1):
+            return False
         at = *call.origin, failure.first, failure.last
         self._events(RecordsRetriedLater(*at, len(call.rows), self._tiers.topics[tier], error))
         return True
 
-    def _write(self, call: ConcurrentCall, due: dict[int, int], reason: str, failed: int, tier: int) -> None:
+    def _write(self, call: ConcurrentCall, due: dict[int, int], reason: str, failed: int, tier: int) -> bool:
         chunk, keys, rows = call.chunk, self._keys_of(call.window), list(due)
         before = chunk.attempts or [0] * len(chunk.offsets)
         attempts = [before[row] + failed for row in rows]
@@ -349,8 +350,9 @@ class RetryPartitions(NoRetryPartitions):
                         keys.writing(tier, key, at)
         batch = rows_of(chunk.batch, rows)
         future = self._outputs.retry_later(batch, [reason] * len(rows), tier, attempts, list(due.values()))
-        if keys is not None:
+        if keys is not None and future is not None:
             future.add_done_callback(partial(self._written, keys, tier, written))
+        return future is not None
 
     def _written(self, keys: WaitingKeys, tier: int, written: list[Hashable], outcome: BatchFuture) -> None:
         """Takes the offsets of what was written, in the producer's thread. An error stays with the producer: the flush before a commit raises

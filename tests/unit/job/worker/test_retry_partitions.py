@@ -5,7 +5,7 @@ import pytest
 from fakes.retry_logs import EPOCH, FIRST, NOW_S, SECOND, SOURCE, TIERS, Logs, RetryFlight, failure
 from msgspec.structs import replace
 
-from kafka_actors.errors import ProcessError, WorkerDiedError
+from kafka_actors.errors import ProcessError, UsageError, WorkerDiedError
 from kafka_actors.events import RecordsDeadLettered, RecordsRetriedLater
 from kafka_actors.job.messages import Drain, Grant
 from kafka_actors.job.worker.user_function import CallFailed
@@ -234,6 +234,28 @@ def test_without_keep_order_records_overtake_one_that_waits():
     fails(flight, flight.take())
     assert sorted(all_called(flight)) == [1, 2]
     assert [offset for offset, _ in waiting(flight, FIRST)] == [0]
+
+
+@pytest.mark.parametrize("keep_order", [False, True])
+def test_where_the_next_tier_lacks_the_partition_what_fails_is_a_dead_letter(keep_order, caplog):
+    """A source that has grown before its retry topics is read all the same without `keep_order`: a record that fails ends no job."""
+    flight = started("ab", tiers=replace(TIERS, keep_order=keep_order))
+
+    class Lacks:
+        def write(self, *_):
+            raise UsageError("t-retry-10s has no partition 0")
+
+    del flight.function.outputs.retry_later
+    flight.function.outputs._retries = Lacks()
+    if keep_order:
+        with pytest.raises(UsageError, match="t-retry-10s has no partition 0"):
+            fails(flight, flight.take())
+        return
+    fails(flight, flight.take())
+    assert flight.logs.dead == [0]
+    assert flight.events == [RecordsDeadLettered("t", 0, 0, 0, 1, "t-dead", "ValueError: no good")]
+    assert "t-retry-10s has no partition 0: what is to be tried again is a dead letter" in caplog.text
+    assert all_called(flight) == [1]
 
 
 def test_unordered_records_overtake_one_that_waits():

@@ -114,18 +114,21 @@ class RetryTiers(msgspec.Struct, frozen=True):
         the number of each topic's."""
         wanted = partitions.get(self.source, 0)
         found = {topic: partitions.get(topic, 0) for topic in self.topics}
-        wrong = [
-            f"{topic} has {number}" if number else f"{topic} is missing"
-            for topic, number in found.items()
-            if number != wanted
+        wrong = {topic: number for topic, number in found.items() if number != wanted}
+        if not wrong:
+            return ""
+        named = [
+            f"{topic} has {number}" if number else f"{topic} is missing" for topic, number in wrong.items()
         ]
+        topic, number = next(iter(wrong.items()))
+        how = (
+            "add partitions, as by kafka-actors topics alter"
+            if number
+            else "create them, as by kafka-actors topics create"
+        )
         return (
-            ""
-            if not wrong
-            else (
-                f"needs topics with as many partitions as {self.source}, which has {wanted}: {', '.join(wrong)}; create them, as by "
-                f"kafka-actors topics create --topic {next(t for t, n in found.items() if n != wanted)} --partitions {wanted}"
-            )
+            f"needs topics with as many partitions as {self.source}, which has {wanted}: {', '.join(named)}; "
+            f"{how} --topic {self.source if number > wanted else topic} --partitions {max(number, wanted)}"
         )
 
     def lacking(self, partition: TopicPartition, partitions: Mapping[str, int]) -> str:

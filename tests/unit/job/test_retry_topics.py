@@ -86,3 +86,11 @@ def test_missing_topics_and_other_numbers_of_partitions_are_named_with_what_to_d
         "needs topics with as many partitions as t, which has 4: r-10s is missing, r-1m has 3; create them, as by "
         "kafka-actors topics create --topic r-10s --partitions 4"
     )
+    fewer = TIERS.misfits({"t": 4, "r-500ms": 3, "r-10s": 4, "r-1m": 4})
+    assert fewer.endswith(
+        "r-500ms has 3; add partitions, as by kafka-actors topics alter --topic r-500ms --partitions 4"
+    )
+    more = TIERS.misfits({"t": 4, "r-500ms": 6, "r-10s": 6, "r-1m": 4})  # which grow before their source
+    assert more.endswith(
+        "r-10s has 6; add partitions, as by kafka-actors topics alter --topic t --partitions 6"
+    )

@@ -15,7 +15,7 @@ import msgspec
 from kafka_actors.config import build
 from kafka_actors.errors import UndeliveredError, UsageError
 from kafka_actors.options import ClientConfig
-from kafka_actors.sinks.dead_letters import PREFIX
+from kafka_actors.sinks.dead_letters import PREFIX, own_headers
 from kafka_actors.types import TopicPartition
 
 from .command import EXIT_DONE, EXIT_FAILED, terminable
@@ -260,13 +260,10 @@ def _put_back(
 
 
 def _as_it_was(batch: pa.RecordBatch, told: Sequence[DeadLetter]) -> pa.RecordBatch:
-    """Returns the records with the partitions that they came from, and without the headers of a dead letter."""
+    """Returns the records with the partitions that they came from, and the headers that they had there."""
     import pyarrow as pa
 
-    headers = [
-        [h for h in own or () if not h["key"].startswith(PREFIX)] or None
-        for own in batch["headers"].to_pylist()
-    ]
+    headers = [own_headers(found) for found in batch["headers"].to_pylist()]
     return pa.record_batch(
         {
             "key": batch["key"],

@@ -122,6 +122,22 @@ def _bytes(value: object) -> bytes:
     return str(value)[:LONGEST_TEXT].encode(errors="backslashreplace")
 
 
+def own_headers(headers: Any) -> Any:
+    """Returns the headers that a dead letter, or a record of a retry topic, had before: those in front of what was added last, behind which may be
+    more that was added on the way, as a trace context. None for none."""
+    at = _last_place(headers, _NAMES[: len(CONTEXT)])
+    if at is None:  # of others, or changed by them
+        return [header for header in headers or () if not header["key"].startswith(PREFIX)] or None
+    return headers[:at] or None
+
+
+def _last_place(headers: Any, names: list[str]) -> int | None:
+    """Returns where headers of these names, one after the other, begin for the last time."""
+    found = [header["key"] for header in headers or ()]
+    last = len(found) - len(names)
+    return next((at for at in range(last, -1, -1) if found[at : at + len(names)] == names), None)
+
+
 # ------------------------------------------------------------ retry topics
 
 
@@ -219,10 +235,7 @@ def as_they_were(batch: pa.RecordBatch) -> WaitingRecords:
 def _said(headers: Any) -> tuple[int, str, dict[str, int]] | None:
     """Returns what the headers of a retry topic say: where they begin, the record's topic, and the numbers; None where there are none.
     They are the last that are together, and behind them may be what was added on the way, as a trace context."""
-    names = [header["key"] for header in headers or ()]
-    last = len(names) - len(_NAMES)
-    at = next((at for at in range(last, -1, -1) if names[at : at + len(_NAMES)] == _NAMES), None)
-    if at is None:
+    if (at := _last_place(headers, _NAMES)) is None:
         return None
     said = {name.removeprefix(PREFIX): headers[at + n]["value"] or b"" for n, name in enumerate(_NAMES)}
     try:

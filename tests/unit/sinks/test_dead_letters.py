@@ -7,7 +7,7 @@ from fakes.records import records
 from fakes.spans import context
 
 from kafka_actors.base.batches import SCHEMA
-from kafka_actors.sinks.dead_letters import PREFIX, as_they_were, dead_letters, retry_records
+from kafka_actors.sinks.dead_letters import PREFIX, as_they_were, dead_letters, own_headers, retry_records
 from kafka_actors.telemetry.headers import with_context
 
 
@@ -37,6 +37,24 @@ def test_key_value_and_headers_are_the_records_and_more_headers_say_the_rest():
     said = dict(second)["kafka_actors.error.reason"]
     assert said.startswith(b"bad \\ud800 xxx")
     assert len(said) < 1100
+
+
+def test_what_it_had_before_it_was_a_dead_letter_is_known_again():
+    """Also where it was one before, in a topic that a job reads, and what a tracing producer adds behind."""
+    source = records(
+        [b"v", b"w"], headers=[[("trace", b"1"), ("kafka_actors.error.topic", b"its own")], None]
+    )
+    made = dead_letters(source, ["a", "b"], ["x", "y"], "g")
+    again = dead_letters(source.set_column(7, "headers", made["headers"]), ["c", "d"], ["z", "z"], "g")
+    for batch, before in ((made, source["headers"]), (again, made["headers"])):
+        for sent in (batch, with_context(batch, context(7))[0]):
+            assert [own_headers(headers) for headers in sent["headers"].to_pylist()] == before.to_pylist()
+    retried = retry_records(source, ["x", "y"], "g", 1, [1, 1], [5, 5])
+    assert [own_headers(headers) for headers in retried["headers"].to_pylist()] == source[
+        "headers"
+    ].to_pylist()
+    others = [{"key": "a", "value": b"1"}, {"key": f"{PREFIX}offset", "value": b"7"}]
+    assert (own_headers(others), own_headers(others[1:]), own_headers(None)) == (others[:1], None, None)
 
 
 # ------------------------------------------------------------ retry topics

@@ -120,6 +120,7 @@ class ProducerSessions(Cut):
         """Errors of results of which a part was written before the rest was refused, by their partition, first and last offset. Results of
         these records are not begun again, nor those that have others as well: a partition that grows is read in other batches each time."""
         self._closing = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="discarded-producers")
+        self._closing.submit(int)  # begins its thread: when a session ends, the system may have none to give
 
     # ------------------------------------------------------------ sessions
 

@@ -209,6 +209,19 @@ def test_a_partition_taken_with_open_results_ends_the_session_and_all_is_dropped
     assert producer.seen[-1] == "discarded"
 
 
+def test_a_session_ends_also_where_the_system_gives_no_thread(scene, monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    scene.call(P0, E1, b"a")
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    producer = scene.producer
+    scene.sessions.fail(scene.sessions.present, DeliveryTimeoutError("scored", 0, 1, 120_000, True))
+    assert [set(dropped) for dropped in scene.ended] == [{P0, P1}]
+    scene.sessions._closing.shutdown()
+    assert producer.seen[-1] == "discarded"
+
+
 def test_a_partition_taken_while_its_results_are_written_ends_the_session(scene):
     producer = scene.producer
     producer.before_send = partial(scene.orders, S1, {P1: E2})

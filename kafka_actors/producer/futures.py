@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -26,6 +27,15 @@ T = TypeVar("T")
 Numbers: TypeAlias = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 _LOCK = threading.Lock()  # held for moments only, so one for all results
+
+
+def _renew() -> None:
+    """Replaces the lock in the child of a fork, where a thread that held it does not exist."""
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 class RecordMetadata(msgspec.Struct, frozen=True):

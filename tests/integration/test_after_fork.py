@@ -67,3 +67,15 @@ def test_handles_are_not_pickled(servers: str) -> None:
         for handle in (admin, producer):
             with pytest.raises(TypeError, match="can't be pickled, because it holds sockets"):
                 pickle.dumps(handle)
+
+
+def test_a_new_producer_in_a_fork_waits_for_no_thread_that_was_left_behind(servers: str) -> None:
+    """Another thread may be settling records of the parent's producer at the moment of the fork."""
+    from kafka_actors.producer import futures
+
+    def sends() -> None:
+        with ka.Producer(bootstrap_servers=servers) as producer:
+            producer.send("orders", b"of the fork").result()
+
+    with futures._LOCK:
+        assert in_a_fork(sends) == "it was done"

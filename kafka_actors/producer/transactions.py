@@ -108,7 +108,7 @@ class Transactions:
         """Takes over an id and epoch that another process got, before anything is sent."""
         if self.machine.state is _S.UNINITIALIZED:
             self.machine.adopt(producer_id, epoch)
-        await self._until("adopt", lambda: self.machine.identified, limit_s)
+        await self._until("adopt", lambda: True, limit_s)
 
     async def begin(self, limit_s: float, *, initialize: bool = False) -> None:
         """Begins a transaction. `initialize`, for a `with` block: initializes before, where nobody has, and waits for the end of a
@@ -248,17 +248,18 @@ class Transactions:
             self._intake.refusal = OUTSIDE
 
     async def _until(self, name: str, over: Callable[[], bool], limit_s: float) -> None:
+        """Waits until a verb is over, and the sender told of its new epoch: what is sent next has to be under that."""
         self._nudge()
         try:
             async with asyncio.timeout(limit_s):
-                while not over():
+                while not (over() and self.machine.told):
                     if (dead := self._dead()) is not None:
                         raise dead.with_traceback(None)
                     waiter = asyncio.get_running_loop().create_future()
                     self._waiting.append(waiter)
                     await waiter
         except TimeoutError:
-            if over():  # in the same moment
+            if over() and self.machine.told:  # in the same moment
                 return
             raise KafkaTimeoutError(
                 f"{name}: not done within {limit_s:g} s{self.because}; it goes on: call it again to wait for its end"

@@ -130,9 +130,9 @@ class TransactionManager:
         self.state = _S.READY
 
     @property
-    def identified(self) -> bool:
-        """Whether there is an id, and the sender has been told of it."""
-        return self._identity[0] != NO_PRODUCER and not self._actions
+    def told(self) -> bool:
+        """Whether the sender has been told of the newest id and epoch."""
+        return not self._actions
 
     def begin(self, version: int) -> None:
         """Begins a transaction under this transaction version of the cluster."""

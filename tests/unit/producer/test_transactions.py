@@ -661,11 +661,10 @@ def test_offsets_of_a_membership_that_is_refused_may_be_given_again(version, cod
 @VERSIONS
 def test_an_identity_that_somebody_else_got_is_taken_over_without_a_request(version):
     c = Coordinator(version)
-    assert not c.machine.identified
     c.machine.adopt(9, 4)
-    assert not c.machine.identified  # the sender hasn't heard of it
+    assert not c.machine.told  # the sender hasn't heard of it
     assert (c.poll(), c.identities, c.sent) == (None, [(9, 4)], [])
-    assert (c.machine.identified, c.machine.state) == (True, STATE.READY)
+    assert (c.machine.told, c.machine.state) == (True, STATE.READY)
     c.machine.begin(version)
     c.machine.add_offsets(OFFSETS, MEMBER)
     if version < 2:
@@ -683,12 +682,7 @@ def test_an_identity_that_somebody_else_got_is_taken_over_without_a_request(vers
 
 async def with_offsets():
     """The verbs of a producer in a transaction that has a group's offsets, and its coordinator."""
-    config = build(ProducerConfig, bootstrap_servers="b:1", transactional_id="copier")
-    intake = RecordIntake(config, ACTIVE, lambda: 0.0, lambda batch: None, lambda: None)
-    client = SimpleNamespace(transaction_version=lambda: 2)
-    own = Transactions(config, client, intake, lambda: 0.5, nudge=lambda: None, dead=lambda: None)
-    c = Coordinator(2)
-    c.machine = own.machine
+    own, c = verbs()
     c.initialized()
     await own.begin(1.0)
     own.machine.add_offsets(OFFSETS, MEMBER)
@@ -696,10 +690,38 @@ async def with_offsets():
     return own, c
 
 
+def verbs():
+    """The verbs of a new producer, and its coordinator."""
+    config = build(ProducerConfig, bootstrap_servers="b:1", transactional_id="copier")
+    intake = RecordIntake(config, ACTIVE, lambda: 0.0, lambda batch: None, lambda: None)
+    client = SimpleNamespace(transaction_version=lambda: 2)
+    own = Transactions(config, client, intake, lambda: 0.5, nudge=lambda: None, dead=lambda: None)
+    c = Coordinator(2)
+    c.machine = own.machine
+    return own, c
+
+
 def end(c):
     """Answers EndTxn, which brings another epoch."""
     c.does(API.END)
     assert c.poll() is None
+
+
+def test_a_verb_is_not_over_before_the_sender_knows_the_new_epoch():
+    """Else what an AsyncProducer sends next, without a pause, would be under the one before, and end the producer."""
+
+    async def main():
+        own, c = verbs()
+        with pytest.raises(errors.KafkaTimeoutError, match="init_transactions: not done"):
+            await own.initialize(0.0)
+        c.does(API.INIT_PRODUCER_ID)
+        with pytest.raises(errors.KafkaTimeoutError, match="init_transactions: not done"):
+            await own.initialize(0.0)
+        assert c.poll() is None
+        assert c.identities == [(7, 0)]
+        await own.initialize(0.0)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before it is left", "behind that"])

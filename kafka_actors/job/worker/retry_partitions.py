@@ -134,9 +134,12 @@ class RetryPartitions(NoRetryPartitions):
         self._lanes = lanes
         self._wall = wall
         self._groups: dict[tuple[TopicPartition, GrantEpoch], _Group] = {}
+        self._reading: dict[TopicPartition, tuple[GrantEpoch, _Group]] = {}
+        """Source partitions whose retry partitions are read ahead: looking at all, for each item, would take long where there are thousands."""
         self._seen: object = None
         self._not_due: dict[TopicPartition, int] = {}
         """Partitions that are set aside, and until when, in milliseconds since 1970."""
+        self._next_due = float("inf")  # the first of these times, or one before it
         self._beyond: set[TopicPartition] = set()
         """Partitions with records behind where a bounded run ends, which are set aside."""
         self._keys_lock = threading.Lock()
@@ -147,31 +150,30 @@ class RetryPartitions(NoRetryPartitions):
         """Goes on with partitions that are due, and with reading ahead."""
         self._follow()
         now = self._wall() * 1000
-        for partition in [partition for partition, due in self._not_due.copy().items() if due <= now]:
-            self._not_due.pop(partition, None)
-            self._resume(partition)
-        for (_, epoch), group in self._groups.items():
+        if now >= self._next_due:
+            for partition in [partition for partition, due in self._not_due.copy().items() if due <= now]:
+                self._not_due.pop(partition, None)
+                self._resume(partition)
+            self._next_due = min(self._not_due.copy().values(), default=float("inf"))
+        for home, (epoch, group) in list(self._reading.items()):
             for partition, ahead in list(group.reading.items()):
                 with suppress(UsageError):  # it was taken away meanwhile
                     if self._is_read(partition, epoch, ahead):
                         del group.reading[partition]
-            if not group.reading and group.paused:
-                for partition in group.paused:
-                    self._resume(partition)
-                group.paused.clear()
+            if not group.reading:
+                while group.paused:
+                    self._resume(group.paused.pop())
+                del self._reading[home]
 
     def idle_s(self) -> float:
         """Returns after how many seconds to look again, at the latest."""
-        if any(group.reading for group in self._groups.values()):
-            return RECHECK_S
-        due = min(self._not_due.copy().values(), default=None)
-        return float("inf") if due is None else max(RECHECK_S, due / 1000 - self._wall())
+        return RECHECK_S if self._reading else max(RECHECK_S, self._next_due / 1000 - self._wall())
 
     def _follow(self) -> None:
         """Takes over what orders have changed."""
         with self._lock:
             every = self._assignment.held
-            seen = self._assignment.seen, len(every), sum(each.resets for each in every.values())
+            seen = self._assignment.seen, len(every), self._assignment.resets
             if seen == self._seen:
                 return
             self._seen = seen
@@ -196,6 +198,7 @@ class RetryPartitions(NoRetryPartitions):
                         group.keys.begin_anew(self._tiers.tier(partition.topic))
                     group.reading[partition] = _ReadAhead()
                 group.resets = resets
+        self._reading = {home: (epoch, each) for (home, epoch), each in self._groups.items() if each.reading}
 
     def _is_read(self, partition: TopicPartition, epoch: GrantEpoch, ahead: _ReadAhead) -> bool:
         """Takes the next step of reading ahead. Returns whether the partition is read to its end, and begins anew."""
@@ -280,7 +283,8 @@ class RetryPartitions(NoRetryPartitions):
             head += rows
             if rows < len(waiting.not_before):
                 if (until := waiting.not_before[rows]) > now:
-                    self._not_due[partition] = max(until, int(now) + SOONEST_MS)
+                    self._not_due[partition] = due = max(until, int(now) + SOONEST_MS)
+                    self._next_due = min(self._next_due, due)
                 break
         return chunk.first(head)
 
@@ -387,12 +391,9 @@ class RetryPartitions(NoRetryPartitions):
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere."""
         if (due := self._not_due.get(partition)) is not None:
             return f"{NOT_DUE}: its next record waits until {datetime.fromtimestamp(due / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        for (home, _), group in list(self._groups.items()):
-            if home == self._tiers.home(partition) and (reading := list(group.reading)):
-                return (
-                    f"{READS_AHEAD}: which keys wait in {', '.join(f'{topic}-{n}' for topic, n in reading)}"
-                )
-        return ""
+        if (found := self._reading.get(self._tiers.home(partition))) is None:
+            return ""
+        return f"{READS_AHEAD}: which keys wait in {', '.join(f'{topic}-{n}' for topic, n in list(found[1].reading))}"
 
     def _resume(self, partition: TopicPartition) -> None:
         with suppress(UsageError):  # it was taken away meanwhile

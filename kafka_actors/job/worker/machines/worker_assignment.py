@@ -121,6 +121,7 @@ class WorkerAssignment:
     def __init__(self) -> None:
         self.held: dict[TopicPartition, HeldPartition] = {}
         self.seen: Version = (0, 0)
+        self.resets = 0  # of all partitions together
         self._released: dict[TopicPartition, GrantEpoch] = {}  # the last epoch of each that was drained
         self._commits_stopped = False
 
@@ -239,20 +240,17 @@ class WorkerAssignment:
 
     def note_done(self, partition: TopicPartition, done: DoneOffsets) -> None:
         """Takes what is done beyond the offset to commit."""
-        held = self.held.get(partition)
-        if held is not None and held.done != done:
+        if (held := self.held.get(partition)) is not None and held.done != done:
             held.done = done
 
     def call_failed(self, partition: TopicPartition, epoch: GrantEpoch) -> None:
         """Closes a call that failed, or the last of several: no offset moves."""
-        held = self._under(partition, epoch)
-        if held is not None:
+        if (held := self._under(partition, epoch)) is not None:
             held.in_hand = False
 
     def halt(self, partition: TopicPartition, epoch: GrantEpoch, offset: int, resets: int = 0) -> None:
         """Halts a partition: the function failed for good at `offset`, which is committed unless the position was reset."""
-        held = self._under(partition, epoch)
-        if held is not None:
+        if (held := self._under(partition, epoch)) is not None:
             held.in_hand = False
             if held.resets == resets and held.processed != offset:
                 held.processed, held.leader_epoch = offset, -1
@@ -282,6 +280,7 @@ class WorkerAssignment:
             if other:
                 held.topic_id, held.committed = topic_id, None
             held.resets += rewind
+            self.resets += rewind
 
     def reset(
         self,
@@ -300,6 +299,7 @@ class WorkerAssignment:
             return None
         held.done = held.done.before(offset)
         held.resets += 1
+        self.resets += 1
         return held.processed, held.leader_epoch
 
     # ------------------------------------------------------------ commits and reports

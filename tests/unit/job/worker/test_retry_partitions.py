@@ -1,5 +1,7 @@
 """A worker's source partition and the retry partitions that go with it: what is written where, what waits, and what is read first."""
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 from fakes.retry_logs import EPOCH, FIRST, NOW_S, SECOND, SOURCE, TIERS, Logs, RetryFlight, failure
@@ -256,6 +258,28 @@ def test_where_the_next_tier_lacks_the_partition_what_fails_is_a_dead_letter(kee
     assert flight.events == [RecordsDeadLettered("t", 0, 0, 0, 1, "t-dead", "ValueError: no good")]
     assert "t-retry-10s has no partition 0: what is to be tried again is a dead letter" in caplog.text
     assert all_called(flight) == [1]
+
+
+class Many(dict):
+    """Partitions of which there are thousands."""
+
+    def __iter__(self):
+        raise AssertionError("it looks at all of them")
+
+    items = values = keys = __iter__
+
+
+def test_for_each_item_that_was_fetched_not_all_partitions_are_looked_at():
+    """With 10,000 of them that took a twentieth of a second for each item, and a report as many looks at all as there are partitions."""
+    flight = started("ab")
+    retries = flight.calls._retries
+    fails(flight, flight.take())
+    goes_on(flight, 0.1)
+    flight.assignment.held, retries._groups = Many(flight.assignment.held), Many(retries._groups)
+    retries.look()
+    assert not retries.takes(SimpleNamespace(partition=SOURCE, epoch=EPOCH))
+    assert retries.idle_s() == pytest.approx(9.9)
+    assert (retries.blocked(SOURCE), retries.blocked(FIRST)[:7]) == ("", "not due")
 
 
 def test_unordered_records_overtake_one_that_waits():

@@ -16,8 +16,6 @@ from kafka_actors.errors import (
     TEMPORARY_IN_LOOKUPS,
     ConfigError,
     KafkaActorsError,
-    UnknownTopicOrPartitionError,
-    error_for_code,
 )
 from kafka_actors.net import KafkaClient, ListedOffset, OffsetLookups
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
@@ -36,7 +34,7 @@ from .machines.offset_ranges import (
     resolve,
 )
 from .options import BatchOptions, ReadOptions
-from .selection import AssignPartitions, SubscribePattern, SubscribeTopics
+from .selection import AssignPartitions, SubscribePattern, SubscribeTopics, error_of_topic
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -276,11 +274,8 @@ def _partitions_of(snapshot: ClusterSnapshot, topic: str, option: str) -> set[in
     partitions = snapshot.partitions_for_topic(topic)
     if partitions:
         return partitions
-    code = snapshot.topic_error(topic)
-    if code and code != UnknownTopicOrPartitionError.code:
-        error = error_for_code(code, request="Metadata", topic=topic)
-        if error is not None:
-            raise error
+    if (error := error_of_topic(snapshot, topic)) is not None:
+        raise error
     raise ConfigError(option, f"there is no topic {topic!r} in the cluster")
 
 

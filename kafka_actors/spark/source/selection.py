@@ -13,7 +13,8 @@ from msgspec import Meta, Struct
 
 from kafka_actors.base import decoders
 from kafka_actors.base.topics import check_topics
-from kafka_actors.errors import ConfigError
+from kafka_actors.cluster.snapshot import ClusterSnapshot
+from kafka_actors.errors import ConfigError, KafkaError, UnknownTopicOrPartitionError, error_for_code
 from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
 from .data_source_options import LONG_MAX, CaseInsensitiveOptions
@@ -210,3 +211,11 @@ def _check_names(option: str, topics: Iterable[str]) -> None:
         check_topics(topics)
     except ConfigError as error:
         raise ConfigError(option, error.message) from None
+
+
+def error_of_topic(snapshot: ClusterSnapshot, topic: str) -> KafkaError | None:
+    """The error with which metadata leave out a topic that may well be there, such as one that may not be described; None for others."""
+    code = snapshot.topic_error(topic)
+    if code == UnknownTopicOrPartitionError.code or snapshot.partitions_for_topic(topic) is not None:
+        return None
+    return error_for_code(code, request="Metadata", topic=topic)

@@ -24,6 +24,7 @@ from kafka_actors.types import TopicPartition
 
 from .machines.offset_ranges import TaskRange, rest_after
 from .options import ReadOptions
+from .selection import error_of_topic
 
 
 class ReadSession:
@@ -187,6 +188,7 @@ class _TaskRead:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for topic in self._planned_ids:
+            self._check_described(topic)
             self._wait_for_id(topic)
         self._fetcher.assign({tp: _start(r) for tp, r in self._left.items()})
         timeout_s = self._options.poll_timeout_ms / 1000
@@ -219,6 +221,12 @@ class _TaskRead:
     def _done(self, tp: TopicPartition) -> None:
         del self._left[tp]
         self._fetcher.revoke([tp])
+
+    def _check_described(self, topic: str) -> None:
+        """Raises the error with which brokers don't describe a topic to this task, which may have other credentials than the planning."""
+        error = error_of_topic(self._session.client.snapshot, topic)
+        if error is not None and not error.retriable:
+            raise error
 
     def _wait_for_id(self, topic: str) -> bool:
         """Requests metadata until a topic has its planned id, as often as `fetchOffset.numRetries` says after the first time: those of
@@ -263,7 +271,9 @@ class _TaskRead:
 
     def _stalled(self) -> None:
         """Ends a wait of `kafkaConsumer.pollTimeoutMs` without records: records are lost where the topic is gone or the log ends
-        before the range; otherwise raises `KafkaTimeoutError`."""
+        before the range; otherwise raises `KafkaTimeoutError`, or the error of a topic that may not be read any more."""
+        for topic in {tp.topic for tp in self._left}:
+            self._check_described(topic)
         losses = [loss for tp in self._left if (loss := self._loss(tp)) is not None]
         for loss in losses:
             self._lost(loss)
@@ -277,7 +287,8 @@ class _TaskRead:
         )
 
     def _loss(self, tp: TopicPartition) -> DataLossError | None:
-        if self._session.client.snapshot.partitions_for_topic(tp.topic) is None:
+        snapshot = self._session.client.snapshot
+        if snapshot.partitions_for_topic(tp.topic) is None and error_of_topic(snapshot, tp.topic) is None:
             return DataLossError(*tp, self._positions[tp], "the topic is gone")
         end, wanted = self._fetcher.end(tp), self._left[tp].end
         if end is not None and end < wanted:

@@ -16,6 +16,8 @@ from kafka_actors.errors import (
     DataLossError,
     FetchOffsetOutOfRangeError,
     KafkaTimeoutError,
+    LeaderNotAvailableError,
+    TopicAuthorizationFailedError,
     TopicRecreatedError,
 )
 from kafka_actors.fetch import PartitionStart
@@ -227,6 +229,40 @@ def test_records_that_will_never_come_are_a_loss(
         task.session.fetcher.log_ends[T0] = 7
     with pytest.raises(DataLossError, match=said):
         task.read(TaskRange("t", 0, 5, 9))
+
+
+def undescribed(code: int) -> ClusterSnapshot:
+    """Metadata with the error of a topic in place of its partitions."""
+    return ClusterSnapshot(1, None, None, {}, {"t": TopicMetadata("t", None, False, code, {})})
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["from the start", "amid it"])
+def test_a_topic_that_may_not_be_described_is_not_gone_even_where_losses_are_allowed(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """Executors may have other credentials than the driver: all records were passed over, with a warning that the topic was gone."""
+    denied = undescribed(TopicAuthorizationFailedError.code)
+    task = Task(monkeypatch, failOnDataLoss="false")
+    if not late:
+        task.session.client.snapshot = denied
+
+    def take(timeout_s: float) -> None:
+        task.session.client.snapshot = denied
+        task.session.now += timeout_s
+
+    monkeypatch.setattr(task.session, "take", take)
+    with pytest.raises(TopicAuthorizationFailedError, match="in answer to Metadata for t: "):
+        task.read(TaskRange("t", 0, 5, 9, ID))
+    assert task.session.now == (5.0 if late else 0.0)
+
+
+def test_a_topic_whose_metadata_are_not_to_be_had_for_now_is_not_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = Task(monkeypatch, failOnDataLoss="false")
+    task.session.client.snapshot = undescribed(LeaderNotAvailableError.code)
+    with pytest.raises(KafkaTimeoutError, match="no records from offset 5"):
+        task.read(TaskRange("t", 0, 5, 9, ID))
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ class StreamBrokers:
         """Positions that were compared with the log of a newer leader: its epoch, the one that they were of, and the offset."""
         self._recreated: set[tuple[str, bytes, bytes]] = set()
         """Topics whose metadata stayed with another id than the stream's: names, the stream's ids, and the present ones."""
+        self._gone: set[TopicPartition] = set()
+        """Partitions of the stream that metadata lacked although they were waited for."""
 
     @cached_property
     def _groups(self) -> GroupRequests:
@@ -135,9 +137,10 @@ class StreamBrokers:
         brokers = self._brokers
         await brokers.connect()
         await brokers.refresh(since)
-        wanted = {**base.by_partition, **self._fixed_ends}
-        if not wanted.keys() <= set(brokers.present()):
+        wanted = base.by_partition.keys() | self._fixed_ends.keys()
+        if not wanted <= self._gone | set(brokers.present()):
             await self._wait_for(wanted)
+        self._gone = wanted - set(brokers.present())
         observed = await self._ends(base)
         for _ in range(self._options.lookup_retries):
             if not self._behind(base, observed):

@@ -202,6 +202,18 @@ def test_a_partition_that_is_gone_is_waited_for_only_so_often(monkeypatch: pytes
     assert len(scene.pauses) == 2
 
 
+def test_a_partition_that_stays_away_is_waited_for_once_until_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With failOnDataLoss=false a stream keeps the offsets of a topic that is gone, and had each of its triggers wait for it."""
+    scene = Scene(monkeypatch)
+    base = StreamOffsets({T0: 1, T1: 1})
+    for there, waits in (([T0], 3), ([T0], 3), ([T0, T1], 3), ([T0], 6)):
+        scene.brokers.present_now = [there]
+        assert scene.stream.observed(base).ends.keys() == set(there)
+        assert len(scene.pauses) == waits
+
+
 def test_an_end_before_the_position_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     scene.brokers.ends = [{T0: 3, T1: 20}, {T0: 3, T1: 20}, {T0: 10, T1: 20}]

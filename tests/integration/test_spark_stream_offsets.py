@@ -17,7 +17,13 @@ from waiting import slow_s, until
 
 from kafka_actors import Consumer
 from kafka_actors.admin import Admin
-from kafka_actors.errors import ConfigError, DataLossError, NonEmptyGroupError, TopicRecreatedError
+from kafka_actors.errors import (
+    ConfigError,
+    DataLossError,
+    NonEmptyGroupError,
+    TopicAuthorizationFailedError,
+    TopicRecreatedError,
+)
 from kafka_actors.protocol import MetadataResponse
 from kafka_actors.spark.source import task_reader as reading
 from kafka_actors.spark.source.options import parse_batch, parse_stream
@@ -211,6 +217,29 @@ def test_a_topic_that_is_deleted_between_triggers_is_a_loss_or_left_out(
     assert lenient.rows(ends[1], following) == [(0, 1, b"2")]
     with pytest.raises(DataLossError, match=rf"^{goes}-0 at offset 1: the topic is gone"):
         strict.latest(ends[0])
+
+
+def test_a_topic_that_may_not_be_described_any_more_is_an_error_and_no_loss(fake_kafka: FakeKafka) -> None:
+    """With failOnDataLoss=false a stream had read nothing more of it, and its tasks had passed over its records."""
+
+    def denied(_: BrokerCall, found: MetadataResponse) -> MetadataResponse:
+        return replace(found, topics=[replace(t, error_code=29, partitions=[]) for t in found.topics])
+
+    topic = fake_kafka.create_topic("orders")
+    fake_kafka.produce(topic, [b"0", b"1"])
+    options = {"failOnDataLoss": "false", "fetchOffset__retryIntervalMs": "10"}
+    with closing(
+        Query(fake_kafka.bootstrap_servers, subscribe=topic, startingOffsets="earliest", **options)
+    ) as query:
+        start = query.initial()
+        end = query.latest(start)
+        fake_kafka.on("Metadata", ChangeResponse(denied), times=None)
+        query.driver.prepare_available_now()  # with metadata from now on
+        with pytest.raises(TopicAuthorizationFailedError, match="in answer to Metadata for orders"):
+            query.latest(end)
+        reading.sessions.clear()
+        with pytest.raises(TopicAuthorizationFailedError, match="in answer to Metadata for orders"):
+            query.rows(start, end)
 
 
 def cut(fake_kafka: FakeKafka, topic: str, offset: int, *records: bytes) -> None:

@@ -56,6 +56,7 @@ class PlanningBrokers:
         self._lookups = OffsetLookups(self.client)
         self._clock = clock
         self._requested_at = float("-inf")
+        self._missing: set[str] = set()
 
     async def connect(self) -> None:
         """Connects, unless connected. Raises as `KafkaClient.bootstrap`."""
@@ -143,6 +144,18 @@ class PlanningBrokers:
             for topic in sorted(topics)
             for p in sorted(snapshot.partitions_for_topic(topic) or ())
         ]
+
+    def check_described(self) -> None:
+        """Raises the error of a topic by name that may not be described, which isn't gone. Warns of each that isn't there once."""
+        snapshot = self.client.snapshot
+        missing = {topic for topic in self._topics() or () if not snapshot.partitions_for_topic(topic)}
+        for topic in sorted(missing):
+            error = error_of_topic(snapshot, topic)
+            if error is not None and not error.retriable:
+                raise error
+            if topic not in self._missing:
+                logger.warning("there is no topic %r: nothing is read of it until somebody creates it", topic)
+        self._missing = missing
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes]:
         """The ids of the partitions' topics, where brokers have them (from Kafka 2.8 on)."""

@@ -148,6 +148,7 @@ class StreamBrokers:
             await asyncio.sleep(self._options.lookup_retry_interval_ms / 1000)
             await brokers.refresh()
             observed = await self._ends(base)
+        brokers.check_described()
         self._recreated |= _other_ids(base, observed)
         starts = await brokers.listed_while_there(dict.fromkeys(newcomers(base, observed), EARLIEST))
         if starts is None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from kafka_actors.cluster.snapshot import ClusterSnapshot, TopicMetadata
 from kafka_actors.errors import (
     KafkaError,
     NotLeaderOrFollowerError,
     TopicAuthorizationFailedError,
     UnknownServerError,
+    UnknownTopicOrPartitionError,
 )
 from kafka_actors.net import LATEST, EpochEnd, ListedOffset
 from kafka_actors.protocol import MetadataResponse
@@ -110,6 +113,29 @@ def test_the_end_of_an_epoch_is_asked_for_again_too(monkeypatch: pytest.MonkeyPa
     scene = Scene(monkeypatch, NotLeaderOrFollowerError(), 4)
     with pytest.raises(NotLeaderOrFollowerError):
         asyncio.run(scene.brokers.epoch_ends({T0: (5, 3)}))
+
+
+def undescribed(brokers: PlanningBrokers, code: int) -> None:
+    """Has metadata that have an error in place of the topic's partitions."""
+    topic = TopicMetadata("t", error_code=code)
+    brokers.client.cluster.restore(ClusterSnapshot(1, None, None, {}, {"t": topic}))
+
+
+@pytest.mark.parametrize("selection", [{"subscribe": "t"}, {"assign": '{"t": [0]}'}])
+def test_a_topic_that_may_not_be_described_is_an_error_at_a_trigger_and_one_that_is_not_there_a_warning(
+    caplog: pytest.LogCaptureFixture, selection: dict[str, str]
+) -> None:
+    brokers = PlanningBrokers(parse_stream({"kafka.bootstrap.servers": "a:1", **selection}, limits=True))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            undescribed(brokers, UnknownTopicOrPartitionError.code)
+            brokers.check_described()
+    assert [record.getMessage()[:22] for record in caplog.records] == ["there is no topic 't':"]
+    undescribed(brokers, TopicAuthorizationFailedError.code)
+    with pytest.raises(TopicAuthorizationFailedError):
+        brokers.check_described()
+    with pytest.raises(TopicAuthorizationFailedError):
+        asyncio.run(brokers.partitions())
 
 
 class Silent:

@@ -38,6 +38,7 @@ class Brokers:
         self.known: list[Mapping[TopicPartition, int] | None] = []
         self.refreshes: list[float | None] = []
         self.error: ConfigError | None = None
+        self.checked_described = 0
 
     async def connect(self) -> None:
         pass
@@ -62,6 +63,9 @@ class Brokers:
 
     def topic_ids(self, partitions: Any) -> dict[str, bytes]:
         return {tp.topic: self.ids[0] for tp in partitions}
+
+    def check_described(self) -> None:
+        self.checked_described += 1
 
     async def logs(
         self, partitions: list[TopicPartition], start: Any, end: Any
@@ -212,6 +216,7 @@ def test_a_partition_that_stays_away_is_waited_for_once_until_it_comes_back(
         scene.brokers.present_now = [there]
         assert scene.stream.observed(base).ends.keys() == set(there)
         assert len(scene.pauses) == waits
+    assert scene.brokers.checked_described == 4
 
 
 def test_an_end_before_the_position_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,7 @@ def _reveal(stage: WriteParquet, unit: WriteUnit, wanted: HiddenFiles) -> None:
     there = [
         found.path for found in files.get_file_info(fs.FileSelector(hidden_directory, allow_not_found=True))
     ]
+    wanted_hidden = frozenset(wanted.values())
     if wanted:
         _write_text(files, f"{hidden_directory}/{uuid.uuid4().hex}{_LIST}", "\n".join(wanted))
     for path in there:
@@ -143,7 +144,7 @@ def _reveal(stage: WriteParquet, unit: WriteUnit, wanted: HiddenFiles) -> None:
             for name in _read_text(files, path).split("\n"):
                 if name not in wanted:
                     _delete(files, f"{directory}/{name}")
-        if path not in wanted.values():
+        if path not in wanted_hidden:
             _delete(files, path)
     for name, hidden in wanted.items():
         files.move(hidden, f"{directory}/{name}")

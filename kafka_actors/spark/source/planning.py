@@ -130,11 +130,7 @@ class PlanningBrokers:
         """The selected partitions that exist, by the present metadata."""
         snapshot, selection = self.client.snapshot, self._options.selection
         if isinstance(selection, AssignPartitions):
-            return [
-                tp
-                for tp in selection.partitions
-                if tp.partition in (snapshot.partitions_for_topic(tp.topic) or ())
-            ]
+            return [tp for tp in selection.partitions if snapshot.partition(tp) is not None]
         if isinstance(selection, SubscribePattern):
             topics: Collection[str] = snapshot.topics_matching(selection.pattern)
         else:

@@ -6,6 +6,7 @@ the same JSON as in the options and checkpoints of Spark's own Kafka source."""
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Annotated, ClassVar, TypeVar
 
@@ -162,7 +163,7 @@ class SubscribePattern(Struct, frozen=True):
 
 
 class AssignPartitions(Struct, frozen=True):
-    """Selects these partitions."""
+    """Selects these partitions, which are sorted."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -170,7 +171,8 @@ class AssignPartitions(Struct, frozen=True):
 
     def selects(self, tp: TopicPartition) -> bool:
         """Whether this partition is read, if it is there."""
-        return tp in self.partitions
+        at = bisect_left(self.partitions, tp)
+        return self.partitions[at : at + 1] == (tp,)
 
 
 Selection = SubscribeTopics | SubscribePattern | AssignPartitions

@@ -11,6 +11,7 @@ from kafka_actors.admin.requests import CallDeadline, fresh_snapshot, persist, r
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ConsumerConfig, resolved
 from kafka_actors.errors import (
+    TEMPORARY_IN_LOOKUPS,
     ConfigError,
     KafkaActorsError,
     NonEmptyGroupError,
@@ -89,7 +90,10 @@ class HandoverBrokers:
         self, tps: Collection[TopicPartition], which: int, deadline: CallDeadline
     ) -> dict[TopicPartition, ListedOffset]:
         answers = await self._lookups.list_offsets(
-            dict.fromkeys(tps, which), isolation_level=self._isolation_level, timeout_ms=deadline.left_ms()
+            dict.fromkeys(tps, which),
+            isolation_level=self._isolation_level,
+            timeout_ms=deadline.left_ms(),
+            temporary=TEMPORARY_IN_LOOKUPS,
         )
         raise_first(answer for answer in answers.values() if isinstance(answer, KafkaActorsError))
         return {tp: answer for tp, answer in answers.items() if isinstance(answer, ListedOffset)}

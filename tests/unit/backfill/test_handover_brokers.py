@@ -18,6 +18,7 @@ from kafka_actors.errors import (
     NonEmptyGroupError,
     NotLeaderOrFollowerError,
     TopicAuthorizationFailedError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
 )
 from kafka_actors.net import ListedOffset
@@ -53,15 +54,23 @@ class Client:
 
 
 class Lookups:
+    """Answers with the error of a partition, unless that is one of the temporary ones, after which the real ones ask again."""
+
     def __init__(self, client: Client) -> None:
         self.error: dict[TopicPartition, Exception] = {}
 
     async def list_offsets(
-        self, which: Mapping[TopicPartition, int], *, isolation_level: str, timeout_ms: float
+        self,
+        which: Mapping[TopicPartition, int],
+        *,
+        isolation_level: str,
+        timeout_ms: float,
+        temporary: tuple[type[Exception], ...] = (),
     ) -> dict[TopicPartition, Any]:
         assert isolation_level == "read_committed"
         ends = {tp: (3 if at == EARLIEST else 10 + tp.partition) for tp, at in which.items()}
-        return {tp: self.error.get(tp) or ListedOffset(end, -1, 5) for tp, end in ends.items()}
+        errors = {tp: error for tp, error in self.error.items() if not isinstance(error, temporary)}
+        return {tp: errors.get(tp) or ListedOffset(end, -1, 5) for tp, end in ends.items()}
 
 
 class Groups:
@@ -162,6 +171,15 @@ def test_the_error_of_a_partition_is_raised(monkeypatch: pytest.MonkeyPatch) -> 
     scene.lookups.error[A1] = NotLeaderOrFollowerError()
     with pytest.raises(NotLeaderOrFollowerError):
         asyncio.run(scene.brokers.cluster())
+
+
+def test_a_brokers_unknown_error_ends_no_run_that_has_read_the_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As for a consumer's look-ups. The ends are looked up before the history, and once more behind it, hours later."""
+    scene = Scene(monkeypatch)
+    scene.lookups.error[A1] = UnknownServerError()
+    assert asyncio.run(scene.brokers.cluster()).logs[A1] == LogBounds(3, 11, 5)
 
 
 def test_offsets_are_looked_up_and_committed_for_the_topics_of_these_ids(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -517,6 +518,25 @@ def test_tasks_use_the_connections_of_earlier_ones(
         ranges = tuple(r for r in plan(options) if r.size)
         assert sum(batch.num_rows for batch in read_ranges(options, ranges)) == expected
     assert len(made) == 1
+
+
+def test_a_task_of_other_topics_waits_for_brokers_that_are_away(fake_kafka: FakeKafka) -> None:
+    """Metadata of the topics are requested first: that failed at once, where records are waited for pollTimeoutMs."""
+    tasks = []
+    for topic in (fake_kafka.create_topic("first"), fake_kafka.create_topic("second")):
+        fake_kafka.produce(topic, [b"x"])
+        options = parse_batch({"kafka.bootstrap.servers": fake_kafka.bootstrap_servers, "subscribe": topic})
+        tasks.append((options, tuple(plan(options))))
+    first, second = tasks
+    assert sum(batch.num_rows for batch in read_ranges(*first)) == 1
+    (broker,) = fake_kafka.broker_ids
+    fake_kafka.kill(broker)
+    back = threading.Timer(0.5, fake_kafka.restart, [broker])
+    back.start()
+    try:
+        assert sum(batch.num_rows for batch in read_ranges(first[0], second[1])) == 1
+    finally:
+        back.join()
 
 
 def test_a_partition_that_is_newer_than_the_connections_is_read_at_once(

@@ -16,7 +16,14 @@ from msgspec.structs import replace
 
 from kafka_actors.base.io_thread import IoThread
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.errors import DataLossError, DisconnectedError, KafkaTimeoutError, TopicRecreatedError
+from kafka_actors.errors import (
+    DataLossError,
+    DisconnectedError,
+    KafkaActorsError,
+    KafkaTimeoutError,
+    TopicRecreatedError,
+    UnknownTopicOrPartitionError,
+)
 from kafka_actors.fetch import FetchedBytes, Fetcher, LocalSources, PartitionStart
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
 from kafka_actors.spark.python_worker import IdlePool, freeze_imports
@@ -65,18 +72,24 @@ class ReadSession:
                 self._io.stop()
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """Prepares for the next task: requests metadata of its partitions, unless an earlier task did. Raises
-        `NoBrokersError` where no broker answers."""
+        """Prepares for the next task: requests metadata of its partitions, unless an earlier task did. Where no broker answers now they are
+        requested on, and the task waits for them as it waits for records."""
         tps = list(partitions)
         topics = sorted({tp.topic for tp in tps})
-        if topics != self._topics:
-            self._topics = topics
-            self._io.run(self._track(topics))
-        elif any(self.client.snapshot.partition(tp) is None for tp in tps):
-            self.refresh()
+        try:
+            if topics != self._topics:
+                self._topics = topics
+                self._io.run(self._track(topics))
+            elif any(self.client.snapshot.partition(tp) is None for tp in tps):
+                self.refresh()
+        except KafkaActorsError as error:
+            if not error.retriable:
+                raise
+            logger.warning("%r waits for brokers: %s", self, error)
 
     def refresh(self) -> None:
-        """Requests metadata of the topics again, and believes them, whichever ids topics had before. Raises as `begin`."""
+        """Requests metadata of the topics again, and believes them, whichever ids topics had before. Raises `NoBrokersError` where no broker
+        answers."""
         self._io.run(self._refresh())
 
     def end(self) -> None:
@@ -287,8 +300,8 @@ class _TaskRead:
         )
 
     def _loss(self, tp: TopicPartition) -> DataLossError | None:
-        snapshot = self._session.client.snapshot
-        if snapshot.partitions_for_topic(tp.topic) is None and error_of_topic(snapshot, tp.topic) is None:
+        # Brokers name each topic of a request. One without an answer may be there.
+        if self._session.client.snapshot.topic_error(tp.topic) == UnknownTopicOrPartitionError.code:
             return DataLossError(*tp, self._positions[tp], "the topic is gone")
         end, wanted = self._fetcher.end(tp), self._left[tp].end
         if end is not None and end < wanted:

@@ -19,6 +19,7 @@ from kafka_actors.errors import (
     LeaderNotAvailableError,
     TopicAuthorizationFailedError,
     TopicRecreatedError,
+    UnknownTopicOrPartitionError,
 )
 from kafka_actors.fetch import PartitionStart
 from kafka_actors.spark.source import task_reader
@@ -34,6 +35,11 @@ ID, OTHER = b"i" * 16, b"o" * 16
 def snapshot(topic_id: bytes | None = ID) -> ClusterSnapshot:
     partitions = {p: PartitionMetadata(p, 1, 0, (1,), (1,), (), 0) for p in (0, 1)}
     return ClusterSnapshot(1, None, None, {}, {"t": TopicMetadata("t", topic_id, False, 0, partitions)})
+
+
+def undescribed(code: int) -> ClusterSnapshot:
+    """Metadata with the error of a topic in place of its partitions."""
+    return ClusterSnapshot(1, None, None, {}, {"t": TopicMetadata("t", None, False, code, {})})
 
 
 class Fetcher:
@@ -224,16 +230,11 @@ def test_records_that_will_never_come_are_a_loss(
 ) -> None:
     task = Task(monkeypatch)
     if gone:
-        task.session.client.snapshot = ClusterSnapshot(1, None, None, {}, {})
+        task.session.client.snapshot = undescribed(UnknownTopicOrPartitionError.code)
     else:
         task.session.fetcher.log_ends[T0] = 7
     with pytest.raises(DataLossError, match=said):
         task.read(TaskRange("t", 0, 5, 9))
-
-
-def undescribed(code: int) -> ClusterSnapshot:
-    """Metadata with the error of a topic in place of its partitions."""
-    return ClusterSnapshot(1, None, None, {}, {"t": TopicMetadata("t", None, False, code, {})})
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["from the start", "amid it"])
@@ -256,11 +257,14 @@ def test_a_topic_that_may_not_be_described_is_not_gone_even_where_losses_are_all
     assert task.session.now == (5.0 if late else 0.0)
 
 
+@pytest.mark.parametrize(
+    "metadata", [undescribed(LeaderNotAvailableError.code), ClusterSnapshot()], ids=["none now", "no answer"]
+)
 def test_a_topic_whose_metadata_are_not_to_be_had_for_now_is_not_gone(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, metadata: ClusterSnapshot
 ) -> None:
     task = Task(monkeypatch, failOnDataLoss="false")
-    task.session.client.snapshot = undescribed(LeaderNotAvailableError.code)
+    task.session.client.snapshot = metadata
     with pytest.raises(KafkaTimeoutError, match="no records from offset 5"):
         task.read(TaskRange("t", 0, 5, 9, ID))
 

@@ -71,12 +71,14 @@ class PlanningBrokers:
 
     async def refresh(self, since: float | None = None) -> None:
         """Requests metadata, unless that was done after `since`. Without it they are believed, whichever ids topics had before. Raises
-        `KafkaTimeoutError` where no broker answered for `request_timeout_ms`."""
+        `KafkaTimeoutError` where no broker answered for as many times `request_timeout_ms` as `fetchOffset.numRetries` allows tries."""
         requested_at = self._clock()
         if since is None:
             self.client.cluster.forget_former_ids()
         if since is None or self._requested_at <= since:
-            await persist(self.client, partial(fresh_snapshot, self.client), CallDeadline(self.client))
+            limit_ms = self.client.config.request_timeout_ms * (self._options.lookup_retries + 1)
+            deadline = CallDeadline(self.client, limit_ms)
+            await persist(self.client, partial(fresh_snapshot, self.client), deadline)
             self._requested_at = requested_at
 
     def _topics(self) -> list[str] | None:

@@ -14,6 +14,7 @@ from kafka_actors.errors import ConfigError
 from kafka_actors.pipeline.source import ReadKafka
 from kafka_actors.pipeline.stages import DataFrames, WriteKafka
 from kafka_actors.spark.source.checkpoint import checkpoint_of
+from kafka_actors.spark.source.machines.offset_ranges import milliseconds_of
 
 SPLITTING = ("minPartitions", "maxRecordsPerPartition")
 _GROUP_ID = "kafka.group.id"
@@ -176,7 +177,7 @@ def position_options(start: Any, end: Any) -> dict[str, str]:
         if isinstance(position, datetime):
             if position.tzinfo is None:
                 raise ConfigError(name, f"is {position!r}: it needs a time zone")
-            found[f"{word}Timestamp"] = str(max(0, int(position.timestamp() * 1000)))  # no record is older
+            found[f"{word}Timestamp"] = str(max(0, milliseconds_of(position)))  # no record is older
         elif isinstance(position, str) and (position.lower() in _WORDS[name] or position.startswith("{")):
             found[f"{word}Offsets"] = position
         elif isinstance(position, Mapping):

@@ -27,7 +27,15 @@ from pyspark.sql.datasource import (
 
 from kafka_actors.spark.python_worker import OneLineErrors, freeze_imports
 
-from .machines.offset_ranges import EVERYTHING, FilterCondition, Operator, Task, narrowing_of, tasks_of
+from .machines.offset_ranges import (
+    EVERYTHING,
+    FilterCondition,
+    Operator,
+    Task,
+    milliseconds_of,
+    narrowing_of,
+    tasks_of,
+)
 from .options import BatchOptions, ReadOptions, StreamOptions
 
 if TYPE_CHECKING:
@@ -159,7 +167,7 @@ def conditions_of(filters: Iterable[Filter], within: str | None = None) -> Itera
 def _number(value: Any) -> int | None:
     """An integer as it is, a time as milliseconds, rounded down; None for any other value."""
     if isinstance(value, datetime):
-        return None if value.tzinfo is None else int(value.timestamp() * 1000 // 1)
+        return None if value.tzinfo is None else milliseconds_of(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

@@ -25,6 +25,7 @@ truncated log has got anew within a range that was planned before: the next batc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -70,6 +71,14 @@ class CommittedBound(Struct, frozen=True):
 
 
 Bound = FixedBound | CommittedBound
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def milliseconds_of(moment: datetime) -> int:
+    """Milliseconds since 1970, rounded down. A float's product would be one too few for some whole milliseconds."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def at(tp: TopicPartition) -> str:

@@ -68,6 +68,8 @@ def test_the_state_of_sparks_form_of_offsets_is_in_the_checkpoint(monkeypatch):
         ),
         (datetime(2026, 1, 1, tzinfo=UTC), None, {"startingTimestamp": "1767225600000"}),
         (datetime(1960, 1, 1, tzinfo=UTC), None, {"startingTimestamp": "0"}),
+        (None, datetime(2004, 8, 2, 20, 15, 47, 205_000, UTC), {"endingTimestamp": "1091477747205"}),
+        (None, datetime(2004, 8, 2, 20, 15, 47, 205_999, UTC), {"endingTimestamp": "1091477747205"}),
     ],
 )
 def test_a_range_is_said_in_words_offsets_or_times(start, end, options):

@@ -157,7 +157,10 @@ class StreamRun:
         self._finished = False
         self._progress = query_progress
         self._lock = threading.Lock()
-        threading.Thread(target=self._observe_first, name="kafka-actors-progress", daemon=True).start()
+        with suppress(
+            RuntimeError
+        ):  # the system gives no thread, and the query runs: `status` takes reports, too
+            threading.Thread(target=self._observe_first, name="kafka-actors-progress", daemon=True).start()
 
     def _observe_first(self) -> None:
         """Takes the first progress report, from which offsets are counted: Spark keeps the last 100 only, and the first call of

@@ -79,8 +79,11 @@ def _send() -> None:
     if _sending:  # the collector is still busy with an earlier flush
         return
     thread = threading.Thread(target=flush, args=(FLUSH_S,), name="kafka-actors-flush", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the system gives no thread: a later task sends it
+        return
     _sending.append(thread)
-    thread.start()
     thread.join(FLUSH_S)
 
 

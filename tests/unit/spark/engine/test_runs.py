@@ -120,6 +120,21 @@ def test_records_are_counted_from_the_first_batch_though_spark_keeps_the_last_hu
     run.stop()
 
 
+def test_a_query_that_runs_is_handed_out_where_the_system_gives_no_thread_to_watch_it(monkeypatch):
+    """It ran on, and nobody could stop it."""
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    query = Query()
+    query.add(progress(0, '{"t": {"0": 0}}', '{"t": {"0": 10}}'))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    run = StreamRun(query, QueryProgress(lambda topic: topic == "t"), lambda end: None, SourceNames(query))
+    assert run.status().records == 10
+    run.stop()
+    assert not query.isActive
+
+
 class Query:
     """A streaming query of Spark's, as far as its progress goes."""
 

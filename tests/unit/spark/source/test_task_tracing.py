@@ -132,6 +132,22 @@ def test_a_collector_that_takes_nothing_holds_up_one_task_and_not_the_next(task,
     assert len(task.flushed) == 2
 
 
+def test_a_task_does_not_fail_where_the_system_gives_no_thread_to_send(task, monkeypatch):
+    """Its rows were written, and were written again by its next try."""
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", refuse)
+        with tracing.traced_task():
+            pass
+    assert task.flushed == []
+    with tracing.traced_task():
+        pass
+    assert len(task.flushed) == 1
+
+
 def test_log_lines_of_a_task_name_it_whether_anybody_traces_or_not(task):
     task.answer = False
     with tracing.traced_task():

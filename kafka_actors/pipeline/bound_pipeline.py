@@ -9,7 +9,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TextIO, TypeVar
@@ -126,7 +126,8 @@ class LiveLine:
 
     def start(self) -> None:
         if self._show is not None:
-            self._thread.start()
+            with suppress(RuntimeError):  # the system gives no thread, and the run goes on
+                self._thread.start()
 
     def starting(self, read: Callable[[S], RunProgress]) -> Callable[[S], None] | None:
         """A callback that shows the status of a run that is starting; None where nothing is shown."""

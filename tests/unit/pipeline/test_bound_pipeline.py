@@ -1,8 +1,9 @@
 """What a person sees of a run: a rate of the last seconds, one line, one table."""
 
 import io
+import threading
 
-from kafka_actors.pipeline.bound_pipeline import RateMeter, RunProgress, display_for, html, line
+from kafka_actors.pipeline.bound_pipeline import LiveLine, RateMeter, RunProgress, display_for, html, line
 
 
 def reading(**more):
@@ -52,3 +53,15 @@ def test_a_line_is_shown_on_a_terminal_or_where_it_is_wanted_and_written_over():
     assert second.rstrip().endswith("lag 1")
     assert second.endswith("\n")
     assert len(second) == len(first) + 1
+
+
+def test_a_run_goes_on_without_a_line_where_the_system_gives_no_thread(monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    shown = []
+    live = LiveLine(lambda: "done", lambda *told: shown.append(told))
+    live.start()
+    live.last()
+    assert shown == [("done", True)]

@@ -12,14 +12,18 @@ from msgspec.structs import asdict
 from kafka_actors.base.topics import check_topic
 from kafka_actors.config import ClientConfig, ProducerConfig, convert, producer_over
 from kafka_actors.errors import (
+    DeliveryTimeoutError,
     KafkaActorsError,
+    OutOfOrderSequenceNumberError,
     SinkError,
     StageError,
     TopicAuthorizationFailedError,
     UndeliveredError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
 )
 from kafka_actors.producer import Producer
+from kafka_actors.producer.machines.transaction_errors import OF_ONE_PRODUCER
 from kafka_actors.records.batch import MAX_BINARY
 
 from .sink import Origin
@@ -96,6 +100,10 @@ def _drop(producer: Producer) -> None:
     producer.close(timeout_ms=0)
 
 
+_PASSING = (*OF_ONE_PRODUCER, DeliveryTimeoutError, OutOfOrderSequenceNumberError, UnknownServerError)
+"""Errors that the same records need not meet with the next producer, or later, beside those that are `retriable`."""
+
+
 def is_final(error: BaseException | None) -> bool:
     """Whether writing the same records again would raise the same error."""
     if isinstance(error, UndeliveredError):
@@ -104,7 +112,7 @@ def is_final(error: BaseException | None) -> bool:
         return True
     if isinstance(error, (SinkError, StageError)):
         return is_final(error.__cause__)
-    return isinstance(error, KafkaActorsError) and not error.retriable
+    return isinstance(error, KafkaActorsError) and not error.retriable and not isinstance(error, _PASSING)
 
 
 CLOSE_MS = 2_000

@@ -25,7 +25,6 @@ from kafka_actors.errors import (
     StageError,
     UndeliveredError,
 )
-from kafka_actors.producer.machines.transaction_errors import OF_ONE_PRODUCER
 from kafka_actors.producer.send_steps import GRACE_S
 from kafka_actors.sinks.kafka import TargetProducer, is_final
 from kafka_actors.spark.python_worker import IdlePool
@@ -228,8 +227,6 @@ def ends_the_write(error: BaseException | None) -> bool:
     """Whether another try of a task would raise the same error."""
     if isinstance(error, UndeliveredError):
         return any(map(ends_the_write, error.errors.values()))
-    if isinstance(error, OF_ONE_PRODUCER):
-        return False  # another try, which fences this one and reads the marker, may succeed
     if isinstance(error, (SinkError, StageError)):
         return ends_the_write(error.__cause__)
     return is_final(error)

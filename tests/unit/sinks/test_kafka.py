@@ -7,12 +7,16 @@ import pytest
 from kafka_actors.config import ClientConfig, ProducerConfig
 from kafka_actors.errors import (
     ConfigError,
+    DeliveryTimeoutError,
     DisconnectedError,
     MessageTooLargeError,
+    OutOfOrderSequenceNumberError,
     SinkError,
     StageError,
     TopicAuthorizationFailedError,
     UndeliveredError,
+    UnknownProducerIdError,
+    UnknownServerError,
     UnknownTopicOrPartitionError,
 )
 from kafka_actors.sinks import KafkaSink
@@ -111,6 +115,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
     [
         (TOO_LARGE, True),
         (DisconnectedError("gone"), False),
+        (DeliveryTimeoutError("t", 0, 1, 120_000, True), False),
+        (UnknownServerError(), False),
+        (OutOfOrderSequenceNumberError(), False),
+        (UnknownProducerIdError(), False),
         (UnknownTopicOrPartitionError(topic="t"), True),  # raised only after the wait for a new topic
         (_caused(SinkError("s", "m"), TOO_LARGE), True),
         (_caused(SinkError("s", "m"), DisconnectedError("gone")), False),

@@ -250,6 +250,7 @@ def test_those_of_a_batch_are_planned_once_and_not_noted():
             True,
         ),
         (UndeliveredError(2, {("t", 1): TransactionAbortedError("x")}), False),
+        (UndeliveredError(1, {("t", 0): errors.DeliveryTimeoutError("t", 0, 1, 120_000, True)}), False),
         (ProducerFencedError("x"), False),
         (TransactionOutcomeUnknownError("x"), False),
         (errors.InvalidProducerEpochError(), False),

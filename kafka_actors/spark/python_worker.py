@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kafka_actors.errors import KafkaActorsError
 
@@ -37,6 +37,17 @@ class OneLineErrors:
         if isinstance(error, KafkaActorsError):
             logger.debug("where it was raised", exc_info=error)
             raise error.with_traceback(None) from None
+
+
+class PickledSource:
+    """Base of a data source that knows whether it was pickled. Spark plans a streaming write with a source that it has just made, and makes the
+    writer that ends a micro-batch, in a process of its own each time, with a pickled one."""
+
+    pickled = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.pickled = True
 
 
 @functools.cache

@@ -31,7 +31,7 @@ from kafka_actors.pipeline.stages import WriteKafka, WriteParquet
 from kafka_actors.sinks.kafka import is_final
 from kafka_actors.sinks.sink import TransactionBroken
 from kafka_actors.sinks.stage import OpenSinks
-from kafka_actors.spark.python_worker import WorkerCache, freeze_imports
+from kafka_actors.spark.python_worker import PickledSource, WorkerCache, freeze_imports
 from kafka_actors.spark.source.machines.task_markers import WriteName
 from kafka_actors.spark.source.task_tracing import traced_task
 from kafka_actors.spark.source.task_transaction import ends_the_write
@@ -75,7 +75,7 @@ def sink_of(plan: SinkPlan) -> type[DataSource]:
     return Bound
 
 
-class PipelineSink(DataSource):
+class PipelineSink(PickledSource, DataSource):
     """Data source of a pipeline's write; see the module. Its name is the plan's."""
 
     bound: ClassVar[SinkPlan]
@@ -88,7 +88,7 @@ class PipelineSink(DataSource):
         return PipelineBatchWriter(self.bound)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PipelineStreamWriter:
-        return PipelineStreamWriter(self.bound)
+        return PipelineStreamWriter(self.bound, plans=not self.pickled)
 
 
 class SinkCommit(WriterCommitMessage):
@@ -139,10 +139,10 @@ class PipelineBatchWriter(DataSourceArrowWriter):
 
 class PipelineStreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of a stream, as `PipelineBatchWriter` does for a batch. A micro-batch that Spark runs again after a crash is
-    written again, but not to sinks that deliver exactly once; its files replace those of the first try."""
+    written again, but not to sinks that deliver exactly once; its files replace those of the first try. `plans` as for `KafkaStreamWriter`."""
 
-    def __init__(self, plan: SinkPlan) -> None:
-        self._plan = checked_plan(plan)
+    def __init__(self, plan: SinkPlan, *, plans: bool = True) -> None:
+        self._plan = checked_plan(plan) if plans else plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
         """Writes the rows of a task. Raises `StageError`, `SinkError`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from kafka_actors.errors import ConfigError, UsageError
-from kafka_actors.spark.python_worker import OneLineErrors
+from kafka_actors.spark.python_worker import OneLineErrors, PickledSource
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NAME = "kafka_actors"
 
 
-class KafkaDataSource(DataSource):
+class KafkaDataSource(PickledSource, DataSource):
     """Kafka topics as a `DataFrame`, at once or as a stream, with the columns, types and options of Spark's own
     `kafka` source.
 
@@ -121,7 +121,7 @@ class KafkaDataSource(DataSource):
 
         # outputMode complete appends all rows each time, as Spark's own sink does.
         with OneLineErrors():
-            return KafkaStreamWriter(self._sink(schema))
+            return KafkaStreamWriter(self._sink(schema), plans=not self.pickled)
 
     def _sink(self, schema: StructType) -> SinkOptions:
         from .sink_options import parse_sink

@@ -130,11 +130,13 @@ class WriteCommit(WriterCommitMessage):
 
 class _TaskWrites:
     """Base of the writers. Delivery is at least once, unless the options are transactional: rows of a finished task stay in the log even if
-    other tasks fail."""
+    other tasks fail. `plans`: whether it plans a write, and so looks at its topics; one that only ends a micro-batch asks no broker."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, *, plans: bool = True) -> None:
         freeze_imports()
         self._options = options
+        if not plans:
+            return
         with OneLineErrors():
             check_target(options.producer, options.topic, "the option topic's topic")
             if options.transactional is not None and options.transactional.marker_topic != options.topic:

@@ -13,6 +13,7 @@ import kafka_actors as ka
 from kafka_actors.errors import DisconnectedError, MessageTooLargeError, SinkError, StageError
 
 pytest.importorskip("pyspark")
+from pyspark import cloudpickle
 
 from kafka_actors.events import RecordsSkipped
 from kafka_actors.pipeline.fused import FailedRecord
@@ -324,6 +325,16 @@ def test_topics_are_looked_up_where_the_write_is_planned(monkeypatch):
     )
     PipelineBatchWriter(plan_of(READ.raw().write_kafka("scored").write_parquet("x").write_kafka("other")))
     assert checked == [("scored", "the sink's topic"), ("other", "the sink's topic")]
+
+
+def test_a_writer_that_only_ends_a_micro_batch_looks_at_no_topic(monkeypatch):
+    checked = []
+    monkeypatch.setattr(transactional_sink, "check_target", lambda *told: checked.append(told))
+    source = sink_of(plan_of(READ.raw().write_kafka("scored")))({})
+    source.streamWriter(None, overwrite=False)
+    assert len(checked) == 1
+    cloudpickle.loads(cloudpickle.dumps(source)).streamWriter(None, overwrite=False).commit([], 0)
+    assert len(checked) == 1
 
 
 def test_the_class_for_a_session_is_bound_to_its_plan():

@@ -78,6 +78,7 @@ class TaskFile:
         self._stream: Any = None
         self._writer: pq.ParquetWriter | None = None
         self._row_group: list[pa.RecordBatch] = []
+        self._held = 0  # bytes of it
 
     def write(self, rows: pa.RecordBatch) -> None:
         if not rows.num_rows:
@@ -88,12 +89,14 @@ class TaskFile:
                 self._stream = self._files.open_output_stream(self._hidden)
                 self._writer = pq.ParquetWriter(self._stream, rows.schema, compression=self.stage.compression)
             self._row_group.append(rows)
-            if sum(part.nbytes for part in self._row_group) >= ROW_GROUP_BYTES:
+            self._held += rows.nbytes
+            if self._held >= ROW_GROUP_BYTES:
                 self._write_row_group(self._writer)
 
     def _write_row_group(self, writer: pq.ParquetWriter) -> None:
         writer.write_table(pa.Table.from_batches(self._row_group))
         self._row_group.clear()
+        self._held = 0
 
     def finish(self) -> HiddenFiles:
         """Completes the file, which stays hidden. Returns it; nothing where there were no rows."""

@@ -133,6 +133,27 @@ def test_many_rows_are_row_groups_of_one_file(batch, monkeypatch):
     assert pq.ParquetFile(batch.directory / name).num_row_groups == 4
 
 
+def test_each_batch_of_a_row_group_is_measured_once(batch):
+    """All were, with each: a thousand batches took half a minute."""
+
+    class Rows:
+        num_rows = 1
+        schema = pa.schema({"id": pa.int64()})
+        measured = 0
+
+        @property
+        def nbytes(self):
+            self.measured += 1
+            return 8
+
+    rows = Rows()
+    made = TaskFile(batch.stage, batch.unit, 0)
+    for _ in range(100):
+        made.write(rows)
+    made.discard()
+    assert rows.measured == 100
+
+
 def test_what_the_file_system_refuses_is_the_sinks_error(tmp_path):
     (tmp_path / "file").touch()
     made = Batch(tmp_path / "file" / "below")

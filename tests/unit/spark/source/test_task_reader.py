@@ -265,7 +265,8 @@ def test_a_topic_whose_metadata_are_not_to_be_had_for_now_is_not_gone(
 ) -> None:
     task = Task(monkeypatch, failOnDataLoss="false")
     task.session.client.snapshot = metadata
-    with pytest.raises(KafkaTimeoutError, match="no records from offset 5"):
+    task.session.client.trouble = lambda: "a:1 connection refused"
+    with pytest.raises(KafkaTimeoutError, match=r"no records from offset 5 .*: a:1 connection refused$"):
         task.read(TaskRange("t", 0, 5, 9, ID))
 
 

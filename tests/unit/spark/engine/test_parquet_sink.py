@@ -133,6 +133,15 @@ def test_many_rows_are_row_groups_of_one_file(batch, monkeypatch):
     assert pq.ParquetFile(batch.directory / name).num_row_groups == 4
 
 
+def test_a_file_that_is_discarded_is_closed_first(batch):
+    """An object store made it later, when its stream was collected, and nobody deleted it any more."""
+    made = TaskFile(batch.stage, batch.unit, 0)
+    made.write(pa.record_batch({"v": [1]}))
+    made.discard()
+    assert made._stream.closed
+    assert os.listdir(batch.directory / f".{batch.name}") == []
+
+
 def test_each_batch_of_a_row_group_is_measured_once(batch):
     """All were, with each: a thousand batches took half a minute."""
 

@@ -151,6 +151,7 @@ class ConsumerIO:
         """Reads partitions assigned by hand; those that stay keep their positions. Commits `offsets`, of those that go."""
         self._topics_checked(None)
         await self.topics.follow(until_known=True)
+        self.topics.check()
         held = self._held
         await self.commit_and_revoke(self.stop_delivery(held - partitions), offsets)
         if new := partitions - held:
@@ -318,15 +319,14 @@ class ConsumerIO:
     ) -> dict[TopicPartition, ListedOffset]:
         """Returns offsets by timestamp. Raises the first error of a partition."""
         isolation, limit_ms = self.config.isolation_level, timeout_s * 1000
-        found = await self.lookups.list_offsets(
-            wanted, isolation_level=isolation, timeout_ms=limit_ms, temporary=TEMPORARY_IN_LOOKUPS
-        )
-        result = {}
-        for tp, answer in found.items():
+        with warned_when_slow(logger, lambda: self.topics.lookup_waits_for(wanted)):
+            found = await self.lookups.list_offsets(
+                wanted, isolation_level=isolation, timeout_ms=limit_ms, temporary=TEMPORARY_IN_LOOKUPS
+            )
+        for answer in found.values():
             if isinstance(answer, KafkaActorsError):
                 raise answer
-            result[tp] = answer
-        return result
+        return {tp: answer for tp, answer in found.items() if not isinstance(answer, KafkaActorsError)}
 
     async def position(self, tp: TopicPartition, timeout_s: float) -> None:
         """Returns when the position is known. Raises `KafkaTimeoutError`, `UsageError` if unassigned."""
@@ -338,7 +338,7 @@ class ConsumerIO:
                         raise failed.with_traceback(None)
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            reason = self.fetcher.reason(tp)
+            reason = self.topics.absence(tp) or self.fetcher.reason(tp)
             raise KafkaTimeoutError(
                 f"the position of {tp.topic}-{tp.partition} is not known: {reason}"
             ) from None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from kafka_actors.cluster import SubscriptionState
+from kafka_actors.cluster import SubscriptionMode, SubscriptionState
 from kafka_actors.cluster.cluster import metadata_request
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import (
@@ -44,6 +44,7 @@ class ConsumerTopics:
         self._subscription = subscription
         self._on_checked = on_checked
         self._missing: set[str] = set()
+        self._absent: set[TopicPartition] = set()
 
     async def follow(self, *, until_known: bool) -> None:
         """Has the subscription's topics followed. `until_known`: returns when their metadata is there, or no broker tells it, which is asked
@@ -89,6 +90,32 @@ class ConsumerTopics:
                 topic,
             )
         self._missing = missing
+        if self._subscription.mode is not SubscriptionMode.MANUAL:
+            return
+        absent = {tp for tp in self._subscription.assigned if not self._exists(tp)}
+        for tp in sorted(absent - self._absent):
+            logger.warning(
+                "%s: nothing is read of it until somebody adds it; check its number", self.absence(tp)
+            )
+        self._absent = absent
+
+    def lookup_waits_for(self, partitions: Iterable[TopicPartition]) -> str:
+        """Returns what a look-up of offsets waits for, in words."""
+        absent = next(filter(None, map(self.absence, sorted(partitions))), None)
+        if absent is None:
+            return "offsets are waited for until timeout_ms: their leaders have not answered yet"
+        return f"{absent}, and is waited for until timeout_ms: create it, or check its name and number"
+
+    def absence(self, tp: TopicPartition) -> str | None:
+        """Returns what the cluster's metadata lacks of a partition, in words; None where it has the partition."""
+        known = self._client.snapshot.partitions_for_topic(tp.topic)
+        if not known:
+            return f"topic '{tp.topic}' is not in the cluster's metadata"
+        return (
+            None
+            if tp.partition in known
+            else f"{tp.topic} has no partition {tp.partition}: it has {len(known)}"
+        )
 
     async def check_partitions(self, offsets: Offsets) -> None:
         """Raises `UnknownTopicOrPartitionError` for a partition that doesn't exist: its commit would be retried in vain, as if

@@ -478,6 +478,30 @@ async def test_offsets_of_logs_are_all_or_the_error_of_one():
 
 
 @in_virtual_time
+async def test_a_look_up_that_takes_long_says_what_it_waits_for(caplog):
+    scene = Scene()
+    scene.core.lookups.list_offsets = never
+    for tp in (A, TopicPartition("t", 7), TopicPartition("typo", 0)):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3):
+                await scene.core.list_offsets({A: -1, tp: -1}, 60)
+    assert [message.split(",")[0] for message in caplog.messages] == [
+        "offsets are waited for until timeout_ms: their leaders have not answered yet",
+        "t has no partition 7: it has 3",
+        "topic 'typo' is not in the cluster's metadata",
+    ]
+
+
+@in_virtual_time
+async def test_the_position_of_a_partition_that_does_not_exist_is_an_error_that_says_so():
+    scene = Scene()
+    none = TopicPartition("t", 7)
+    await scene.take_on(frozenset({none}))
+    with pytest.raises(KafkaTimeoutError, match="is not known: t has no partition 7: it has 3"):
+        await scene.core.position(none, 1.0)
+
+
+@in_virtual_time
 async def test_a_wait_for_a_position_ends_with_it_or_with_the_reason_why_there_is_none():
     scene = Scene()
     await scene.take_on(frozenset({A, B}))

@@ -80,7 +80,7 @@ class Checked:
     """The topics of a consumer that subscribes to these."""
 
     def __init__(self, client: Client, *subscribed: str, **options: Any) -> None:
-        subscription = SubscriptionState()
+        self.subscription = subscription = SubscriptionState()
         if subscribed:
             subscription.subscribe(subscribed)
         self.errors: list[Exception | None] = []
@@ -107,6 +107,24 @@ def test_an_unknown_topic_is_warned_of_once_each_time_that_it_is_missing(
         made.topics.check()
     assert len(caplog.messages) == 2
     assert made.errors == [None] * 4
+
+
+def test_an_assigned_partition_that_its_topic_lacks_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = Client({"a": {0, 1}, "b": LeaderNotAvailableError.code})
+    made = Checked(client)
+    made.subscription.assign_from_user(
+        [TopicPartition("a", 1), TopicPartition("a", 9), TopicPartition("b", 0)]
+    )
+    with caplog.at_level(logging.WARNING):
+        made.topics.check()
+        made.topics.check()
+        client.snapshot = Snapshot({"a": set(range(10))})
+        made.topics.check()
+    assert caplog.messages == [
+        "a has no partition 9: it has 2: nothing is read of it until somebody adds it; check its number"
+    ]
 
 
 def test_a_topic_that_may_not_be_read_ends_the_work_and_a_passing_error_does_not() -> None:

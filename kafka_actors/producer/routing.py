@@ -101,12 +101,17 @@ def _checked(topic: str) -> str:
 
 
 def check_columns(schema: pa.Schema) -> None:
-    """Raises `UsageError` for an unknown column: the values of a misspelt one would be lost silently."""
+    """Raises `UsageError` for an unknown column, since the values of a misspelt one would be lost silently, and where there are columns
+    without `value`, since each row would be a tombstone. A batch without any column has no rows."""
     unknown = [name for name in schema.names if name not in COLUMNS and name not in _IGNORED]
     if unknown:
         raise UsageError(
             f"send_batch: there is a column {unknown[0]!r}: the columns are {', '.join(COLUMNS)}; "
             "put what is to be sent into value"
+        )
+    if schema.names and "value" not in schema.names:
+        raise UsageError(
+            "send_batch: there is no column 'value', which is what is sent: for tombstones give it, all null"
         )
     for name in schema.names:
         if schema.names.count(name) > 1:

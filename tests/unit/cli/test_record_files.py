@@ -117,6 +117,7 @@ def test_arrow_comes_from_a_pipe(tmp_path):
     [
         ({"value": [b"a"], "customer": [b"b"]}, "there is a column 'customer'"),
         ({"value": [1]}, "column value is int64"),
+        ({"key": [b"a"]}, "there is no column 'value'"),
     ],
 )
 def test_columns_that_cannot_be_sent_are_named_before_anything_is(tmp_path, columns: dict[str, Any], says):

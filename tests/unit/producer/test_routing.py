@@ -36,6 +36,16 @@ def test_rows_go_to_the_topic_that_the_column_says_however_it_is_written(column)
     assert topics(column) == {"a": [b"0", b"2"], "b": [b"1"]}
 
 
+def test_rows_are_no_tombstones_only_because_the_column_of_values_is_missing():
+    keys = pa.array([b"a", b"b"])
+    with pytest.raises(UsageError, match="there is no column 'value'"):
+        list(by_topic(pa.record_batch({"key": keys, "offset": [1, 2]}), "t"))
+    (part,) = by_topic(pa.record_batch({"key": keys, "value": pa.nulls(2)}), "t")
+    assert part.batch.num_rows == 2
+    nothing = pa.RecordBatch.from_pylist([])  # what a function makes of no rows
+    assert [part.batch.num_rows for part in by_topic(nothing, "t")] == [0]
+
+
 @pytest.mark.parametrize(
     "column",
     [pa.array(["a", None]), encoded([0, None], ["a", "b"]), encoded([0, 1], ["a", None])],

@@ -95,11 +95,13 @@ class DroppedResults:
 
 
 def constructed(target: type, arguments: Mapping[str, Any]) -> Any:
-    """Creates an object of a user's class. Exceptions of the constructor pass, with a note that names class, file and line."""
+    """Creates an object of a user's class. Exceptions of the constructor pass, with a note that names class, file and line; none
+    for a class of the library, which holds users' classes and names those itself."""
     try:
         return target(**arguments)
     except BaseException as error:
-        error.add_note(f"raised by the constructor of {target.__name__}{_place(target, error)}")
+        if not target.__module__.startswith("kafka_actors."):
+            error.add_note(f"raised by the constructor of {target.__name__}{_place(target, error)}")
         raise
 
 

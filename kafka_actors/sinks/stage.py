@@ -171,7 +171,8 @@ class OpenSinks:
                 encoder = getattr(sink.step.stage, "encoder", None)
                 encoding = None if encoder is None else guard(made=EncodeStep(encoder))
                 self._guards.append((encoding, guard(made=SinkStage(sink, writer))))
-        except BaseException:
+        except BaseException as error:
+            error.add_note(f"raised by the sink {sink.name}")
             self.close()
             raise
 

@@ -71,18 +71,14 @@ class Outputs:
         return bool(self._spec.sinks)
 
     def open(self) -> None:
-        """Opens the sinks and the producer. Raises what keeps them from opening."""
+        """Opens the sinks and the producer. Raises what keeps them from opening, with a note that names a sink."""
         connection = self._config or ClientConfig()
         for sink in self._spec.sinks:
-            if self.slot is None:
-                self._sinks.append((repr(sink), sink.open(connection)))
-            else:
-                from kafka_actors.sinks.kafka import KafkaSink, producer_config  # as above
-                from kafka_actors.sinks.transactional import transactional_writer
-
-                assert isinstance(sink, KafkaSink)  # the job refuses others
-                config = producer_config(connection, sink.options)
-                self._sinks.append((repr(sink), transactional_writer(self.slot, config, sink.topic)))
+            try:
+                self._sinks.append((repr(sink), self._writer(sink, connection)))
+            except Exception as error:
+                error.add_note(f"raised by the sink {sink!r}")
+                raise
         if self._spec.dead_letter_topic is not None:
             from kafka_actors.sinks.dead_letters import DeadLetters  # imports a producer
             from kafka_actors.sinks.kafka import producer_config
@@ -96,6 +92,15 @@ class Outputs:
                 from kafka_actors.sinks.dead_letters import RetryWriter  # as above
 
                 self._retries = RetryWriter(producer_config(connection, options), group)
+
+    def _writer(self, sink: Sink, connection: ClientConfig) -> Writer:
+        if self.slot is None:
+            return sink.open(connection)
+        from kafka_actors.sinks.kafka import KafkaSink, producer_config  # imports a producer
+        from kafka_actors.sinks.transactional import transactional_writer
+
+        assert isinstance(sink, KafkaSink)  # the job refuses others
+        return transactional_writer(self.slot, producer_config(connection, sink.options), sink.topic)
 
     def write(self, result: Any, batch: pa.RecordBatch) -> None:
         """Writes the function's result for a batch to each sink, all of it before a flush, and nothing if a part has the wrong

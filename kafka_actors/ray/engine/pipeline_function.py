@@ -44,7 +44,9 @@ def function_of(plan: PipelinePlan) -> type[PipelineFunction | AsyncPipelineFunc
         bound = Bound
         by_record = plan.pipeline.by_record
 
-    return AsyncBound if plan.pipeline.is_async else Bound
+    made = AsyncBound if plan.pipeline.is_async else Bound
+    made.__name__ = "the pipeline"  # what a start says that it waits for
+    return made
 
 
 class PipelineFunction:

@@ -165,7 +165,8 @@ def test_all_are_flushed_and_closed_and_a_flush_that_fails_names_its_sink():
     assert Store.made["b"].seen == ["close"]
 
 
-def test_where_one_cannot_be_opened_those_before_it_are_closed():
-    with pytest.raises(OSError, match="no such table"):
+def test_where_one_cannot_be_opened_it_is_named_and_those_before_it_are_closed():
+    with pytest.raises(OSError, match="no such table") as raised:
         open_sinks({}, {"fails": "__init__"})
+    assert raised.value.__notes__[-1] == "raised by the sink b"
     assert Store.made["a"].seen == ["close"]

@@ -230,6 +230,14 @@ def test_where_one_of_several_sinks_cannot_be_flushed_nothing_is_safe():
     assert [what for what, *_ in first.seen] == ["write", "flush"]
 
 
+def test_a_sink_that_cannot_be_opened_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    outputs = Outputs(OutputsSpec((ka.ParquetSink(str(tmp_path / "file")),)), None)
+    with pytest.raises(OSError, match="file") as raised:
+        outputs.open()
+    assert raised.value.__notes__ == [f"raised by the sink <ParquetSink {tmp_path}/file>"]
+
+
 class Own:
     flushed = 0
 

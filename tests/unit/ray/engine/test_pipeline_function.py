@@ -10,7 +10,7 @@ from fakes.loop import turns_until
 from fakes.records import records
 
 import kafka_actors as ka
-from kafka_actors.base.callables import described
+from kafka_actors.base.callables import constructed, described
 from kafka_actors.errors import ConfigError, JobFailed, KafkaTimeoutError, SinkError, StageError, UsageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
 from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec, UserFunction
@@ -455,3 +455,24 @@ def test_the_live_line_ends_with_the_run_and_its_last_state_stays():
     assert not run._live._thread.is_alive()
     run.stop()
     assert shown == [("failed", True)]
+
+
+def test_a_start_waits_for_the_pipeline_and_its_errors_name_what_users_have_written():
+    async def awaited(batch):
+        return batch
+
+    for pipeline in (JSON, READ.map_batches(awaited, schema="id BIGINT")):
+        assert function_of(PipelinePlan(pipeline, "g")).__name__ == "the pipeline"
+
+    class Broken:
+        def __init__(self):
+            raise OSError("no such table")
+
+        def write(self, batch): ...
+
+    made = function_of(PipelinePlan(JSON.write(Broken, name="table"), "g"))
+    with pytest.raises(OSError, match="no such table") as raised:
+        constructed(made, {})
+    of_class, of_sink = raised.value.__notes__
+    assert of_class.startswith("raised by the constructor of Broken (test_pipeline_function.py")
+    assert of_sink == "raised by the sink table"

@@ -75,6 +75,11 @@ class AsyncProducer(BaseProducer):
                 raise
             logger.error(BESIDE, failure)
 
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)  # none where an option was wrong
+        if core is not None and not self._closed:
+            core.intake.tell_unsent()
+
     # ------------------------------------------------------------ sending
 
     async def send_batch(self, batch: pa.RecordBatch | pa.Table, topic: str | None = None) -> BatchFuture:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import get_args
 
@@ -27,12 +31,24 @@ from kafka_actors.types import TopicPartition
 from .futures import BatchResult
 from .machines.batch import Accumulator, ProducerBatch
 
+logger = logging.getLogger(__name__)
+
 FIRST_BYTES = 1024
 """Bytes reserved for a batch that is begun by a single record."""
 NEXT_BYTES = 16_384
 """Bytes reserved, at most, for a batch behind one that got full. All of it counts, and many partitions have such a batch open."""
 BATCH_BYTES = 1200
 """Bytes of a batch's objects: its queue entry, its result, and what the allocator adds."""
+
+_UNTOLD: weakref.WeakSet[RecordIntake] = weakref.WeakSet()
+"""Intakes that say at the end of the process what is left in them. The child of a fork has none: its parent sends."""
+os.register_at_fork(after_in_child=_UNTOLD.clear)
+
+
+@atexit.register
+def _tell_unsent() -> None:
+    for intake in list(_UNTOLD):
+        intake.tell_unsent()
 
 
 class RecordIntake:
@@ -69,6 +85,22 @@ class RecordIntake:
         # Two counters, each changed on one side only: the lock's holder, and the producer's thread.
         self._taken = 0
         self._released = 0
+        _UNTOLD.add(self)
+
+    def tell_unsent(self) -> None:
+        """Logs, once, that batches have no outcome, of a producer that nobody has closed. For any thread."""
+        waiting = list(self.unsettled)
+        if waiting and self in _UNTOLD:
+            _UNTOLD.discard(self)
+            first = waiting[0].partition
+            logger.warning(
+                "a producer was never closed, and what it has not sent may be lost: %d batch%s without an acknowledgement, "
+                "the first for %s-%d; call flush() or close(), or send within a with block",
+                len(waiting),
+                "es" if len(waiting) > 1 else "",
+                first.topic,
+                first.partition,
+            )
 
     # ------------------------------------------------------------ memory
 

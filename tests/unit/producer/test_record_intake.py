@@ -1,12 +1,15 @@
 """Records on their way into batches: what closes these, and what comes while a producer is closed."""
 
 import asyncio
+import gc
+import os
+import weakref
 
 import pytest
 
 from kafka_actors.config import ProducerConfig, build
 from kafka_actors.errors import DisconnectedError, UsageError
-from kafka_actors.producer import record_intake
+from kafka_actors.producer import AsyncProducer, record_intake
 from kafka_actors.producer.producer_io import ProducerIO
 from kafka_actors.producer.record_intake import RecordIntake
 from kafka_actors.records import decode
@@ -151,3 +154,48 @@ def test_what_is_refused_finds_no_batch_open():
     intake.shut("closed")
     assert seen == [("closed", 1)]
     assert intake.handed[0].ready
+
+
+def test_at_the_end_of_the_process_a_producer_that_was_never_closed_says_once_what_it_has_not_sent(
+    caplog, monkeypatch
+):
+    """Its thread ends with the process, whatever it still has."""
+    monkeypatch.setattr(record_intake, "_UNTOLD", weakref.WeakSet())
+    intake, empty = Intake(), Intake()
+    record_intake._tell_unsent()
+    assert not caplog.messages
+    intake.put(A)
+    intake.put(B)
+    record_intake._tell_unsent()
+    record_intake._tell_unsent()
+    (said,) = caplog.messages
+    assert said.startswith("a producer was never closed")
+    assert "2 batches without an acknowledgement, the first for orders-0" in said
+    assert not empty.unsettled
+
+
+def test_a_producer_that_is_closed_says_nothing_nor_does_the_child_of_a_fork(caplog):
+    async def close():
+        core = ProducerIO(build(ProducerConfig, bootstrap_servers="b:1"))
+        core.intake.append_one(A, None, b"value", None, 0)
+        await core.close(LOST)
+        core.intake.tell_unsent()
+
+    asyncio.run(close())
+    open_one = Intake()
+    open_one.put()
+    if (child := os.fork()) == 0:
+        os._exit(len(record_intake._UNTOLD))
+    assert os.waitpid(child, 0)[1] == 0
+    assert not caplog.messages
+    open_one.unsettled.clear()
+
+
+def test_an_async_producer_that_nobody_has_closed_says_so_when_it_is_forgotten(caplog):
+    producer = AsyncProducer(bootstrap_servers="b:1")
+    intake = producer._core.intake
+    intake.append_one(A, None, b"value", None, 0)
+    del producer
+    gc.collect()
+    assert "the first for orders-0" in caplog.text
+    intake.unsettled.clear()

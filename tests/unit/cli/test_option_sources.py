@@ -16,7 +16,7 @@ TOLD = {"KAFKA_ACTORS_LOG_LEVEL", "KAFKA_ACTORS_CACHE"}
     "pair", ["sasl_plain_password:hush", "sasl.plain.password hush", "=hush", "sasl_plain_password"]
 )
 def test_a_pair_without_its_equals_sign_is_not_shown_with_a_secret(pair: str) -> None:
-    with pytest.raises(ConfigError, match="^-X: is .*: give NAME=VALUE$") as caught:
+    with pytest.raises(ConfigError, match=r"^-X: is .*: give NAME=VALUE$") as caught:
         from_flags(RunConfig, (pair,))
     assert "hush" not in str(caught.value)
     assert pair.startswith("=") or "password" in str(caught.value)

@@ -341,9 +341,13 @@ async def test_who_may_not_read_one_topic_gives_others_up_all_the_same_while_its
     core._topics_checked(TopicAuthorizationFailedError(topic="u"))
     revoking = asyncio.create_task(core.rebalances.on_partitions_revoked(frozenset({A}), 150.0))
     await asyncio.sleep(0)
-    with pytest.raises(TopicAuthorizationFailedError):
+
+    def polls() -> None:
         for call in tasks.attend():
             call()
+
+    with pytest.raises(TopicAuthorizationFailedError):
+        polls()
     async with asyncio.timeout(1.0):
         await revoking
     assert called == [("assigned", [A]), ("revoked", [A])]

@@ -20,6 +20,6 @@ async def test_a_name_is_looked_up_again_where_the_system_gave_no_thread_for_it(
             raise RuntimeError("can't start new thread")
 
     asyncio.get_running_loop().set_default_executor(NoThreads())
-    with pytest.raises(ConnectionFailedError, match="kafka:9092: .*: can't start new thread") as caught:
+    with pytest.raises(ConnectionFailedError, match=r"kafka:9092: .*: can't start new thread") as caught:
         await connect("kafka", 9092, SocketOptions(), 10)
     assert caught.value.retriable

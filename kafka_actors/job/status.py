@@ -206,6 +206,11 @@ class TransactionStatus(Struct, frozen=True, kw_only=True):
     committed_ago_s: float | None = None
 
 
+NO_BROKER, NO_TOPIC = "a broker: ", "topics: "
+PROBLEMS = (NO_BROKER, NO_TOPIC)
+"""Beginnings of what is missing in the Kafka cluster, among the words of `JobStatus.waits_for`."""
+
+
 class JobStatus(Struct, frozen=True):
     """A job at one moment. `state`: starting, running, paused, stopping, stopped or failed.
 

@@ -19,7 +19,7 @@ from kafka_actors.errors import JobFailed, KafkaActorsError
 from kafka_actors.job.autoscale import Autoscale
 from kafka_actors.job.messages import JobFailure, unpack
 from kafka_actors.job.plan import JobPlan
-from kafka_actors.job.status import JobStatus
+from kafka_actors.job.status import PROBLEMS, JobStatus
 
 from .actor_manager import CLOSE_S, UNCLOSED, ActorManager
 from .announcements import Announcements
@@ -49,6 +49,8 @@ LOOK_S = 0.5
 PLACED_S = 2.0
 """A worker without a place counts as waiting after this time: a process takes a second or two to come up."""
 LOG_S = 10.0
+PROBLEM_S = 2.0
+"""A broker or topic that isn't there is told of after this time: that is no matter of a slow start."""
 
 
 class StartProgress:
@@ -97,13 +99,14 @@ def _some(names: list[str]) -> str:
 
 
 def log_waits(clock: Callable[[], float] = time.monotonic) -> Each:
-    """Makes the callback of a program without a display: logs a warning about what has been missing for `LOG_S` seconds."""
+    """Makes the callback of a program without a display: logs a warning about what has been missing for `LOG_S` seconds, of the Kafka cluster
+    for `PROBLEM_S`."""
     began, logged = clock(), ""
 
     def each(status: JobStatus) -> None:
         nonlocal logged
         now = "; ".join(status.waits_for)
-        if now and now != logged and clock() - began >= LOG_S:
+        if now and now != logged and clock() - began >= (PROBLEM_S if now.startswith(PROBLEMS) else LOG_S):
             logged = now
             logger.warning("the job of group %s has not started yet: it waits for %s", status.group_id, now)
 

@@ -23,6 +23,7 @@ from kafka_actors.errors import (
 from kafka_actors.job.actor_setup import ConnectionWanted, ProcessSetup, Topology
 from kafka_actors.job.messages import JobStart, pack, unpack
 from kafka_actors.job.retry_topics import RetryTiers
+from kafka_actors.job.status import NO_BROKER, NO_TOPIC
 from kafka_actors.net import KafkaClient, OffsetLookups
 from kafka_actors.protocol import MetadataRequest, MetadataResponse
 from kafka_actors.schemas.registry import SchemaRequest, SharedRegistry
@@ -101,7 +102,7 @@ class MetadataActor(ActorShell):
         """Bootstraps. Raises `NoBrokersAvailable` with what was tried when nothing answers in time."""
         self._config = resolved(self._config)
         client = KafkaClient(self._config)
-        self._waits_for = lambda: f"a broker: {client.trouble()}"
+        self._waits_for = lambda: f"{NO_BROKER}{client.trouble()}"
         client.set_topics(self._topics)
         await client.bootstrap(timeout_ms=timeout_s * 1000)
         self._client, self._waits_for = client, str
@@ -144,7 +145,7 @@ class MetadataActor(ActorShell):
             left = deadline - time.monotonic()
             if not problem.retriable or left <= 0:
                 raise problem
-            self._waits_for = partial("topics: {}".format, problem)
+            self._waits_for = partial("{}{}".format, NO_TOPIC, problem)
             await asyncio.sleep(min(LOOK_AGAIN_S, left))
             snapshot = await self._client.update_metadata()
         return snapshot

@@ -10,7 +10,7 @@ from fakes.loop import turns
 from kafka_actors.errors import DisconnectedError, JobFailed
 from kafka_actors.job import JobStatus
 from kafka_actors.job.messages import ActorInfo
-from kafka_actors.job.status import ScalingStatus
+from kafka_actors.job.status import NO_TOPIC, ScalingStatus
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
 from kafka_actors.ray import Job
 
@@ -205,4 +205,20 @@ def test_a_program_without_a_view_is_warned_of_each_cause_once(caplog):
     assert [r.getMessage() for r in caplog.records] == [
         "the job of group g has not started yet: it waits for a",
         "the job of group g has not started yet: it waits for b",
+    ]
+
+
+def test_a_topic_that_is_not_there_is_told_of_at_once(caplog):
+    now = [0.0]
+    each = supervisor.log_waits(lambda: now[0])
+    missing = JobStatus(
+        "starting", "g", None, [], [], 0, 0, {}, {}, {}, ScalingStatus(workers=1),
+        waits_for=[f"{NO_TOPIC}orders: not found on h:1"],
+    )  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        for at in (1.0, 2.0, 2.5):
+            now[0] = at
+            each(missing)
+    assert [r.getMessage() for r in caplog.records] == [
+        "the job of group g has not started yet: it waits for topics: orders: not found on h:1"
     ]

@@ -380,8 +380,8 @@ class ConsumerIO:
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Ends the consumer's work: the user's next call raises `error`."""
-        if self.error is None:
+        """Ends the consumer's work: the user's next call raises `error`, or one that came before. That of a topic, which may end, yields."""
+        if self.error is None or self.error is self._topic_error:
             self.error = error
         self._on_attention()
 

@@ -526,18 +526,28 @@ async def test_a_wait_for_a_position_ends_with_it_or_with_the_reason_why_there_i
 @in_virtual_time
 async def test_the_first_error_stays_and_a_new_subscription_ends_one_of_topics_only():
     scene = Scene()
-    first, second = TopicAuthorizationFailedError(topic="t"), FencedInstanceIdError()
-    scene.core._topics_checked(first)
-    scene.core.fail(second)
-    assert (scene.core.error, scene.attention) == (first, 2)
+    scene.core._topics_checked(TopicAuthorizationFailedError(topic="t"))
     again = TopicAuthorizationFailedError(topic="t")
     scene.core._topics_checked(again)  # with each refresh of the metadata
-    assert scene.core.error is again
+    assert (scene.core.error, scene.attention) == (again, 2)
     await scene.core.subscribed()
     assert scene.core.error is None
+    first, second = FencedInstanceIdError(), UnknownServerError()
+    scene.core.fail(first)
     scene.core.fail(second)
     await scene.core.subscribed()
-    assert scene.core.error is second
+    assert scene.core.error is first
+
+
+@in_virtual_time
+async def test_the_end_of_the_membership_is_not_over_when_the_topic_may_be_read_again():
+    """Without rights for the topic the group's offsets are refused too, which ends the member: it would poll in vain without a word."""
+    scene = Scene()
+    scene.core._topics_checked(TopicAuthorizationFailedError(topic="t"))
+    scene.core.fail(ended := TopicAuthorizationFailedError(topic="t"))
+    scene.core._topics_checked(TopicAuthorizationFailedError(topic="t"))
+    scene.core._topics_checked(None)
+    assert scene.core.error is ended
 
 
 @in_virtual_time

@@ -309,10 +309,9 @@ class MemberDriver:
         if not isinstance(outcome, Exception):
             self._sensors.answered(request.api, now - request.sent_at, succeeded)
         self.machine.on_response(request, outcome, now)
+        # A JoinGroup that succeeds is half of the way, on which others may be waited for.
         if request.api in _TOWARDS_GROUP and not (succeeded and request.api is GroupApi.JOIN):
-            self._warn_of_trouble(
-                now
-            )  # a JoinGroup that succeeds is half of the way, on which others may be waited for
+            self._warn_of_trouble(now)
         self.wake()
 
     def _warn_of_trouble(self, now: float) -> None:
@@ -332,13 +331,12 @@ class MemberDriver:
         member_id = self.machine.generation.member_id
         try:
             parts = await self._perform_assignment(member_id, protocol, members)
+            assignments = [SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in parts.items()]
         except Exception as error:
+            # Not by the machine, whose end tells the group nothing: all members wait for this one.
             if self.machine.computes(token):
-                self.fail(
-                    error
-                )  # not by the machine, whose end tells the group nothing: all members wait for this one
+                self.fail(error)
             return
-        assignments = [SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in parts.items()]
         self.machine.on_assignment(token, assignments, self.now())
         self.wake()
 

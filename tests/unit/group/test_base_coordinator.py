@@ -255,3 +255,20 @@ async def test_a_coordinator_that_serves_nobody_for_long_is_told_of_with_the_rea
         "group g: its coordinator doesn't serve this member, trying on: b1:9092: connection refused"
     )
     await one.close(timeout_ms=0)
+
+
+@in_loop
+async def test_a_leader_whose_assignment_is_none_at_all_leaves(monkeypatch):
+    """Else all members wait for it until the rebalance timeout, and nobody learns why."""
+
+    class Nothing(Shares):
+        async def _perform_assignment(self, leader_id, protocol, members):
+            return None
+
+    one = Nothing()
+    one._member.start(100.0)
+    monkeypatch.setattr(one._member, "computes", lambda token: True)
+    await one._driver._compute(1, "first-come", ())
+    assert isinstance(one._driver.fatal, AttributeError)
+    assert one._member.leaving
+    await one.close(timeout_ms=0)

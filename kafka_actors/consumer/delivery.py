@@ -159,7 +159,8 @@ class Delivery:
     def _hand(self, cursor: Cursor) -> None:
         tp = cursor.partition
         self.handed.add(tp)
-        if self._handed_ids.get(tp, cursor.topic_id) != cursor.topic_id:
+        before = self._handed_ids.get(tp)
+        if None not in (before, cursor.topic_id) and before != cursor.topic_id:
             self.begun.pop(tp, None)  # of the topic that was deleted
         self.begun.setdefault(tp, cursor.item.fetch_offset)
         self._handed_ids[tp] = cursor.topic_id

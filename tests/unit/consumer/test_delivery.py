@@ -247,6 +247,17 @@ def test_a_topic_made_anew_was_begun_where_its_own_records_were_handed_out(harne
     assert harness.reader.begun == {T0: 10, T1: 0}
 
 
+def test_a_topic_whose_id_was_not_known_before_is_still_the_one_that_was_begun(harness, monkeypatch):
+    """As where the brokers are upgraded meanwhile: `seek_to_committed` would leave out what was handed out before and not committed."""
+    ids = [None]
+    monkeypatch.setattr(harness.fetcher, "topic_id", lambda tp: ids[0])
+    for offset, known in enumerate((None, b"1" * 16, None)):
+        ids[0] = known
+        harness.arrive((0, offset, 1))
+        assert harness.reader.next_batch().num_rows == 1
+    assert harness.reader.begun == {T0: 0}
+
+
 def test_a_chunk_without_records_moves_the_position_silently():
     harness = Harness(isolation_level="read_committed")
     machine = harness.fetcher._machine

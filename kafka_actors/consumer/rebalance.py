@@ -243,9 +243,8 @@ class PollTasks:
         session.io.post(core.progress)
         while (notice := core.rebalances.next()) is not None:
             yield from self._apply(notice)
-        if (
-            core.error is not None
-        ):  # not before: a topic that may not be read ends no membership, and the group waits for this one
+        # Not before: a topic that may not be read ends no membership, and the group waits for this one.
+        if core.error is not None:
             session.attention = True
             raise core.error.with_traceback(None)  # again and again: it must not grow
         if core.commit_due:

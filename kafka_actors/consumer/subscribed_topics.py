@@ -108,14 +108,12 @@ class ConsumerTopics:
 
     def absence(self, tp: TopicPartition) -> str | None:
         """Returns what the cluster's metadata lacks of a partition, in words; None where it has the partition."""
-        known = self._client.snapshot.partitions_for_topic(tp.topic)
-        if not known:
+        topic = self._client.snapshot.topics.get(tp.topic)
+        if topic is None or not topic.partitions:
             return f"topic '{tp.topic}' is not in the cluster's metadata"
-        return (
-            None
-            if tp.partition in known
-            else f"{tp.topic} has no partition {tp.partition}: it has {len(known)}"
-        )
+        if tp.partition in topic.partitions:
+            return None
+        return f"{tp.topic} has no partition {tp.partition}: it has {len(topic.partitions)}"
 
     async def check_partitions(self, offsets: Offsets) -> None:
         """Raises `UnknownTopicOrPartitionError` for a partition that doesn't exist: its commit would be retried in vain, as if

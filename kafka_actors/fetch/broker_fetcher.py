@@ -1,9 +1,8 @@
 """The connection side of fetching: one socket, one fetch session and one thread for one worker and one broker.
 
-The thread blocks in the kernel while it receives, and a response is received straight into the memory that it is
-decoded from; so it costs the event loops and the user's code next to nothing. The thread hands a response over itself,
-as a rule once the next request is under way: each hop to another thread costs a record that comes alone a wait for a
-core and for the interpreter.
+The thread blocks in the kernel while it receives, and a response is received straight into the memory that it is decoded from; so it
+costs the event loops and the user's code next to nothing. The thread hands a response over itself, as a rule once the next request
+is under way: each hop to another thread costs a record that comes alone a wait for a core and for the interpreter.
 
 `LocalSources` keeps the fetchers of a process that opens its connections itself. In a job a connection actor has them.
 """
@@ -50,7 +49,7 @@ class BlockingChannel(Protocol):
 
     @property
     def versions(self) -> ApiVersions: ...
-    def open(self) -> object: ...
+    def open(self, *, first_address: int = 0) -> object: ...
     def send(self, frame: bytes, *, timeout_ms: float | None = None) -> None: ...
     def receive(self, *, timeout_ms: float | None = None) -> memoryview: ...
     def trim(self) -> None: ...
@@ -68,10 +67,10 @@ class _PullJob(NamedTuple):
 class BrokerFetcher:
     """Carries out the pulls of one worker at one broker, in order.
 
-    `connect` makes the connection: `net.FetchSocket`. While no pull waits, no Fetch is sent: the pulls outstanding are
-    the credit. After a failure every pull is refused with `DisconnectedError` until one with sequence 0 begins anew; it
-    opens the connection again. `shared`: the records of partitions that other workers of this node read, too; `lend(size, now)` lends
-    memory for a copy of them, where the worker reads in place.
+    `connect` makes the connection: `net.FetchSocket`. While no pull waits, no Fetch is sent: the pulls outstanding are the credit.
+    After a failure every pull is refused with `DisconnectedError` until one with sequence 0 begins anew; it opens the connection again,
+    to the next address of the broker's name where that failed before. `shared`: the records of partitions that other workers of this
+    node read, too; `lend(size, now)` lends memory for a copy of them, where the worker reads in place.
     """
 
     def __init__(
@@ -97,6 +96,7 @@ class BrokerFetcher:
         self._jobs: queue.SimpleQueue[_PullJob | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._channel: BlockingChannel | None = None
+        self._failures = 0  # to open a connection, in a row
         self._session = FetchSession(broker=broker)
         self._best = 0  # highest version of Fetch that both sides speak
         self._correlation_id = 0
@@ -281,8 +281,7 @@ class BrokerFetcher:
         return views
 
     def _keep_pace(self, pace_s: float) -> None:
-        """Waits after a small response, where each costs the one who carries it much: records that come meanwhile come
-        together."""
+        """Waits after a small response, where each costs the one who carries it much: records that come meanwhile come together."""
         left = self._used + pace_s - self._clock()
         if self._thin and left > 0:
             self._hand_over()
@@ -332,7 +331,9 @@ class BrokerFetcher:
         channel = self._channel = self._connect(*self.address, self._config)
         if self._closed:
             raise DisconnectedError("closed")
-        channel.open()
+        self._failures += 1
+        channel.open(first_address=self._failures - 1)
+        self._failures = 0
         self._best = channel.versions.pick(FetchRequest)
         self._used = self._clock()
         return channel
@@ -344,10 +345,9 @@ class BrokerFetcher:
 
 
 class LocalSources:
-    """One `BrokerFetcher` for each broker that is fetched from, at the address that it has now.
+    """One `BrokerFetcher` for each broker that is fetched from, at the address that it has now. For one event loop.
 
-    `locate` returns a broker with its address; after metadata changed `follow` is to be called. `connect` makes the
-    connections: `net.FetchSocket`. For one event loop.
+    `locate` returns a broker with its address; after metadata changed `follow` is to be called. `connect`: as there.
     """
 
     def __init__(

@@ -120,6 +120,8 @@ def connect_blocking(
     options: SocketOptions,
     within: float,
     clock: Callable[[], float] = time.monotonic,
+    *,
+    first: int = 0,
 ) -> socket.socket:
     """Returns a connected, blocking socket; otherwise as `connect`."""
     end = clock() + within
@@ -128,7 +130,7 @@ def connect_blocking(
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise _unresolved(host, port, error) from error
-    for sock, address, left in _sockets(found, options, failures):
+    for sock, address, left in _sockets(found, options, failures, first):
         try:
             sock.settimeout(max((end - clock()) / left, 0.001))
             sock.connect(address)
@@ -141,12 +143,13 @@ def connect_blocking(
 
 
 def _sockets(
-    found: list[Any], options: SocketOptions, failures: list[str], first: int = 0
+    found: list[Any], options: SocketOptions, failures: list[str], first: int
 ) -> Iterator[tuple[socket.socket, tuple[Any, ...], int]]:
     """Yields for each address a socket that is not connected yet, the address, and how many addresses are left, this one too.
     Where no socket can be made, the reason is appended to `failures`."""
     addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
-    addresses = addresses[(first := first % max(len(addresses), 1)) :] + addresses[:first]
+    first %= max(len(addresses), 1)
+    addresses = addresses[first:] + addresses[:first]
     for tried, (family, address) in enumerate(addresses):
         try:
             sock = options.make(family)

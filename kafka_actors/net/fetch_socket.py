@@ -84,20 +84,21 @@ class FetchSocket(ForkGuard):
         """Whether it is closed: by `close`, or by a failure."""
         return self._closed
 
-    def open(self, *, timeout_ms: float | None = None) -> FetchSocket:
+    def open(self, *, timeout_ms: float | None = None, first_address: int = 0) -> FetchSocket:
         """Connects, over TLS and with SASL where the config says so, and learns what the broker speaks, within
         `timeout_ms`. Returns itself.
 
-        The default is `socket_connection_setup_timeout_ms`. Raises `ConnectionFailedError`, which names each
-        address and why it failed, `UnrecognizedBrokerVersion` and `ProtocolError`; `AuthenticationError` where
-        TLS or SASL was refused by either side, and `ConfigError` for files that can't be loaded.
+        The default is `socket_connection_setup_timeout_ms`; `first_address` is the number of the host's address to begin with.
+        Raises `ConnectionFailedError`, which names each address and why it failed, `UnrecognizedBrokerVersion` and
+        `ProtocolError`; `AuthenticationError` where TLS or SASL was refused by either side, and `ConfigError` for files that
+        can't be loaded.
         """
         self._check_process()
         tls = context_of(self._config)
         limit = self._config.socket_connection_setup_timeout_ms if timeout_ms is None else timeout_ms
         end = self._clock() + limit / 1000
         options = SocketOptions.of(self._config)
-        sock = connect_blocking(self.host, self.port, options, limit / 1000, self._clock)
+        sock = connect_blocking(self.host, self.port, options, limit / 1000, self._clock, first=first_address)
         if tls is not None:
             sock = self._wrap(sock, tls, end)
         with self._lock:

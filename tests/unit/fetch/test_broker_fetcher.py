@@ -10,7 +10,7 @@ from msgspec import structs
 
 from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ConsumerConfig, build
-from kafka_actors.errors import DisconnectedError
+from kafka_actors.errors import ConnectionFailedError, DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, LocalSources, PartitionFetch, Pull
 from kafka_actors.fetch.messages import FetchedPartition, Outcome
 from kafka_actors.fetch.shared_records import KeptRecords, SharedRecords
@@ -32,12 +32,16 @@ class Channel:
         self._answers = answers
         self._sent = 0
         self.trimmed = threading.Event()
+        self.first_addresses = []
+        self.refused = []
 
     def pick(self, _):
         return VERSION
 
-    def open(self):
-        pass
+    def open(self, *, first_address=0):
+        self.first_addresses.append(first_address)
+        if self.refused:
+            raise self.refused.pop()
 
     def send(self, frame, timeout_ms=None):
         self._sent += 1
@@ -102,6 +106,21 @@ def test_an_answer_is_handed_over_while_the_next_request_is_under_way(harness):
     assert harness.next_seen() == [("answered", 1)]  # no other pull waits
     assert [reply.sequence for reply, _ in harness.outcomes] == [0, 1]
     assert harness.threads == {"fetch-1"}
+
+
+def test_after_a_failure_the_next_address_of_a_name_comes_first(harness):
+    """One may accept connections and never answer: nothing of the broker would ever be read, though its other address works."""
+    harness.channel.refused = [ConnectionFailedError("b:1: connected, but no answer") for _ in range(2)]
+    for _ in range(2):
+        harness.pull(0)
+        assert harness.next_seen() == [("answered", 0)]
+    harness.pull(0)
+    assert harness.next_seen() == [("sent", 1)]
+    harness.answers.put(DisconnectedError("gone"))
+    assert harness.next_seen() == [("answered", 0)]
+    harness.pull(0)
+    assert harness.next_seen() == [("sent", 2)]
+    assert harness.channel.first_addresses == [0, 1, 2, 0]
 
 
 def test_memory_is_given_back_when_no_pull_comes_for_long(harness, monkeypatch):

@@ -1,12 +1,14 @@
-"""Asyncio tasks with an owner, which is notified when one fails and cancels them together; and a wait with a limit."""
+"""Asyncio tasks with an owner, which is notified when one fails and cancels them together; work in a thread; and a wait with a limit."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import inspect
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 __all__ = [
@@ -14,6 +16,7 @@ __all__ = [
     "Broadcast",
     "OwnedTasks",
     "carried_out_async",
+    "in_thread",
     "this_task_is_cancelled",
     "warn_later",
     "warned_when_slow",
@@ -77,6 +80,27 @@ def this_task_is_cancelled() -> bool:
     that, is an error like others."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def in_thread(work: Callable[[], R]) -> asyncio.Future[R]:
+    """Does work in a thread, as `asyncio.to_thread` does. Raises `RuntimeError` where the system gives none. Then the work is not done later
+    either: an executor keeps what it had no thread for, and would do it in the next one that it gets."""
+    done: concurrent.futures.Future[R] = concurrent.futures.Future()
+    context = copy_context()
+
+    def carry_out() -> None:
+        if done.set_running_or_notify_cancel():
+            try:
+                done.set_result(context.run(work))
+            except BaseException as error:
+                done.set_exception(error)
+
+    try:
+        asyncio.get_running_loop().run_in_executor(None, carry_out)
+    except RuntimeError:
+        if done.cancel():
+            raise
+    return asyncio.wrap_future(done)
 
 
 async def carried_out_async(calls: Generator[Callable[[], Any] | float, Any, R]) -> R:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from kafka_actors.base.tasks import in_thread
 from kafka_actors.cluster import ClusterSnapshot, SubscriptionState
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import EventSink, PatternMatchesNothing
@@ -119,7 +120,7 @@ class SubscribedTopics:
         # In a thread: with many members and partitions it takes seconds, and heartbeats must go on. Where the system gives none, a late
         # assignment is better than the member's end.
         try:
-            computing = asyncio.get_running_loop().run_in_executor(None, assign)
+            computing = in_thread(assign)
         except RuntimeError:
             result = assign()
         else:

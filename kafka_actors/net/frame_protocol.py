@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from contextvars import copy_context
 from functools import partial
 from typing import TypeVar, cast
 
+from kafka_actors.base.tasks import in_thread
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
 
 from .machines.api_versions import advance
@@ -118,9 +118,8 @@ class FrameProtocol(asyncio.Protocol):
 
 
 def _in_thread(step: Callable[[], T]) -> asyncio.Future[T]:
-    """Does a step in a thread, as `asyncio.to_thread` does. Raises `DisconnectedError` where the system gives none."""
-    in_context = partial(copy_context().run, step)
+    """Does a step in a thread. Raises `DisconnectedError` where the system gives none."""
     try:
-        return asyncio.get_running_loop().run_in_executor(None, in_context)
+        return in_thread(step)
     except RuntimeError as error:
         raise DisconnectedError(f"no thread to authenticate in: {error}") from None

@@ -1,11 +1,12 @@
 """How loops wait, and that they end."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
-from kafka_actors.base.tasks import carried_out_async, woken
+from kafka_actors.base.tasks import carried_out_async, in_thread, woken
 from kafka_actors.config import JobConfig, build
 from kafka_actors.consumer.waiting import LoopWakeup
 from kafka_actors.job.coordinator.context import CoordinatorContext
@@ -121,3 +122,41 @@ def test_a_cancelled_task_carries_out_no_more():
 
     asyncio.run(cancelled())
     assert seen == ["closed"]
+
+
+def test_work_that_got_no_thread_is_not_done_by_the_next_one():
+    """The executor keeps it in its queue, and an assignor or a login would run twice, beside itself."""
+
+    class Refuses(ThreadPoolExecutor):
+        refused = False
+
+        def _adjust_thread_count(self):
+            if not self.refused:
+                self.refused = True
+                raise RuntimeError("can't start new thread")
+            super()._adjust_thread_count()
+
+    async def scenario():
+        done = []
+        asyncio.get_running_loop().set_default_executor(Refuses(1))
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            in_thread(lambda: done.append("refused"))
+        await in_thread(lambda: done.append("next"))
+        assert done == ["next"]
+
+    asyncio.run(scenario())
+
+
+def test_work_that_a_thread_took_though_no_other_could_be_started_is_done():
+    class Busy(ThreadPoolExecutor):
+        def submit(self, work, *args):
+            super().submit(work, *args).result()
+            raise RuntimeError("can't start new thread")
+
+    async def scenario():
+        asyncio.get_running_loop().set_default_executor(Busy(1))
+        assert await in_thread(lambda: 7) == 7
+        with pytest.raises(ZeroDivisionError):
+            await in_thread(lambda: 1 / 0)
+
+    asyncio.run(scenario())

@@ -62,7 +62,8 @@ class Autoscaler:
         self._events = events
         self._placement_timeout_s = placement_timeout_s
         self._last_placed = self.workers
-        self._requested, self._request_failed = 0, False
+        self._requested: int | None = 0
+        """For how many workers Ray was asked; None where that failed, so that nobody knows."""
         self._unplaced_since: float | None = None
         self._no_room = ""
 
@@ -154,13 +155,11 @@ class Autoscaler:
         before, self._requested = self._requested, workers
         try:
             await asyncio.to_thread(self._runtime.request_resources, workers)
-            self._request_failed = False
-        except (
-            Exception
-        ) as error:  # Ray sees waiting workers by itself, later; but a request that stays keeps nodes
-            if not self._request_failed:
+        except Exception as error:
+            if before is not None:
                 logger.warning("the request to Ray's autoscaler failed: %s: %s", type(error).__name__, error)
-            self._requested, self._request_failed = before, True
+            # It is made again: Ray may have taken it all the same, and one that stays keeps nodes.
+            self._requested = None
 
     # ------------------------------------------------------------ status
 
@@ -208,8 +207,9 @@ class Rescaling:
             await asyncio.sleep(CHECK_S)
 
     async def _check_resources(self) -> None:
+        unplaced = await self._why_unplaced()  # which may take long: workers are counted behind it
         placed = sum(number < self._scaling.workers for number in self._placed())
-        reverted = await self._scaling.check_resources(placed, await self._why_unplaced())
+        reverted = await self._scaling.check_resources(placed, unplaced)
         if reverted is not None:
             await self._rescale(reverted.before)
 

@@ -207,6 +207,16 @@ def test_room_that_could_not_be_given_back_is_given_back_later_and_that_is_said_
     assert caplog.text.count("autoscaler failed") == 1
 
 
+def test_a_request_that_failed_is_taken_back_too_because_ray_may_have_taken_it():
+    shell = Shell(Autoscale(max=4, initial=3))
+    shell.broken = True
+    shell.check_resources("worker-2 needs num_cpus=1")
+    shell.broken = False
+    shell.check_resources()
+    shell.check_resources()
+    assert shell.asked == [3, 0]
+
+
 def test_ray_is_asked_beside_the_loop_what_a_worker_without_a_place_waits_for():
     """Its GCS may not answer for a minute, in which deaths would be missed."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +27,9 @@ __all__ = ["Outputs", "OutputsSpec"]
 
 logger = logging.getLogger(__name__)
 
+LACKING_S = 5.0
+"""Seconds for which a retry topic counts as without a partition. The producer asks a broker each time, while other writes wait for their turn."""
+
 
 class OutputsSpec(msgspec.Struct, frozen=True):
     """Definition of the outputs: sinks, each of which gets all results, a dead-letter topic, None for none, and retry topics.
@@ -43,13 +47,18 @@ class Outputs:
     """Sinks and dead-letter producer of one worker. Writing (in the processing thread) and flushing (in another) take turns, but for sinks
     that allow both at once: an async function's event loop would stand still while brokers are waited for."""
 
-    def __init__(self, spec: OutputsSpec, config: ConsumerConfig | None) -> None:
+    def __init__(
+        self, spec: OutputsSpec, config: ConsumerConfig | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._spec = spec
         self._config = config
+        self._clock = clock
         self._turns = WriteTurns()
         self._sinks: list[tuple[str, Writer]] = []
         self._dead: DeadLetters | None = None
         self._retries: RetryWriter | None = None
+        self._lacking: dict[tuple[str, int], float] = {}
+        """Partitions that retry topics lack, and until when that is not asked again."""
         self.slot: ProducerSlot | None = None
         """The producer of a worker with transactions."""
         if spec.producer_options is not None:
@@ -138,13 +147,17 @@ class Outputs:
         in milliseconds since 1970. Returns the outcome to come; None where the topic lacks their partition, since the source has grown
         before it. With `keep_order` nothing of a partition is read then, so that it is an error."""
         assert self._retries is not None  # of a job with tiers, and `open` comes first
+        topic = self._spec.tiers.topics[tier - 1]
+        at = topic, records["partition"][0].as_py()  # all are of one
         with self._turns:
-            topic = self._spec.tiers.topics[tier - 1]
+            if self._clock() < self._lacking.get(at, 0.0):
+                return None
             try:
                 return self._retries.write(records, topic, reasons, tier, attempts, not_before)
             except UsageError as lacking:
                 if self._spec.tiers.keep_order:
                     raise
+                self._lacking[at] = self._clock() + LACKING_S
                 logger.warning("%s: what is to be tried again is a dead letter", lacking)
                 return None
 

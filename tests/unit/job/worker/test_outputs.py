@@ -11,8 +11,8 @@ from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.base.callables import described
-from kafka_actors.errors import ConfigError, SinkError
-from kafka_actors.job.worker.outputs import Outputs, OutputsSpec
+from kafka_actors.errors import ConfigError, SinkError, UsageError
+from kafka_actors.job.worker.outputs import LACKING_S, Outputs, OutputsSpec
 from kafka_actors.job.worker.user_function import CallFailed, FunctionSpec, UserFunction
 from kafka_actors.sinks import Origin, as_sink, dead_letters
 
@@ -294,6 +294,34 @@ def test_records_for_a_retry_topic_are_flushed_before_their_offsets_are_committe
         outputs.flush()
     outputs.close()
     assert producer.closed
+
+
+def test_a_partition_that_a_retry_topic_lacks_is_asked_for_now_and_then_and_not_with_each_record(monkeypatch):
+    """The producer asks a broker, while all other writes wait for their turn."""
+    tiers = ka.RetryTopics("r", ("1s",), "dead", keep_order=False).tiers("orders", ordering="key")
+    now, asked, there = 0.0, [], False
+
+    class Lacks:
+        def send_batch(self, batch, topic):
+            asked.append(now)
+            if not there:
+                raise UsageError("r-1s has no partition 3")
+            return "the outcome"
+
+    monkeypatch.setattr(dead_letters, "producer_of", lambda *_: Lacks())
+    monkeypatch.setattr(dead_letters, "producer_to", lambda *_: Lacks())
+    outputs = Outputs(OutputsSpec((), "dead", tiers=tiers), None, lambda: now)
+    outputs.open()
+
+    def tried():
+        return outputs.retry_later(BATCH.slice(0, 1), ["a"], 1, [1], [5])
+
+    assert [tried(), tried()] == [None, None]
+    now, there = LACKING_S - 0.1, True
+    assert tried() is None
+    now = LACKING_S
+    assert tried() == "the outcome"
+    assert asked == [0.0, LACKING_S]
 
 
 def test_outputs_without_anything_do_nothing():

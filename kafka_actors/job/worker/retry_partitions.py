@@ -391,9 +391,9 @@ class RetryPartitions(NoRetryPartitions):
         """Returns why nothing of a partition is processed; empty if the reason lies elsewhere."""
         if (due := self._not_due.get(partition)) is not None:
             return f"{NOT_DUE}: its next record waits until {datetime.fromtimestamp(due / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        if (found := self._reading.get(self._tiers.home(partition))) is None:
-            return ""
-        return f"{READS_AHEAD}: which keys wait in {', '.join(f'{topic}-{n}' for topic, n in list(found[1].reading))}"
+        found = self._reading.get(self._tiers.home(partition))
+        reading = [] if found is None else [f"{topic}-{n}" for topic, n in list(found[1].reading)]
+        return f"{READS_AHEAD}: which keys wait in {', '.join(reading)}" if reading else ""
 
     def _resume(self, partition: TopicPartition) -> None:
         with suppress(UsageError):  # it was taken away meanwhile

@@ -146,13 +146,15 @@ class PlanningBrokers:
     def check_described(self) -> None:
         """Raises the error of a topic by name that may not be described, which isn't gone. Warns of each that isn't there once."""
         snapshot = self.client.snapshot
-        missing = {topic for topic in self._topics() or () if not snapshot.partitions_for_topic(topic)}
-        for topic in sorted(missing):
-            error = error_of_topic(snapshot, topic)
-            if error is not None and not error.retriable:
+        missing: set[str] = set()
+        for topic in self._topics() or ():
+            if (error := error_of_topic(snapshot, topic)) is None:
+                if not snapshot.partitions_for_topic(topic):
+                    missing.add(topic)
+            elif not error.retriable:
                 raise error
-            if topic not in self._missing:
-                logger.warning("there is no topic %r: nothing is read of it until somebody creates it", topic)
+        for topic in sorted(missing - self._missing):
+            logger.warning("there is no topic %r: nothing is read of it until somebody creates it", topic)
         self._missing = missing
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ import pytest
 from kafka_actors.cluster.snapshot import ClusterSnapshot, TopicMetadata
 from kafka_actors.errors import (
     KafkaError,
+    LeaderNotAvailableError,
     NotLeaderOrFollowerError,
     TopicAuthorizationFailedError,
     UnknownServerError,
@@ -128,6 +129,9 @@ def test_a_topic_that_may_not_be_described_is_an_error_at_a_trigger_and_one_that
 ) -> None:
     brokers = PlanningBrokers(parse_stream({"kafka.bootstrap.servers": "a:1", **selection}, limits=True))
     with caplog.at_level(logging.WARNING):
+        undescribed(brokers, LeaderNotAvailableError.code)
+        brokers.check_described()
+        assert caplog.records == [], "it may be there in a moment"
         for _ in range(2):
             undescribed(brokers, UnknownTopicOrPartitionError.code)
             brokers.check_described()

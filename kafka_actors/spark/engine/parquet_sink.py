@@ -111,11 +111,12 @@ class TaskFile:
 
     def discard(self) -> None:
         """Deletes what there is of the file."""
-        if self._writer is not None:
+        if self._stream is not None:
             # An object store makes the file when its stream is closed, by the collector at the latest.
             for part in (self._writer, self._stream):
-                with suppress(OSError, pa.ArrowException):
-                    part.close()
+                if part is not None:
+                    with suppress(OSError, pa.ArrowException):
+                        part.close()
             discard(self.stage, {self._name: self._hidden})
 
 

@@ -142,6 +142,19 @@ def test_a_file_that_is_discarded_is_closed_first(batch):
     assert os.listdir(batch.directory / f".{batch.name}") == []
 
 
+def test_a_file_whose_writer_could_not_be_made_is_closed_and_deleted_too(batch, monkeypatch):
+    def refuse(*_, **__):
+        raise pa.ArrowNotImplementedError("no such column in Parquet")
+
+    monkeypatch.setattr(parquet.pq, "ParquetWriter", refuse)
+    made = TaskFile(batch.stage, batch.unit, 0)
+    with pytest.raises(pa.ArrowNotImplementedError):
+        made.write(pa.record_batch({"v": [1]}))
+    made.discard()
+    assert made._stream.closed
+    assert os.listdir(batch.directory / f".{batch.name}") == []
+
+
 def test_each_batch_of_a_row_group_is_measured_once(batch):
     """All were, with each: a thousand batches took half a minute."""
 

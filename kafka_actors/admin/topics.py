@@ -59,9 +59,8 @@ class TopicRequests:
 
         async def attempt(limit_ms: float) -> list[MetadataResponseTopic]:
             response = await ask_any(self._client, request, limit_ms)
-            if (
-                refused := error_of(response)
-            ) is not None:  # a broker that has just started would have no topics
+            # A broker that has just started would have no topics.
+            if (refused := error_of(response)) is not None:
                 self._client.cluster.request_update()  # by which the client looks for others, where that is asked for
                 raise NoBrokersError(str(refused)) from refused
             return response.topics

@@ -88,9 +88,8 @@ class RunningJob:
         while not signals.received:
             if self._control.wait(max(0.0, min(PIECE_S, until - time.monotonic()))):
                 return True
-            if (
-                time.monotonic() >= until and not signals.received
-            ):  # of one that came meanwhile no later wait would know
+            # Of a signal that came meanwhile no later wait would know.
+            if time.monotonic() >= until and not signals.received:
                 return False
         self.stop()
         return True

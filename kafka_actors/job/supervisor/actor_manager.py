@@ -317,9 +317,8 @@ class ActorManager:
         name = actor_name(key, running.incarnation)
         self._job.telemetry.gone(name)
         if key.kind == "worker":
-            if (
-                key.number in self._running.retiring
-            ):  # it was to go: a replacement might even wait for a place
+            # It was to go: a replacement might even wait for a place.
+            if key.number in self._running.retiring:
                 self._running.retiring.discard(key.number)
                 self.want()
             self._create_task(self._announcements.send_plan())

@@ -157,9 +157,8 @@ class StreamRun:
         self._finished = False
         self._progress = query_progress
         self._lock = threading.Lock()
-        with suppress(
-            RuntimeError
-        ):  # the system gives no thread, and the query runs: `status` takes reports, too
+        # Where the system gives no thread, the query runs all the same: `status` takes reports, too.
+        with suppress(RuntimeError):
             threading.Thread(target=self._observe_first, name="kafka-actors-progress", daemon=True).start()
 
     def _observe_first(self) -> None:

@@ -294,12 +294,9 @@ class _TaskRead:
             return
         tp, r = next(iter(self._left.items()))
         client = self._session.client
-        unknown = (
-            client.snapshot.partition(tp) is None
-        )  # no broker has answered, so each says why it couldn't be asked
-        reason = (
-            (client.trouble() if unknown else "") or self._fetcher.reason(tp) or "the brokers sent nothing"
-        )
+        # Where no broker has answered, each says why it couldn't be asked.
+        reason = client.trouble() if client.snapshot.partition(tp) is None else ""
+        reason = reason or self._fetcher.reason(tp) or "the brokers sent nothing"
         raise KafkaTimeoutError(
             f"{tp.topic}-{tp.partition}: no records from offset {self._positions[tp]} on (of {r.start} to {r.end}) within "
             f"kafkaConsumer.pollTimeoutMs ({self._options.poll_timeout_ms}): {reason}"

@@ -136,11 +136,9 @@ class CoordinatorContext:
     ) -> tuple[TopicPartition, GrantEpoch | None] | None:
         """Returns what a worker has of a partition, and under which epoch it may commit that."""
         placed = self.placement.slices.held(worker, self.tiers.home(partition))
-        return (
-            None
-            if placed is None
-            else (in_topic(placed.partition, partition.topic), self._holder(worker, partition))
-        )
+        if placed is None:
+            return None
+        return in_topic(placed.partition, partition.topic), placed.commits_under
 
     def reported(self, partition: TopicPartition) -> HeldReport | None:
         """Returns a partition as it was last reported; of one that is dealt in slices, as far as all of them are. None before that."""

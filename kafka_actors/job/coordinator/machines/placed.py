@@ -99,6 +99,11 @@ class PlacedPartition(msgspec.Struct):
             raise RuntimeError(f"{self.partition}: {self.state.value} can't become {state.value}")
         self.state = state
 
+    @property
+    def commits_under(self) -> GrantEpoch | None:
+        """The epoch under which its worker may commit it; None if nobody may."""
+        return None if self.void else self.epoch
+
 
 class PlacedWorker(msgspec.Struct):
     """One worker of the job. It gets partitions once `ready` and `connected`, and is drained when `retiring`.

@@ -376,7 +376,7 @@ class Placement:
     def holder(self, worker: str, partition: TopicPartition) -> GrantEpoch | None:
         """Returns the epoch under which the worker may commit the partition, draining included; None if it may not."""
         placed = self.slices.held(worker, partition)
-        return None if placed is None or placed.void else placed.epoch
+        return None if placed is None else placed.commits_under
 
     def served(self) -> frozenset[TopicPartition]:
         """Returns the partitions that a worker has; all, while no worker can take them or it is too early."""

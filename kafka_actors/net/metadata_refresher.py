@@ -197,8 +197,10 @@ class MetadataRefresher:
         self._untracked.update(dict.fromkeys(topics, self._clock() + UNTRACKED_S))
         response, version = await self._ask_any(metadata_request(topics))
         if (error := error_of(response)) is not None:
-            self._rebootstrap |= isinstance(error, RebootstrapRequiredError)
             self._cluster.request_update()
+            if isinstance(error, RebootstrapRequiredError):
+                self._rebootstrap = True
+                raise NoBrokersError(str(error)) from error  # the next try asks the bootstrap servers
             raise error
         self._cluster.update_metadata(response, version=version, partial=True)
 

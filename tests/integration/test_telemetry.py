@@ -396,7 +396,8 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
         )
         ((_, mean),) = scraper.query("kafka_actors_latency_seconds_sum / kafka_actors_latency_seconds_count")
         assert 0 < mean < slowest < 600
-        # A worker that dies is replaced, and what was counted stays counted.
+        # A worker that dies is replaced, and what was counted stays counted. What is not committed would be counted again.
+        scraper.until("sum(kafka_consumer_group_offset)", 12_000)
         pid, _ = (int(file.name.removeprefix("pid-")) for file in tmp_path.glob("pid-*"))
         os.kill(pid, signal.SIGKILL)
         scraper.until('sum(kafka_actors_actor_restarts_total{role="worker"})', 1)

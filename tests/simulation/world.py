@@ -229,7 +229,7 @@ def _in_place(world: Simulation) -> Iterator[None]:
     lockstep = loop.lockstep
 
     def connect_blocking(
-        host: str, port: int, options: object, within: float, clock: object
+        host: str, port: int, options: object, within: float, clock: object, *, first: int
     ) -> BlockingSocket:
         try:
             return world.network.dial_blocking(port, within)

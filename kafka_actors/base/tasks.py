@@ -82,8 +82,10 @@ def this_task_is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def in_thread(work: Callable[[], R]) -> asyncio.Future[R]:
-    """Does work in a thread, as `asyncio.to_thread` does. Raises `RuntimeError` where the system gives none. Then the work is not done later
+def in_thread(
+    work: Callable[[], R], executor: concurrent.futures.Executor | None = None
+) -> asyncio.Future[R]:
+    """Does work in a thread of the executor, by default the loop's, as `asyncio.to_thread` does. Raises `RuntimeError` where the system gives none. Then the work is not done later
     either: an executor keeps what it had no thread for, and would do it in the next one that it gets."""
     done: concurrent.futures.Future[R] = concurrent.futures.Future()
     context = copy_context()
@@ -96,7 +98,7 @@ def in_thread(work: Callable[[], R]) -> asyncio.Future[R]:
                 done.set_exception(error)
 
     try:
-        asyncio.get_running_loop().run_in_executor(None, carry_out)
+        asyncio.get_running_loop().run_in_executor(executor, carry_out)
     except RuntimeError:
         if done.cancel():
             raise

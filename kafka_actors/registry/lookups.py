@@ -10,8 +10,10 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+from kafka_actors.base.tasks import in_thread
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.schemas.errors import SchemaNotFoundError
 from kafka_actors.schemas.registry import Schema, SchemaAddress, SchemaRequest, SharedRegistry, schema_at
@@ -140,9 +142,7 @@ class SchemaLookups:
     async def _ask(self, request: SchemaRequest) -> Schema:
         registry = self._registries[request.registry]
         try:
-            asked = asyncio.get_running_loop().run_in_executor(
-                self._threads, schema_at, registry, request.address
-            )
+            asked = in_thread(partial(schema_at, registry, request.address), self._threads)
         except RuntimeError as error:
             raise DisconnectedError(f"there is no thread to ask the registry: {error}") from error
         return await asked

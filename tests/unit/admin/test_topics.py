@@ -74,7 +74,7 @@ def test_a_description_creates_no_topic() -> None:
 def test_a_broker_that_knows_no_broker_is_not_believed_that_there_is_no_topic(
     nothing: MetadataResponse,
 ) -> None:
-    """As one that has just started answers under ZooKeeper, and one that wants a new bootstrap (KIP-1102)."""
+    """A broker under ZooKeeper that has just started answers so, and one that wants a new bootstrap (KIP-1102)."""
     updates: list[None] = []
     complete = MetadataResponse(brokers=BROKERS, topics=[MetadataResponseTopic(0, "t")])
     client: Any = AnsweringClient(nothing, complete)

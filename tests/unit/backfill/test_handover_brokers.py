@@ -176,7 +176,7 @@ def test_the_error_of_a_partition_is_raised(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_brokers_unknown_error_ends_no_run_that_has_read_the_history(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As for a consumer's look-ups. The ends are looked up before the history, and once more behind it, hours later."""
+    """The ends are looked up before the history, and once more behind it, hours later: they are asked for again, as a consumer's look-ups are."""
     scene = Scene(monkeypatch)
     scene.lookups.error[A1] = UnknownServerError()
     assert asyncio.run(scene.brokers.cluster()).logs[A1] == LogBounds(3, 11, 5)

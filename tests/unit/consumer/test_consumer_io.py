@@ -552,7 +552,7 @@ async def test_the_end_of_the_membership_is_not_over_when_the_topic_may_be_read_
 
 @in_virtual_time
 async def test_a_topic_that_may_be_read_again_is_read_on():
-    """As with Java's client: brokers that have just started may know their ACLs later than their topics."""
+    """Brokers that have just started may know their ACLs later than their topics; Java's client reads on, too."""
     scene = Scene()
     scene.core.subscription.subscribe(["t"])
     refused = ClusterSnapshot(topics={"t": TopicMetadata("t", error_code=TopicAuthorizationFailedError.code)})

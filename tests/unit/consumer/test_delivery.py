@@ -248,7 +248,7 @@ def test_a_topic_made_anew_was_begun_where_its_own_records_were_handed_out(harne
 
 
 def test_a_topic_whose_id_was_not_known_before_is_still_the_one_that_was_begun(harness, monkeypatch):
-    """As where the brokers are upgraded meanwhile: `seek_to_committed` would leave out what was handed out before and not committed."""
+    """Brokers that are upgraded meanwhile give ids from then on: `seek_to_committed` would leave out what was handed out before and not committed."""
     ids = [None]
     monkeypatch.setattr(harness.fetcher, "topic_id", lambda tp: ids[0])
     for offset, known in enumerate((None, b"1" * 16, None)):

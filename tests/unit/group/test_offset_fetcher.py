@@ -122,7 +122,7 @@ def test_the_wait_for_one_transaction_does_not_count_for_the_next():
 
 
 def test_the_bound_of_a_wait_is_not_put_off_by_what_others_ask_meanwhile():
-    """Of a program that looks at its lag every minute, a transaction that hangs would never be told."""
+    """A program that looks at its lag every minute would never be told of a transaction that hangs."""
     slow, config = Slow(8.0, code=88), GroupConfig("g", retry_backoff=0.0, retry_backoff_max=0.0)
     fetcher = OffsetFetcher(Driver(slow, config), lambda: 0.5)
     asking = [P0]

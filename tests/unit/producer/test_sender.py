@@ -299,7 +299,7 @@ def test_a_batch_has_its_time_and_says_whether_it_may_be_there(error, maybe, say
 
 
 def test_a_batch_that_was_never_sent_says_what_stood_in_its_way():
-    """As a leader at an address that can't be reached from here: nothing was sent, so no request failed either."""
+    """A leader at an address that can't be reached from here is sent nothing, so no request fails either."""
     made = sender(batch(A), connected=set(), obstacle=lambda partition: f"no way to {partition.partition}")
     (settled,) = drain(made, 10.0).expired
     assert str(settled.error).endswith("they were not written; the last error was: no way to 0")

@@ -99,7 +99,7 @@ def test_calls_end_where_another_thread_stops_the_job(when: str) -> None:
 
 
 def test_a_stop_that_takes_too_long_takes_the_job_down_though_its_coordinator_does_not_answer() -> None:
-    """As where the job was ending by itself, with more time than who stops it gives it."""
+    """The job may be ending by itself, with more time than who stops it gives it."""
     steps: list[str] = []
 
     async def endless(*_: object) -> None:

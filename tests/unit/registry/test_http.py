@@ -1,4 +1,4 @@
-"""What is said of requests to a registry that can't be made; nothing is sent."""
+"""Errors of requests to a registry that can't be made; nothing is sent."""
 
 import pickle
 

@@ -264,7 +264,7 @@ def test_workers_get_nothing_before_the_connections_of_their_node_are_up():
 
 
 def test_a_worker_that_is_to_go_and_dies_is_not_replaced():
-    """As where its node goes with it: the replacement would wait for a place, and Ray's autoscaler bring a node for it."""
+    """A replacement would wait for a place where the worker's node goes with it, and Ray's autoscaler bring a node for it."""
     place = FakeRuntime()
 
     async def of(stage):

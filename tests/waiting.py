@@ -82,6 +82,19 @@ def until_ended(
     return process.wait()
 
 
+def output_of(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """Waits for the end of a process and returns what it wrote to its two streams. One that hangs fails the test with that, and with where
+    each of its threads stands, if PYTHONFAULTHANDLER is set in its environment."""
+    try:
+        return process.communicate(timeout=slow_s(seconds))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)
+        out, err = process.communicate()
+        raise AssertionError(
+            f"not within {slow_s(seconds):g} s: the end of process {process.pid}\n{out}\n{err}"
+        ) from None
+
+
 def suspend(*pids: int) -> float:
     """Sends SIGSTOP to processes, and waits until all of them have stopped: on a busy machine they run on for a while, and may still answer.
     Returns the `time.monotonic` of the first signal."""

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 CONTROL_S = 10.0
 CLOSE_S = 10.0
+LOOP_S = 5.0
+"""Time after which a supervisor's loop that runs nothing counts as standing still."""
 UNREACHABLE_S = 0.5
 """Pause before a job actor that can't be reached is called again."""
 
@@ -103,17 +105,28 @@ class LocalControl:
             self._take_down()
 
     def _take_down(self) -> None:
-        self._last = self._thread.run(self._known(), timeout=5)
+        self._last = self._known()
         self._stopped = True
-        self._thread.run(self._job_process.close(), timeout=CLOSE_S)
+        try:
+            self._thread.run(self._job_process.close(), timeout=CLOSE_S)
+        except concurrent.futures.TimeoutError:
+            logger.warning("%s: its status page did not close within %g s", self._supervisor, CLOSE_S)
         self._thread.stop()
         if self._job_actor is not None:
             ray.kill(self._job_actor)
         self._release_ray()
 
-    async def _known(self) -> JobStatus:
-        """Returns the status without a question to the coordinator, which may be what keeps the job from ending."""
-        return self._supervisor.report.shown()
+    def _known(self) -> JobStatus:
+        """Returns the status without a question to the coordinator, which may be what keeps the job from ending; read from this thread where
+        the supervisor's loop stands still, as in a call of Ray that blocks."""
+
+        async def shown() -> JobStatus:
+            return self._supervisor.report.shown()
+
+        try:
+            return self._thread.run(shown(), timeout=LOOP_S)
+        except concurrent.futures.TimeoutError:
+            return self._supervisor.report.shown()
 
     def detach(self) -> None:
         raise UsageError("only a detached job goes on without its driver")

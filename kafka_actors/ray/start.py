@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 EACH_S = 0.5
 GIVE_UP_S = 5.0
+LOOP_S = 5.0
+"""Time after which a supervisor's loop that runs nothing counts as standing still."""
 
 
 def start_job(job: Job, each: Each | None = None) -> RunningJob:
@@ -82,7 +84,7 @@ def _start_here(
         undo.callback(thread.stop)
         job_process = thread.run(create_process())
         starting = thread.run(begin())
-        undo.callback(lambda: thread.run(_cancelled(starting)))
+        undo.callback(_take_back, thread, starting)
         while (status := thread.run(next_status())) is not None:
             each(status)
         thread.run(_result_of(starting))
@@ -95,6 +97,17 @@ def _start_here(
 
 async def _result_of(starting: asyncio.Task[None]) -> None:
     await asyncio.shield(starting)
+
+
+def _take_back(thread: IoThread, starting: asyncio.Task[None]) -> None:
+    """Cancels a start, which ends its actors. Where the supervisor's loop stands still, as in a call of Ray that blocks, they end with this
+    process's connection to Ray."""
+    try:
+        thread.run(_cancelled(starting), timeout=GIVE_UP_S + LOOP_S)
+    except TimeoutError:
+        logger.warning(
+            "the supervisor did not answer within %g s: its actors end when Ray is left", GIVE_UP_S + LOOP_S
+        )
 
 
 async def _cancelled(starting: asyncio.Task[None]) -> None:

@@ -208,7 +208,7 @@ def run_job(ray_local: None, tmp_path: Any) -> Iterator[Callable[..., Any]]:
         process = subprocess.Popen(
             [command, "run", "work.py:job", *arguments],
             cwd=tmp_path,
-            env={**clean, "RAY_ADDRESS": address, **variables},
+            env={**clean, "RAY_ADDRESS": address, "PYTHONFAULTHANDLER": "1", **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -9,7 +9,7 @@ import yaml
 from fakes.prometheus import metrics_of, prometheuses
 from helm.dashboard import expressions
 from pages.blocks import ROOT, blocks_of
-from waiting import slow_s, until
+from waiting import output_of, until
 
 from kafka_actors.testing.node import free_ports
 
@@ -253,5 +253,5 @@ def test_a_real_prometheus_finds_the_metrics_of_all_alerts_and_of_the_dashboard_
             )
         finally:
             process.send_signal(signal.SIGTERM)
-            out, err = process.communicate(timeout=slow_s(60))
+            out, err = output_of(process, 60)
     assert process.returncode == 0, (out, err)

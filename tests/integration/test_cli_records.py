@@ -13,7 +13,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from waiting import slow_s
+from waiting import output_of, slow_s
 
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.testing import FakeKafka, KafkaCluster
@@ -228,6 +228,6 @@ def test_a_signal_ends_reading_without_end_in_order(shell: Shell, hourly: str, n
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(6)] == [b"%d\n" % n for n in range(6)]
     subprocess.run(["kill", f"-{name}", str(process.pid)], check=True)
-    out, err = process.communicate(timeout=slow_s(60))
+    out, err = output_of(process, 60)
     assert (process.returncode, out) == (0, b"")
     assert not re.search(b"error|Traceback", err)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from fakes.refusing import refusing_address
 from jobs.journal import complete_lines
-from waiting import at_pace_s, slow_s
+from waiting import at_pace_s, output_of, slow_s
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -71,6 +71,7 @@ class Shell:
             "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
             "BOOTSTRAP": bootstrap,
             "TOPIC": topic,
+            "PYTHONFAULTHANDLER": "1",
         }
 
     def start(
@@ -90,7 +91,7 @@ class Shell:
 
     def run(self, *arguments: str, **more) -> tuple[int, str, str]:
         process = self.start(*arguments, **more)
-        out, err = process.communicate(timeout=slow_s(150))
+        out, err = output_of(process, 150)
         return process.returncode, out, err
 
     def processed(self) -> dict[int, list[int]]:
@@ -197,7 +198,7 @@ def test_a_pipeline_runs_as_a_job_does_and_its_sink_follows_the_options(
     assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
     assert kafka_cluster.end_offsets(out) == {(out, 0): 12_000}
     process = shell.start("-c", "job.toml", "pipe.py:bound", *servers, named=False)
-    found, err = process.communicate(timeout=slow_s(150))
+    found, err = output_of(process, 150)
     assert (process.returncode, err) == (0, "")
     assert "  1 worker  " in found
     assert found.splitlines()[-1].startswith("done: 0 records in ")
@@ -270,7 +271,7 @@ def test_a_topic_that_does_not_exist_and_an_address_where_nobody_answers_are_wai
         assert code == 1
         assert re.search(r"starting  0 of 2 workers ready  waits for topics: UNKNOWN_TOPIC.*\bordres\b", out)
         assert re.fullmatch(r"kafka-actors: error: .*UNKNOWN_TOPIC_OR_PARTITION.*\bordres\b.*\n", err)
-        out, err = no_broker.communicate(timeout=slow_s(150))
+        out, err = output_of(no_broker, 150)
     assert no_broker.returncode == 1
     assert re.search(rf"waits for a broker: {address}: can't connect: {address} connection refused", out)
     assert err.startswith("kafka-actors: error: ")
@@ -292,7 +293,7 @@ def test_ctrl_c_ends_a_run_that_waits_for_a_broker(shell):
         waits = next((line for line in process.stdout if f"waits for a broker: {address}: can't" in line), "")
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate()
+        out, err = output_of(process, 120)
         print(f"prompt {time.monotonic() - began:.1f} s after ^C")
         watchdog.cancel()
     assert f"{address}: can't connect" in waits
@@ -318,7 +319,7 @@ def test_what_keeps_a_job_from_starting_is_said_while_it_is_waited_for(shell, de
     watchdog.start()
     said = next((line for line in process.stdout if waits_for in line), "")
     process.terminate()
-    out, err = process.communicate(timeout=slow_s(30))
+    out, err = output_of(process, 30)
     watchdog.cancel()
     assert re.match(r" +[\d.]+ s  starting  0 of 2 workers ready  waits for ", said)
     assert (process.returncode, out.splitlines()[-1]) == (0, "stopped before it had started")
@@ -336,7 +337,7 @@ def test_a_run_says_where_its_status_page_is_and_a_port_that_is_taken_is_one_lin
     code, _, err = shell.run()
     assert (code, err) == (2, f"kafka-actors: error: {taken} (in KAFKA_ACTORS_STATUS)\n")
     process.terminate()
-    out, err = process.communicate(timeout=slow_s(60))
+    out, err = output_of(process, 60)
     assert (process.returncode, err) == (0, "")
     assert out.splitlines()[-1].startswith("stopped: ")
 
@@ -348,7 +349,7 @@ def test_a_signal_finishes_and_commits_what_is_in_hand_and_leaves_the_group(
     process = shell.start(work_s=0.2)
     shell.until_processed(1_000, process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=slow_s(30))
+    out, err = output_of(process, 30)
     assert (process.returncode, err) == (0, "")
     assert re.match(r"stopped: [\d,]+ records in ", out.splitlines()[-1])
     processed = {(topic, p): len(offsets) for p, offsets in shell.processed().items()}

@@ -23,7 +23,7 @@ from fakes.spark import spark_session
 from fakes.spark_runs import PARTITIONS, SCHEMA, Place, order
 from pace import this_run
 from pyspark import cloudpickle
-from waiting import slow_s, until
+from waiting import output_of, until
 
 import kafka_actors as ka
 from kafka_actors.cli.job_options import job_settings
@@ -500,7 +500,7 @@ def test_the_command_line_runs_a_pipeline_as_a_query_which_ctrl_c_stops_and_the_
         done = "  30 records  "  # the micro-batch has ended
         until(lambda: first.poll() is not None or done in shown.read_text(), 120, "30 orders")
         os.killpg(first.pid, signal.SIGINT)
-        _, err = first.communicate(timeout=slow_s(60))
+        _, err = output_of(first, 60)
     finally:
         if first.poll() is None:
             os.killpg(first.pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import ray
 from jobs.removal import remove_member
-from waiting import slow_s, until
+from waiting import output_of, slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError, FencedInstanceIdError, UsageError
@@ -62,7 +62,7 @@ def watched(target, environment=None):
     try:
         yield top.stdout
         top.send_signal(signal.SIGINT)
-        out, err = top.communicate(timeout=slow_s(30))
+        out, err = output_of(top, 30)
         assert (top.returncode, err) == (0, ""), out
     finally:
         top.kill()

@@ -16,7 +16,7 @@ from fakes.collector import Collector, plain
 from fakes.prometheus import blocked_at, prometheuses
 from pace import this_run
 from prometheus_client.parser import text_string_to_metric_families
-from waiting import at_pace_s, slow_s, until
+from waiting import at_pace_s, output_of, slow_s, until
 
 from kafka_actors.telemetry.instruments import BY_NAME, LATENCY_SECONDS, SCHEMA_URL, SECONDS, InstrumentKind
 from kafka_actors.testing.node import free_ports
@@ -82,7 +82,7 @@ def test_a_collector_gets_what_the_conventions_say(start, topic, group_id):
             OTEL_METRIC_EXPORT_INTERVAL="300",
             OTEL_TRACES_EXPORTER="none",
         )
-        out, err = process.communicate(timeout=slow_s(120))
+        out, err = output_of(process, 120)
         assert process.returncode == 0, (out, err)
     check_log([json.loads(line) for line in err.splitlines()], topic, group_id)
     check_log_records(list(collector.scopes("logs")), topic, group_id)
@@ -275,7 +275,7 @@ def test_traces_go_from_the_producer_over_all_actors_to_the_commit_and_the_sink(
         )
         job = PASS_ON.format(topic=source, out=sink, group=group_id, servers=servers)
         process = run_job(job, "--until", "latest", **variables)
-        out, err = process.communicate(timeout=slow_s(120))
+        out, err = output_of(process, 120)
         assert (process.returncode, err) == (0, ""), out
     assert "PAYLOAD" not in "".join(str(request) for _, request in collector.requests) + out
     found = traced(collector)
@@ -408,7 +408,7 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
         ]
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=slow_s(60))
+        out, err = output_of(process, 60)
     assert process.returncode == 0, (out, err)
 
 
@@ -491,5 +491,5 @@ def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
     finally:
         gate.touch()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=slow_s(60))
+        out, err = output_of(process, 60)
     assert process.returncode == 0, (out, err)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import waiting
-from waiting import MOST_S, SLOWEST, at_pace_s, slow_s, until, until_async, until_ended, within
+from waiting import MOST_S, SLOWEST, at_pace_s, output_of, slow_s, until, until_async, until_ended, within
 
 
 class Machine:
@@ -62,6 +62,19 @@ def test_a_process_that_does_not_end_is_shown_with_its_log(machine):
             until_ended(process, 5, lambda: "it hangs")
         process.communicate(b"\n")
     assert until_ended(process, 5, lambda: "") == 0
+
+
+def test_a_process_that_hangs_is_shown_with_what_it_wrote_and_where_it_stands(monkeypatch):
+    monkeypatch.setattr(waiting, "slow_s", lambda seconds: 0.01)
+    hangs = "import threading; print('begun', flush=True); threading.Event().wait()"
+    command = [sys.executable, "-X", "faulthandler", "-c", hangs]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "begun\n"
+        with pytest.raises(AssertionError, match=r"(?s)^not within 0\.01 s: the end of process .* in wait\n"):
+            output_of(process, 5)
+    with subprocess.Popen([sys.executable, "-c", "print(1)"], text=True, stdout=subprocess.PIPE) as process:
+        monkeypatch.setattr(waiting, "slow_s", slow_s)
+        assert output_of(process, 5) == ("1\n", None)
 
 
 def test_a_promise_is_held_in_seconds_of_a_quiet_machine(machine):

@@ -1,19 +1,22 @@
 """A job actor as whoever controls it sees it; its processes as /proc shows them."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
+from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import KafkaTimeoutError
 from kafka_actors.ray import control as control_module
 from kafka_actors.ray import running_job
 from kafka_actors.ray.actors.actor import process_runs
-from kafka_actors.ray.control import ActorControl
+from kafka_actors.ray.control import ActorControl, LocalControl
 
 
 @pytest.mark.parametrize("answers", [[], [True], [False]], ids=["gone", "confirmed", "unconfirmed"])
@@ -85,6 +88,47 @@ def test_a_wait_goes_on_while_the_job_actor_does_not_answer(monkeypatch):
     assert now < 15 + 2 * control_module.CONTROL_S
     job.wait()
     assert now >= silent
+
+
+def test_a_job_is_taken_down_though_its_supervisors_loop_stands_still(monkeypatch):
+    """As in a call of Ray that blocks: whoever stops it gets no error of a wait, and Ray is left."""
+    warned, goes_on, steps = [], threading.Event(), []
+
+    def warning(text, *values):
+        warned.append(text % values)
+        if "status page" in text:
+            goes_on.set()
+
+    async def stop(timeout_s, leave):
+        asyncio.get_running_loop().call_soon(goes_on.wait)
+        await asyncio.Event().wait()
+
+    async def close():
+        steps.append("page closes")
+
+    async def status():
+        raise AssertionError("nobody runs it any more")
+
+    class Supervisor(SimpleNamespace):
+        def __repr__(self):
+            return "job of group 'g'"
+
+    report = SimpleNamespace(shown=lambda: "the last status", confirmed=False)
+    supervisor = Supervisor(stop=stop, status=status, report=report)
+    monkeypatch.setattr(control_module, "LOOP_S", 0.1)
+    monkeypatch.setattr(control_module, "CLOSE_S", 0.1)
+    monkeypatch.setattr(control_module.logger, "warning", warning)
+    process = SimpleNamespace(supervisor=supervisor, close=close)
+    thread = IoThread("supervisor")
+    control = LocalControl(process, thread, None, lambda: steps.append("Ray is left"))
+    assert control.stop(0.0, True) is False
+    assert [each.partition(":")[0] for each in warned] == [
+        "job of group 'g' did not stop within 0.0 s",
+        "job of group 'g'",
+    ]
+    assert steps[-1] == "Ray is left"
+    assert not thread.alive
+    assert control.status() == "the last status"
 
 
 def test_a_process_that_is_stopped_does_not_run_but_one_that_a_debugger_holds_does():

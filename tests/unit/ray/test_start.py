@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -112,6 +113,37 @@ def test_a_start_that_fails_before_its_supervisor_is_there_gives_up_the_name_and
     with pytest.raises(ValueError, match="no exporter"):
         start.start_job(job(name="scorer"), each=lambda status: None)
     assert place.steps == ["brokers", "Ray", "name scorer", "holder of the name is ended", "Ray is left"]
+
+
+def test_a_start_is_given_up_though_the_supervisors_loop_stands_still(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a call of Ray that blocks, while a signal ends the program."""
+    goes_on, warned = threading.Event(), []
+
+    def warning(text: str, *values: object) -> None:
+        warned.append(text % values)
+        goes_on.set()
+
+    async def never_starts() -> None:
+        loops.append(asyncio.get_running_loop())
+        await asyncio.Event().wait()
+
+    def signalled(status: Any) -> None:
+        loops[0].call_soon_threadsafe(goes_on.wait)
+        raise SystemExit(143)
+
+    process, loops = place._process(None), []
+    process.start = never_starts
+    monkeypatch.setattr(start, "JobProcess", lambda plan: process)
+    monkeypatch.setattr(start, "EACH_S", 0.01)
+    monkeypatch.setattr(start, "GIVE_UP_S", 0.1)
+    monkeypatch.setattr(start, "LOOP_S", 0.1)
+    monkeypatch.setattr(start.logger, "warning", warning)
+    with pytest.raises(SystemExit):
+        start.start_job(job(name="scorer"), each=signalled)
+    assert warned == ["the supervisor did not answer within 0.2 s: its actors end when Ray is left"]
+    assert place.steps[-2:] == ["holder of the name is ended", "Ray is left"]
 
 
 def test_what_can_not_be_sent_to_workers_is_refused_before_anything_connects(place: Place) -> None:

@@ -352,8 +352,9 @@ def test_who_waits_for_anothers_records_is_answered_in_time_and_can_be_closed():
         with within(5):
             reply, _ = await two.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=50))
         assert reply.partitions == []
-        waiting = three.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=60_000))
-        await asyncio.sleep(0.05)
+        reply, _ = await three.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=0))
+        assert reply.partitions == []
+        waiting = three.pull(Pull(1, max_bytes=1000, max_wait_ms=60_000))
         with within(5):
             await three.close()
             assert (await waiting)[0].partitions == []

@@ -433,27 +433,33 @@ def test_a_killed_worker_with_a_kafka_sink_leaves_nothing_out(place, tmp_path):
 
 
 def test_results_and_dead_letters_are_there_once_where_delivery_is_exactly_once(place, kafka_topic, tmp_path):
-    """An async function, two sinks, and a worker that is killed in the midst of a transaction, when some of its records are written."""
+    """An async function, two sinks, and a worker that is killed in the midst of a transaction, when some of its records are written. While
+    one call is held, later ones of both workers wait: the job can't end before its records have come again."""
     place.fill(3000)
-    other, held = kafka_topic(PARTITIONS, cluster=place.cluster), tmp_path / "held"
+    other = kafka_topic(PARTITIONS, cluster=place.cluster)
+    held, over = tmp_path / "held", tmp_path / "over"
     sent_on = []
 
     async def deadly(batch):
         await asyncio.sleep(0.01)
         ids = batch["id"].to_pylist()
-        if sent_on and max(ids) >= 1500:
+        if sent_on and max(ids) >= 1500 and not over.exists():
             mine = tmp_path / uuid.uuid4().hex  # by worker, a later call would empty what is held
             mine.write_text(json.dumps([os.getpid(), *sent_on]))
             with contextlib.suppress(FileExistsError):
                 os.link(mine, held)
-                while held.exists():  # noqa: ASYNC110  another process removes it
-                    await asyncio.sleep(0.05)
+            while held.exists():  # noqa: ASYNC110  another process removes it
+                await asyncio.sleep(0.05)
         sent_on.extend(ids)
         return failing(7, 1700)(batch)
 
     def ids_at(isolation_level, topic):
         found = place.records_at(isolation_level, topic)
         return [(m.partition, msgspec.json.decode(m.value)["id"]) for m in found]
+
+    def written():
+        """The ids of all records that are written, also of transactions that are open or were aborted."""
+        return [n for _, n in ids_at("read_uncommitted", other)]
 
     def waited(condition):
         """Whether this comes to be so within seconds."""
@@ -465,15 +471,14 @@ def test_results_and_dead_letters_are_there_once_where_delivery_is_exactly_once(
     def kill():
         """Kills who holds a call when records of it are written, until some come again. A transaction may be committed in that moment: partitions
         that another worker is to get are committed though the call of one is held."""
-        came_again = False
-        while not came_again:
+        while not over.exists():
             until(held.exists, 300)
             pid, *its_own = json.loads(held.read_text())
-            if waited(lambda sent=its_own: {n for _, n in ids_at("read_uncommitted", other)} & set(sent)):
+            if waited(lambda sent=its_own: set(written()) & set(sent)):
                 os.kill(pid, signal.SIGKILL)
-                came_again = waited(lambda: len(found := ids_at("read_uncommitted", other)) > len(set(found)))
-            if not came_again:
-                held.unlink()
+                if waited(lambda: len(ids := written()) > len(set(ids))):
+                    over.touch()
+            held.unlink()
 
     pipeline = (
         place.read()
@@ -504,7 +509,7 @@ def test_results_and_dead_letters_are_there_once_where_delivery_is_exactly_once(
             assert own == sorted(own)
     dead = place.records_at("read_committed", place.dead)
     assert sorted(m.value for m in dead) == sorted(map(order, (7, 1700)))
-    assert len(ids_at("read_uncommitted", other)) > 2998  # with those of the worker that was killed
+    assert len(written()) > 2998  # with those of the worker that was killed
     assert place.settled()
 
 

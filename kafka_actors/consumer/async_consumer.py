@@ -26,7 +26,7 @@ from .consumer_session import ConsumerSession, Pattern, Topics
 from .delivery import Cursor
 from .operations import BaseConsumer
 from .rebalance import ConsumerRebalanceListener, awaited
-from .waiting import Block, Call, CallLimit, Done, LoopWakeup, Step, Steps
+from .waiting import Block, Call, CallLimit, Done, LoopWakeup, OneTask, Step, Steps
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class AsyncConsumer(BaseConsumer):
             async for message in consumer: ...
 
     Records are decoded in a thread, so that the event loop isn't held up. The listener's methods may be
-    coroutine functions. For one task at a time.
+    coroutine functions. For one task at a time: another one that reads meanwhile gets a `UsageError`.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class AsyncConsumer(BaseConsumer):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._wake = LoopWakeup()
+        self._one_task = OneTask()
         super().__init__(self._wake, topics, pattern, listener, events, config, options)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="kafka-decode")
 
@@ -78,11 +79,12 @@ class AsyncConsumer(BaseConsumer):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         session = self._open()
         session.check_wanted()
-        if not session.ready and not await self._drive(session.begun(timeout_s)):
-            session.begin().log_delay()
-            return None
-        session.reader.settle()
-        return await self._wait_for(session, session.reader.next_batch, deadline)
+        with self._one_task:
+            if not session.ready and not await self._drive(session.begun(timeout_s)):
+                session.begin().log_delay()
+                return None
+            session.reader.settle()
+            return await self._wait_for(session, session.reader.next_batch, deadline)
 
     if not TYPE_CHECKING:
         __anext__ = not_an_iterator("messages = aiter(consumer), then await anext(messages)")
@@ -94,8 +96,9 @@ class AsyncConsumer(BaseConsumer):
         await self._drive(session.connect())
         while True:
             session.check_open()
-            session.reader.settle()
-            cursor: Cursor | None = await self._wait_for(session, session.reader.next_cursor, None)
+            with self._one_task:
+                session.reader.settle()
+                cursor: Cursor | None = await self._wait_for(session, session.reader.next_cursor, None)
             if cursor is None:
                 continue
             batch, row = cursor.batch, cursor.row

@@ -82,6 +82,29 @@ class OneReader:
         self._lock.release()
 
 
+class OneTask:
+    """Lets one task at a time read from an `AsyncConsumer`: see `OneReader`. A listener's calls are made in the task that reads."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[Any] | None = None
+        self._calls = 0
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        if self._calls and self._task is not task:
+            raise UsageError(
+                "another task is reading from this AsyncConsumer: it is for one task at a time; await the call under way, or cancel it and "
+                "await its end, or give each task a consumer of its own"
+            )
+        self._task = task
+        self._calls += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._calls -= 1
+        if not self._calls:
+            self._task = None
+
+
 # The IO thread keeps a wake-up, this one or a `ThreadWakeup`, as long as it runs. So wake-ups have no reference to their consumer: one
 # that nobody closed would never be noticed otherwise.
 

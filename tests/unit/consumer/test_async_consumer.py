@@ -174,6 +174,28 @@ async def test_a_poll_waits_until_another_thread_has_brought_records():
     await consumer.close()
 
 
+@in_loop
+async def test_a_second_task_that_reads_is_refused_and_leaves_the_records_of_the_first():
+    """Each would take the wake-ups of the other, and count its batch as done."""
+    consumer = open_consumer(records=0)
+    poll = asyncio.create_task(consumer.poll_batch(timeout_ms=None))
+    await turns(10)
+    for read in (consumer.poll_batch(timeout_ms=0), anext(aiter(consumer))):
+        with pytest.raises(UsageError, match=r"^another task is reading from this AsyncConsumer"):
+            await read
+    arrive(consumer._session.fetcher, 2 * ROWS)
+    consumer._wake()
+    assert offsets(await poll) == [0, 1, 2, 3, 4]
+    poll = asyncio.create_task(consumer.poll_batch(timeout_ms=0))
+    assert offsets(await poll) == [5, 6, 7, 8, 9]
+    poll = asyncio.create_task(consumer.poll_batch(timeout_ms=None))
+    await turns(10)
+    poll.cancel()
+    await asyncio.wait({poll})
+    assert await consumer.poll_batch(timeout_ms=0) is None
+    await consumer.close()
+
+
 @opened
 async def test_a_poll_whose_time_ends_while_it_connects_returns_none_and_the_next_one_goes_on(consumer):
     session, delays = consumer._session, []

@@ -332,9 +332,8 @@ def confluent_deserializer(reader: str) -> Callable[..., Any]:
     from confluent_kafka.schema_registry.avro import AvroDeserializer
 
     client: Any = SchemaRegistryClient({"url": "http://127.0.0.1:1"})
-    client.get_schema = lambda *_, **__: Schema(
-        json.dumps(ORDER), "AVRO"
-    )  # nothing is asked over the network
+    # Nothing is asked over the network.
+    client.get_schema = lambda *_, **__: Schema(json.dumps(ORDER), "AVRO")
     client.get_latest_version = client.get_schema
     settings = {"subject.name.strategy": topic_subject_name_strategy}
     return AvroDeserializer(client, reader, conf=settings)

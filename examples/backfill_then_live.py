@@ -98,9 +98,8 @@ def kafka_with_orders() -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault(
-        "PYSPARK_PYTHON", sys.executable
-    )  # the interpreter in which Spark looks for the source
+    # The interpreter in which Spark looks for the source.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     where = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="orders-")).absolute()
     if "BOOTSTRAP" in os.environ:
         main(os.environ["BOOTSTRAP"], os.environ.get("TOPIC", "orders"), where, None)

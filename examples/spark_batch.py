@@ -14,9 +14,8 @@ from pyspark.sql.functions import sum as total
 
 
 def main(bootstrap_servers: str, topic: str) -> None:
-    os.environ.setdefault(
-        "PYSPARK_PYTHON", sys.executable
-    )  # the interpreter in which Spark looks for the source
+    # The interpreter in which Spark looks for the source.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     orders = (

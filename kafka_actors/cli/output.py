@@ -215,9 +215,8 @@ class _Lines(io.TextIOBase):
             self._take(rest)
 
     def flush(self) -> None:
-        if (
-            not self._real.closed
-        ):  # from Python 3.13 on an object that goes tells of what its last flush raised
+        # From Python 3.13 on an object that goes tells of what its last flush raised.
+        if not self._real.closed:
             self._real.flush()
 
     def __getattr__(self, name: str) -> Any:

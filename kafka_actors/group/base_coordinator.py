@@ -300,9 +300,8 @@ class BaseCoordinator(ABC):
         """Carries out what concerns the partitions of this member. Must not wait."""
         match action:
             case TakePartitions(generation, _, _):
-                assert isinstance(
-                    self._policy, OpaqueAssignment
-                )  # a subclass with another one carries out actions itself
+                # A subclass with another one carries out actions itself.
+                assert isinstance(self._policy, OpaqueAssignment)
                 protocol, assignment = self._member.generation.protocol or "", self._policy.assignment
                 self._driver.calls.put(
                     ListenerCall(

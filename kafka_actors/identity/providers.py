@@ -29,15 +29,11 @@ def made(path: str, arguments: Mapping[str, Any] | None) -> Any:
         name: resolve("sasl_identity", value) if isinstance(value, str) else value
         for name, value in (arguments or {}).items()
     }
-    key = (
-        os.getpid(),
-        path,
-        json.dumps(found, sort_keys=True, default=repr),
-    )  # an SDK's credentials don't survive a fork
+    # By process, because an SDK's credentials don't survive a fork.
+    key = (os.getpid(), path, json.dumps(found, sort_keys=True, default=repr))
     if key not in _made:
-        _made.setdefault(
-            key, _make(path, found)
-        )  # user code, so without a lock: of two that are made at once one is kept
+        # User code, so without a lock: of two that are made at once one is kept.
+        _made.setdefault(key, _make(path, found))
     return _made[key]
 
 

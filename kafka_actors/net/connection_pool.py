@@ -76,11 +76,11 @@ class ConnectionPool:
             return NodeState(node_id, connected=False, connecting=False, in_flight=0, delay=0.0)
         live = node.live()
         delay = 0.0 if live is not None else node.backoff.remaining(self._clock())
+        # With a delay left the attempt waits for its backoff, and connects only then.
         return NodeState(
             node_id,
             connected=live is not None,
-            connecting=node.connecting is not None
-            and delay <= 0,  # before, the attempt waits for its backoff
+            connecting=node.connecting is not None and delay <= 0,
             in_flight=0 if live is None else live.in_flight,
             delay=delay,
         )

@@ -236,9 +236,8 @@ def checked_producer_options(
     config: JobConfig, sinks: Sequence[Any], process: Any, *, dead_letters: bool
 ) -> dict[str, Any]:
     """Returns the options of the one producer that writes to all sinks. `process` may be a pipeline, which has its own."""
-    from kafka_actors.sinks import (
-        KafkaSink,
-    )  # imports a producer, as a job that delivers at least once doesn't
+    # It imports a producer, which a job that delivers at least once does without.
+    from kafka_actors.sinks import KafkaSink
 
     of_pipeline = getattr(process, "transactional_sinks", None)
     named = [(repr(sink), sink) for sink in sinks] if of_pipeline is None else of_pipeline()

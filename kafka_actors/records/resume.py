@@ -93,9 +93,8 @@ def _before_the_next(
         return None
     if claimed is not None and claimed <= following.base:
         return claimed
-    return (
-        following.base if following.magic == 2 else None
-    )  # the offset of an old message may be that of its last
+    # The offset of an old message may be that of its last.
+    return following.base if following.magic == 2 else None
 
 
 def _header(view: memoryview, pos: int) -> _Header | None:

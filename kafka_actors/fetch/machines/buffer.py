@@ -123,9 +123,8 @@ class Buffer:
         self._in_hand: dict[TopicPartition, deque[PartitionSlice]] = {}
         self._lent: dict[int, int] = {}  # broker -> bytes in hand, under `one_by_one`
         self._waiting: dict[TopicPartition, int] = {}  # bytes
-        self._served: set[TopicPartition] = (
-            set()
-        )  # partitions with records handed out since they were assigned
+        # Partitions with records handed out since they were assigned.
+        self._served: set[TopicPartition] = set()
         self._newcomers: dict[TopicPartition, None] = {}  # ready, and not served yet; in order of arrival
 
     @property

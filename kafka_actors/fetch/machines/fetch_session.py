@@ -283,9 +283,8 @@ class FetchSession:
             preferred_read_replica=replica,
             size=size,
         )
-        if (
-            fetched.dropped
-        ):  # also after bytes that lead nowhere: the worker finds out why, and requests it again
+        # Also after bytes that lead nowhere: the worker finds out why, and requests it again.
+        if fetched.dropped:
             self._drop(key)
         return fetched
 

@@ -222,9 +222,8 @@ class CoordinatorStatusReport:
         it was read and committed since. None while no end is known, because there may be more records."""
         holding, committed = self._job.reported(partition), self._job.gate.start_of(partition)
         fetched = holding.end if holding else None
-        if (
-            fetched is None
-        ):  # a worker that has just taken it over has fetched nothing yet; the one before had
+        # A worker that has just taken it over has fetched nothing yet; the one before had.
+        if fetched is None:
             fetched = self._lag_times.end(partition)
         end = self._log_ends.latest(partition, fetched)
         if end is None:

@@ -120,9 +120,8 @@ class Autoscaler:
         is killed leaves no request behind that would keep nodes for nobody.
         """
         policy, now = self.autoscale, self._clock()
-        if (
-            placed >= self.workers
-        ):  # workers that were just wanted are not created yet, and count as no failure
+        # Workers that were just wanted are not created yet, and count as no failure.
+        if placed >= self.workers:
             self._last_placed = self.workers
         if not unplaced:
             self._unplaced_since, self._no_room = None, ""

@@ -137,9 +137,8 @@ def _token(config: ClientConfig, provider: Any, host: str) -> tuple[Secret, dict
     except KafkaActorsError:
         raise
     except Exception as error:  # the user's code
-        kind = (
-            ConnectionFailedError if isinstance(error, OSError) else SaslError
-        )  # a server that is not reached now may be soon
+        # A server that is not reached now may be soon.
+        kind = ConnectionFailedError if isinstance(error, OSError) else SaslError
         raise kind(f"OAUTHBEARER: the token provider failed: {type(error).__name__}: {error}") from error
     if isinstance(token, Secret):
         return token, extensions

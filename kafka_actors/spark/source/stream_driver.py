@@ -135,9 +135,8 @@ class StreamDriver:
             raise_first(out_of_reach(base, observed, self._options.ends))
             observed = capped(observed, self._options.ends.by_partition)
         if start is not None:
-            self._commit(
-                self._checkpoint.safe_at(base), observed
-            )  # Spark plans a batch when the last one has ended
+            # Spark plans a batch when the last one has ended.
+            self._commit(self._checkpoint.safe_at(base), observed)
         self._newest, self._known = observed.ends, base
         end = self._end(base, observed, limited)
         if self._format.same(base, end) and not base.initial:
@@ -157,9 +156,8 @@ class StreamDriver:
         end = advance(base, observed, max_offsets=limit, selects=self._options.selection.selects)
         topics = {tp.topic for tp in observed.ends}
         gone = [tp for tp in base.by_partition if tp.topic not in topics]
-        self._report(
-            losses(replace(base, initial=False), end, gone)
-        )  # the start itself counts here, not the one in `end`
+        # The start itself counts here, not the one in `end`.
+        self._report(losses(replace(base, initial=False), end, gone))
         return end
 
     def prepare_available_now(self) -> None:

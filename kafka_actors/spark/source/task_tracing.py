@@ -89,9 +89,10 @@ def _send() -> None:
 
 def application_of(context: Any) -> dict[str, str | int]:
     """Attributes of the application, which are constant in a worker. Spark SQL passes its driver's settings to each task."""
+    # Executors on Kubernetes have the variable.
     found = {
         "spark.application.id": context.getLocalProperty("spark.app.id")
-        or os.environ.get("SPARK_APPLICATION_ID"),  # of executors on Kubernetes
+        or os.environ.get("SPARK_APPLICATION_ID"),
         "spark.application.name": context.getLocalProperty("spark.app.name"),
     }
     return {name: value for name, value in found.items() if value}

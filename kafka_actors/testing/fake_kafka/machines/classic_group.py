@@ -141,9 +141,8 @@ class ClassicGroup:
         old.update(request)
         if self.state == STABLE and self.members.elected_protocol() == self.members.protocol:
             self._save()
-            skips = (
-                call.version >= 9
-            )  # older clients take the leader for another one, and do not assign (KIP-814)
+            # Older clients take the leader for another one, and do not assign (KIP-814).
+            skips = call.version >= 9
             leader = self.members.leader if skips else former_leader
             call.respond(
                 self.members.joined_response(

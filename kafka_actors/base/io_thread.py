@@ -23,6 +23,35 @@ def ended_within(future: concurrent.futures.Future[Any], seconds: float | None) 
     return future.done()
 
 
+class IoFuture(concurrent.futures.Future[T]):
+    """Result of a coroutine in an `IoThread`. A wait for it may be interrupted anywhere.
+
+    `Future` waits by a `Condition`, whose lock whoever ends the future needs. What a signal's handler raises, like `KeyboardInterrupt`, may come
+    right behind the taking of that lock, which then nobody gives back, and the thread of the loop would stand still for good.
+    So this one waits for a lock that the loop only gives back.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._running = running = threading.Lock()
+        running.acquire()
+        self.add_done_callback(lambda _: running.release())
+
+    def result(self, timeout: float | None = None) -> T:
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout_s: float | None) -> None:
+        limit_s = -1 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
+        if not self._running.acquire(timeout=limit_s):
+            raise TimeoutError
+        self._running.release()
+
+
 class IoThread:
     """Runs coroutines for other threads, from its creation until `stop`. All that was submitted before ends: by itself, or cancelled.
 
@@ -56,14 +85,37 @@ class IoThread:
         """Whether the caller runs in this thread."""
         return threading.get_ident() == self._thread.ident
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    def submit(self, work: Coroutine[Any, Any, T]) -> IoFuture[T]:
         """Starts a coroutine in the loop. Raises `RuntimeError` if the thread is not `alive`, or ends: nothing would run it."""
         if self.alive:  # else another thread may have had the lock when the process was forked
+            future: IoFuture[T] = IoFuture()
             with self._lock:
                 if not self._ending:
-                    return asyncio.run_coroutine_threadsafe(work, self.loop)
+                    self.loop.call_soon_threadsafe(self._begin, work, future)
+                    return future
         work.close()
         raise RuntimeError(f"the thread {self._thread.name} has ended, or was left behind by a fork")
+
+    def _begin(self, work: Coroutine[Any, Any, T], future: IoFuture[T]) -> None:
+        """Runs work for a future, as `asyncio.run_coroutine_threadsafe` does, which makes futures of its own."""
+
+        def ended(task: asyncio.Task[T]) -> None:
+            if task.cancelled():
+                future.cancel()
+            if not future.set_running_or_notify_cancel():
+                return
+            if (error := task.exception()) is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(task.result())
+
+        def cancelled(future: concurrent.futures.Future[T]) -> None:
+            if future.cancelled() and not task.done():
+                self.loop.call_soon_threadsafe(task.cancel)
+
+        task = self.loop.create_task(work)
+        task.add_done_callback(ended)
+        future.add_done_callback(cancelled)
 
     def run(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         """Runs a coroutine in the loop and waits for its result, `timeout` seconds at most. Call it from another thread.

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 
-from kafka_actors.base.io_thread import IoThread, ThreadWakeup
+from kafka_actors.base.io_thread import IoFuture, IoThread, ThreadWakeup, ended_within
 
 
 async def answer() -> int:
@@ -41,6 +47,68 @@ def test_the_end_of_a_wait_is_not_the_end_of_the_work() -> None:
         io.run(slow(), timeout=0.01)
     io.post(may.set)
     assert done.wait(10)
+    io.stop()
+
+
+@pytest.mark.parametrize("wait", [IoFuture.result, IoFuture.exception])
+def test_a_wait_that_a_signals_handler_ends_anywhere_does_not_hold_up_the_thread(
+    wait: Callable[..., object],
+) -> None:
+    """A handler runs behind any call in the main thread, also behind the one that takes the lock of a `Condition`."""
+    io, places = IoThread("test"), [threading.Condition.__enter__.__code__, IoFuture._wait.__code__]
+    for place in places:
+
+        def on_call(frame: FrameType, event: str, arg: object, place: CodeType = place) -> Any:
+            return on_return if frame.f_code is place else None
+
+        def on_return(frame: FrameType, event: str, arg: object) -> Any:
+            if event == "return":
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return on_return
+
+        future, before = io.submit(asyncio.sleep(0.05)), sys.gettrace()
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.settrace(on_call)
+            wait(future)
+        sys.settrace(before)
+        assert io.run(answer(), timeout=10) == 42
+    assert io.stop()
+
+
+def test_work_that_is_given_up_is_cancelled_in_the_thread() -> None:
+    io, cancelled = IoThread("test"), threading.Event()
+
+    async def endless() -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    begun = threading.Event()
+    future = io.submit(endless())
+    assert begun.wait(10)
+    assert future.cancel()
+    assert cancelled.wait(10)
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result(10)
+    assert ended_within(future, 10)
+    assert io.run(answer()) == 42
+    assert io.stop()
+
+
+def test_a_result_is_there_for_each_that_waits_and_an_error_is_raised_as_it_is() -> None:
+    async def fails() -> None:
+        raise TimeoutError("its own")
+
+    io = IoThread("test")
+    good, bad = io.submit(answer()), io.submit(fails())
+    assert [good.result(10), good.result(), good.result(0)] == [42] * 3
+    assert ended_within(bad, 10)
+    assert str(bad.exception(0)) == "its own"
+    with pytest.raises(TimeoutError, match="its own"):
+        bad.result()
     io.stop()
 
 

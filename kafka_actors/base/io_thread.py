@@ -173,7 +173,7 @@ class ThreadWakeup:
     """Lets one thread sleep until another one has something for it.
 
     A lock that is free from a call until the next `clear` or `wait`: `threading.Event` takes twenty steps of the interpreter for what this
-    takes one for, with each record that comes alone.
+    takes one for, with each record that comes alone. A wait may be interrupted anywhere: see `IoFuture`.
     """
 
     def __init__(self) -> None:
@@ -191,8 +191,8 @@ class ThreadWakeup:
         """Forgets the calls so far."""
         self._lock.acquire(blocking=False)
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Sleeps until a call, which is then forgotten, or until the time is over."""
-        self._lock.acquire(
+    def wait(self, timeout_s: float | None) -> bool:
+        """Sleeps until a call, which is then forgotten, or until the time is over. Returns whether there was one."""
+        return self._lock.acquire(
             timeout=-1 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
         )

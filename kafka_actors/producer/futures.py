@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kafka_actors.base.io_thread import ThreadWakeup
 from kafka_actors.base.timeouts import timeouts_by_name, wait_of
 from kafka_actors.cluster.future import call_each, in_loop, until_called
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
@@ -91,7 +92,7 @@ class BatchResult:
         """Number of failed records whose error was raised or reported."""
         self._left: int | None = None
         self._callbacks: list[Callable[[], object]] = []
-        self._waiting: list[threading.Event] = []
+        self._waiting: list[ThreadWakeup] = []
 
     def settle(self, batch: ProducerBatch, outcome: SettledBatch) -> bool:
         """Adds the outcome of the batch, or of one that it was split into. Returns whether all records have theirs."""
@@ -123,17 +124,17 @@ class BatchResult:
         """Ends the waits for it, once it is settled and nothing is to be done about that any more."""
         with _LOCK:
             self.closed = True
-        for event in self._waiting:
-            event.set()
+        for wake in self._waiting:
+            wake()
 
     def wait(self, limit_s: float | None) -> bool:
         """Waits until it is closed. Returns whether it is within the time."""
-        event = threading.Event()
+        wake = ThreadWakeup()
         with _LOCK:
             if self.closed:
                 return True
-            self._waiting.append(event)
-        return event.wait(limit_s)
+            self._waiting.append(wake)
+        return wake.wait(limit_s)
 
     def of(self, index: int) -> _Segment:
         """Returns the outcome of one record."""
@@ -193,9 +194,9 @@ class SendFuture(ABC, Generic[T]):
                     "its callbacks wait for nothing"
                 )
             limit_s = wait_of(timeout)
-            event = threading.Event()
-            self._when_done(event.set)
-            if not event.wait(limit_s):
+            wake = ThreadWakeup()
+            self._when_done(wake)
+            if not wake.wait(limit_s):
                 raise KafkaTimeoutError(f"not acknowledged within {limit_s:g} s; it may still be")
         return self._value()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from kafka_actors.base.arguments import limit_of, seconds_of
-from kafka_actors.base.io_thread import IoThread, ended_within
+from kafka_actors.base.io_thread import IoThread, ThreadWakeup, ended_within
 from kafka_actors.base.tasks import warn_later
 from kafka_actors.base.timeouts import timeouts_by_name
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UsageError
@@ -70,12 +70,12 @@ class Producer(BaseProducer):
         self._io: IoThread | None = None
         self._start_future: Future[None] | None = None
         self._starting = threading.Lock()
-        self._room = threading.Event()
+        self._room = ThreadWakeup()
         super().__init__(config=config, **options)
 
     def _make(self) -> None:
         super()._make()
-        self._core.on_room = self._room.set
+        self._core.on_room = self._room
 
     def __enter__(self) -> Self:
         try:
@@ -169,12 +169,12 @@ class Producer(BaseProducer):
         while self._core.intake.full:
             if self._closed:
                 raise self._is_closed()
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if (left := deadline - time.monotonic()) <= 0:
                 raise self._no_room(wait.topic)
             self._room.clear()
             if self._core.intake.full:
                 self._room.wait(min(left, _POLL_S))
+        self._room()  # for another thread that waits
 
     # ------------------------------------------------------------ transactions
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
-from types import CodeType, FrameType
-from typing import Any
 
 import pytest
+from fakes.interrupts import TAKING_A_CONDITION, interrupted_behind
 
 from kafka_actors.base.io_thread import IoFuture, IoThread, ThreadWakeup, ended_within
 
@@ -55,23 +52,11 @@ def test_a_wait_that_a_signals_handler_ends_anywhere_does_not_hold_up_the_thread
     wait: Callable[..., object],
 ) -> None:
     """A handler runs behind any call in the main thread, also behind the one that takes the lock of a `Condition`."""
-    io, places = IoThread("test"), [threading.Condition.__enter__.__code__, IoFuture._wait.__code__]
-    for place in places:
-
-        def on_call(frame: FrameType, event: str, arg: object, place: CodeType = place) -> Any:
-            return on_return if frame.f_code is place else None
-
-        def on_return(frame: FrameType, event: str, arg: object) -> Any:
-            if event == "return":
-                sys.settrace(None)
-                raise KeyboardInterrupt
-            return on_return
-
-        future, before = io.submit(asyncio.sleep(0.05)), sys.gettrace()
-        with contextlib.suppress(KeyboardInterrupt):
-            sys.settrace(on_call)
+    io = IoThread("test")
+    for place in (TAKING_A_CONDITION, IoFuture._wait):
+        future = io.submit(asyncio.sleep(0.05))
+        with interrupted_behind(place):
             wait(future)
-        sys.settrace(before)
         assert io.run(answer(), timeout=10) == 42
     assert io.stop()
 

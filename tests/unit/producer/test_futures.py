@@ -1,6 +1,7 @@
 """The futures of records and batches, and failures that nobody asked about."""
 
 import asyncio
+import contextlib
 import math
 import threading
 import traceback
@@ -8,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+from fakes.interrupts import TAKING_A_CONDITION, interrupted_behind
 
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.producer.futures import (
@@ -59,6 +61,26 @@ def test_a_future_waits_for_another_thread_and_for_no_longer_than_told():
     thread.start()
     assert future.result(timeout=5).offset == 7
     thread.join()
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [lambda result: RecordFuture(result, 0, 0).result(timeout=0.1), lambda result: result.wait(0.1)],
+    ids=["result", "flush"],
+)
+def test_a_wait_that_a_signals_handler_ends_anywhere_does_not_hold_up_who_settles(wait):
+    result = BatchResult(A)
+    with contextlib.suppress(KafkaTimeoutError), interrupted_behind(TAKING_A_CONDITION):
+        wait(result)
+
+    def settle():
+        settled(result, 1, 7)
+        result.close()
+
+    thread = threading.Thread(target=settle, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_a_future_can_be_awaited_and_calls_back():

@@ -17,6 +17,7 @@ from typing import Protocol
 from weakref import ref
 
 from kafka_actors.base.batches import numbers
+from kafka_actors.base.io_thread import ThreadWakeup
 from kafka_actors.errors import CorruptRecordBatchError, RecordError, UsageError
 from kafka_actors.records import Chunk
 from kafka_actors.records.arrow import EMPTY
@@ -118,20 +119,21 @@ class ChunksAhead:
         self._chunks = chunks
         self._threads = threads
         self._ready: deque[Chunk | Exception] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = ThreadWakeup()
         self._running = False
         self._ended = False
         self._left_to_user = False
-        with self._changed:
+        with self._lock:
             self._go_on()
 
     def __iter__(self) -> Iterator[Chunk]:
         return self
 
     def __next__(self) -> Chunk:
-        with self._changed:
-            while self._running and not self._ready:
-                self._changed.wait()
+        while self._running and not self._ready:
+            self._changed.wait(None)
+        with self._lock:
             if not self._ready and not self._left_to_user:
                 raise StopIteration
             found = self._ready.popleft() if self._ready else None
@@ -159,7 +161,7 @@ class ChunksAhead:
 
     def run(self) -> None:
         """Makes elements as long as there is room for them. For a thread of the pool."""
-        with self._changed:
+        with self._lock:
             if self._left_to_user:
                 return
         while True:
@@ -168,14 +170,14 @@ class ChunksAhead:
                 found = next(self._chunks, None)
             except Exception as error:
                 found = error
-            with self._changed:
+            with self._lock:
                 if found is not None:
                     self._ready.append(found)
                 self._ended = not isinstance(found, Chunk)
-                self._running = not self._ended and len(self._ready) < CHUNKS
-                self._changed.notify()
-                if not self._running:
-                    return
+                self._running = goes_on = not self._ended and len(self._ready) < CHUNKS
+            self._changed()
+            if not goes_on:
+                return
 
 
 def _run(chunks: ref[ChunksAhead]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 
 import pytest
-from waiting import at_pace_s, slow_s, until
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import (
@@ -37,8 +39,7 @@ APIS = ["AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce", "
 @pytest.fixture(params=["3.9", "4.1"], ids=["version-1", "version-2"])
 def brokers(request: pytest.FixtureRequest) -> Iterator[FakeKafka]:
     """Brokers of both transaction versions."""
-    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
-    with FakeKafka(2, version=request.param, topics={"in": 1, "out": 2}, config=config) as kafka:
+    with FakeKafka(2, version=request.param, topics={"in": 1, "out": 2}) as kafka:
         yield kafka
 
 
@@ -48,10 +49,14 @@ def producer_of(brokers: FakeKafka, **options: object) -> ka.Producer:
     )
 
 
-def short_limits() -> dict[str, int]:
-    """Limits of a producer whose records are given up after a second of a quiet machine."""
-    seconds = {"request_timeout_ms": 0.4, "delivery_timeout_ms": 0.9}
-    return {"linger_ms": 0} | {name: round(1000 * at_pace_s(each)) for name, each in seconds.items()}
+@contextmanager
+def records_given_up(producer: ka.Producer) -> Iterator[None]:
+    """Has the producer give up records that are not acknowledged, as those whose `delivery_timeout_ms` is over."""
+    sender = producer._core._sender
+    options = sender._options
+    sender._options = replace(options, delivery_timeout=0.0)
+    yield
+    sender._options = options
 
 
 def sent(producer: ka.Producer, number: int) -> None:
@@ -110,10 +115,13 @@ def test_a_commit_whose_time_is_over_goes_on_and_can_be_waited_for(brokers):
     with producer_of(brokers) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send("out", b"1", partition=0)
+        producer.send("out", b"1", partition=0).result(timeout=slow_s(10))
         taken = brokers.on("EndTxn", LoseResponse(), times=None)
+        with pytest.raises(KafkaTimeoutError, match="not done within"):
+            producer.commit_transaction(timeout_ms=200)
+        until(lambda: len(taken.calls) > 1, 30, "a request behind the one that was lost")
         with pytest.raises(KafkaTimeoutError, match=r"not done within .* the last error was: .* closed the"):
-            producer.commit_transaction(timeout_ms=300)
+            producer.commit_transaction(timeout_ms=100)
         with pytest.raises(ka.KafkaActorsError, match="commit_transaction has not ended yet"):
             producer.begin_transaction()
         taken.end()
@@ -143,10 +151,13 @@ def test_a_commit_that_was_not_answered_before_the_producer_was_fenced_is_asked_
 
 
 def test_a_transaction_that_takes_too_long_says_so(brokers):
-    with producer_of(brokers, transaction_timeout_ms=round(1000 * at_pace_s(0.3))) as producer:
+    with producer_of(brokers, transaction_timeout_ms=55_000) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("out", b"1", partition=0).result(timeout=slow_s(10))
+        assert brokers.requests("InitProducerId")[-1].request.transaction_timeout_ms == 55_000
+        # Its coordinator looks at it as when that time is over, which a slow producer would need before it has sent anything.
+        brokers._call(lambda c: c.transactions._look("copier", c.transactions.transactions["copier"]))
         until(lambda: brokers.transaction_state("copier") == "CompleteAbort", 30)
         with pytest.raises((ProducerFencedError, TransactionAbortedError), match="longer than") as late:
             producer.commit_transaction()
@@ -216,11 +227,17 @@ def test_who_waits_for_offsets_of_an_open_transaction_is_told_so(brokers):
 
 
 def test_a_batch_that_could_not_be_written_is_aborted_and_its_late_copy_stays_out(brokers):
-    with producer_of(brokers, **short_limits()) as producer:
+    with producer_of(brokers, linger_ms=0) as producer:
         sent(producer, 1)
         taken = brokers.on("Produce", LoseResponse(), times=None)
-        with pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
-            sent(producer, 2)
+        producer.begin_transaction()
+        for partition in (0, 1):
+            producer.send("out", b"2", partition=partition)
+        producer.send_offsets_to_transaction({SOURCE: 2}, ka.ConsumerGroupMetadata("g"))
+        until(lambda: taken.calls, 30, "the first request with them")
+        with records_given_up(producer), pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
+            producer.commit_transaction()
+        producer.abort_transaction()
         taken.end()
         sent(producer, 3)
     assert committed(brokers) == [[1, 3]] * 2
@@ -228,14 +245,14 @@ def test_a_batch_that_could_not_be_written_is_aborted_and_its_late_copy_stays_ou
 
 
 def test_a_commit_that_fails_while_the_producer_is_closed_is_aborted(brokers):
-    producer = producer_of(brokers, **short_limits())
+    producer = producer_of(brokers, linger_ms=0)
     producer.init_transactions()
     producer.begin_transaction()
     brokers.on("Produce", LoseResponse(), times=None)
     producer.send("out", b"1", partition=0)
     with pytest.raises(KafkaTimeoutError, match="records are not acknowledged yet"):
         producer.commit_transaction(timeout_ms=100)
-    with pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
+    with records_given_up(producer), pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
         producer.close()
     assert [call.request.committed for call in brokers.requests("EndTxn")] == [False]
 

@@ -1,11 +1,12 @@
 """Partitions that a `Consumer` gives up: to another member, to nobody, or unwillingly."""
 
+import math
 import threading
 import time
 
 import pytest
 from fakes.reading import Log, consumers, members_of, poll_until, values
-from waiting import at_pace_s, until
+from waiting import until
 
 from kafka_actors.errors import IllegalGenerationError, KafkaTimeoutError, UsageError
 from kafka_actors.types import TopicPartition
@@ -114,10 +115,23 @@ def test_unsubscribe_ends_also_where_the_last_commit_fails(
     poll_until([consumer], lambda: len(seen) == 20, seen=seen)
 
 
+def polls_too_late(consumer):
+    """Has `max_poll_interval_ms` be over, and waits until the consumer has lost its partitions for that. The calls behind it have all of
+    their time."""
+    core = consumer._session.core
+
+    async def over():
+        core._coordinator._member._core.progress_at = -math.inf
+        core._coordinator._driver.wake()
+
+    consumer._session.io.run(over())
+    until(lambda: core.rebalances.pending)
+
+
 def test_who_is_closed_before_it_heard_of_its_partitions_hears_nothing_of_their_end(consumer_of, kafka_topic):
     log = Log()
     consumer = consumer_of([kafka_topic(partitions=2)], listener=log)
-    consumer.poll_batch(timeout_ms=0)
+    consumer._session.begin()  # as a poll does, which might hear of them already
     rebalances = consumer._session.core.rebalances
     until(lambda: rebalances.pending)  # nobody polls meanwhile
     consumer.close()
@@ -138,11 +152,9 @@ def test_a_commit_says_that_what_it_should_cover_was_lost(consumer_of, kafka_top
     topic = kafka_topic()
     produce(topic, values(10))
     seen = []
-    interval_ms = round(1000 * at_pace_s(1))
-    consumer = consumer_of([topic], max_poll_interval_ms=interval_ms, enable_auto_commit=False)
+    consumer = consumer_of([topic], enable_auto_commit=False)
     poll_until([consumer], lambda: len(seen) == 10, seen=seen)
-    rebalances = consumer._session.core.rebalances
-    until(lambda: rebalances.pending)
+    polls_too_late(consumer)
     with pytest.raises(IllegalGenerationError, match=rf"{topic}-0: it was lost since the last poll"):
         consumer.commit()
     poll_until([consumer], lambda: len(seen) == 20, seen=seen)
@@ -173,14 +185,16 @@ def test_a_topic_that_does_not_exist_is_warned_of_once_and_read_when_it_does(
     consumer_of, cluster, kafka_topic, produce, caplog, by_hand
 ):
     topic, later = kafka_topic(), f"{kafka_topic()}-later"
-    consumer = consumer_of(
-        [] if by_hand else [topic, later], request_timeout_ms=1000, metadata_max_age_ms=300
-    )
+    consumer = consumer_of([] if by_hand else [topic, later], metadata_max_age_ms=300)
     if by_hand:
         consumer.assign([TopicPartition(topic, 0), TopicPartition(later, 0)])
     began = time.monotonic()
-    while time.monotonic() - began < 2:
+
+    def warned():
         assert consumer.poll_batch(timeout_ms=100) is None
+        return f"there is no topic '{later}'" in caplog.text and time.monotonic() - began > 2
+
+    until(warned, pause=0.0)
     assert caplog.text.count(f"there is no topic '{later}'") == 1
     assert f"no topic '{topic}'" not in caplog.text
     cluster.create_topic(later)

@@ -1,10 +1,11 @@
 """The admin against brokers that answer late or not at all, and what it refuses before it connects."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from fakes.loop import in_loop
-from waiting import at_pace_s, within
+from waiting import until_async, within
 
 from kafka_actors import AsyncAdmin, TopicPartition
 from kafka_actors.admin import NewTopic, OffsetTarget
@@ -18,14 +19,16 @@ async def test_connecting_and_all_questions_of_a_call_share_its_time() -> None:
     """ListOffsets tells the broker how long its asker waits."""
     with FakeKafka(topics={"orders": 1}) as kafka:
         kafka.on("Metadata", Delay(0.2), times=None)
-        held, limit_ms = kafka.on("ListOffsets", Hold(), times=None), round(1000 * at_pace_s(1.5))
+        held, wanted = kafka.on("ListOffsets", Hold(), times=None), {TopicPartition("orders", 0): -1}
+        admin = AsyncAdmin(bootstrap_servers=kafka.bootstrap_servers)
+        asking = asyncio.create_task(admin.list_offsets(wanted, timeout_ms=60_000))
+        await until_async(lambda: held.calls, 20, "the question")
+        assert 0 < held.calls[0].request.timeout_ms <= 60_000 - 2 * 200
+        asking.cancel()
         with within(10):
-            admin = AsyncAdmin(bootstrap_servers=kafka.bootstrap_servers)
             with pytest.raises(KafkaTimeoutError):
-                await admin.list_offsets({TopicPartition("orders", 0): -1}, timeout_ms=limit_ms)
+                await admin.list_offsets(wanted, timeout_ms=300)
             await admin.close()
-        [asked, *_] = held.calls
-        assert asked.request.timeout_ms <= limit_ms - 2 * 200
 
 
 @in_loop

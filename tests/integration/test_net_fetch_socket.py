@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -129,17 +130,19 @@ def test_no_answer_in_time_closes_it(served) -> None:
 
 
 def test_an_answer_that_trickles_in_is_not_waited_for_for_ever(served) -> None:
+    begun = threading.Event()
+
     def serve(conn: socket.socket) -> None:
-        conn.sendall((1000).to_bytes(4, "big") + b"x")
-        try:
-            for _ in range(99):
+        conn.sendall((1_000_000).to_bytes(4, "big") + b"x")
+        begun.set()
+        with suppress(OSError):  # until the other side closes
+            while True:
                 conn.sendall(b"x")
                 time.sleep(0.05)
-        except OSError:
-            pass
 
     fetch = served(serve)
-    with pytest.raises(KafkaTimeoutError, match="of 1000 bytes came in time"):
+    assert begun.wait(slow_s(5))
+    with pytest.raises(KafkaTimeoutError, match="of 1000000 bytes came in time"):
         fetch.receive(timeout_ms=200)
 
 

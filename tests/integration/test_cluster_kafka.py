@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from fakes.loop import in_loop
+from waiting import slow_s
 
 from kafka_actors.cluster import Cluster
 from kafka_actors.config import ClientConfig, build
@@ -15,7 +16,11 @@ from kafka_actors.errors import NoBrokersError
 from kafka_actors.net import Connection, KafkaClient
 from kafka_actors.testing import KafkaCluster
 
-CONFIG = build(ClientConfig, socket_connection_setup_timeout_ms=2_000, request_timeout_ms=5_000)
+CONFIG = build(
+    ClientConfig,
+    socket_connection_setup_timeout_ms=slow_s(2) * 1000,
+    request_timeout_ms=slow_s(5) * 1000,
+)
 
 
 async def connect(host: str, port: int, node_id: int | None) -> Connection:

@@ -98,7 +98,7 @@ def test_on_error_skip_goes_on_behind_what_failed(filled):
 
 def test_a_failed_call_waits_as_long_as_it_is_told_and_other_partitions_go_on(filled):
     bad = TopicPartition(filled.topic, 3)
-    patient = ka.Backoff(initial_ms=60_000, max_ms=60_000)
+    patient = ka.Backoff(initial_ms=600_000, max_ms=600_000)
     running = filled.start(
         workers=1, process=raising(filled, 3, 45), retries=3, retry_backoff=patient, batch_rows=20
     )

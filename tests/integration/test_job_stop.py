@@ -23,7 +23,7 @@ def scene(scene_3):
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_a_stop_without_brokers_takes_ten_seconds_and_names_what_nobody_has_confirmed(scene, fault):
     # Only the drain of the stop commits.
-    running = scene.start(workers=2, config={"auto_commit_interval_ms": 60_000})
+    running = scene.start(workers=2, config={"auto_commit_interval_ms": 600_000})
     scene.under_load()
     scene.spread(2)
     scene.flowing()

@@ -57,7 +57,7 @@ def log(kafka_cluster: KafkaCluster) -> Iterator[Callable[..., list[Any]]]:
         consumer.assign([TopicPartition(topic, partition, 0)])
         found: list[Any] = []
         while not found or found[-1].offset() < end - 1:
-            message = consumer.poll(10)
+            message = consumer.poll(slow_s(10))
             assert message is not None
             assert message.error() is None
             found.append(message)

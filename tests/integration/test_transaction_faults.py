@@ -50,7 +50,7 @@ def producer_of(brokers: FakeKafka, **options: object) -> ka.Producer:
 
 
 @contextmanager
-def records_given_up(producer: ka.Producer) -> Iterator[None]:
+def deliveries_expired(producer: ka.Producer) -> Iterator[None]:
     """Has the producer give up records that are not acknowledged, as those whose `delivery_timeout_ms` is over."""
     sender = producer._core._sender
     options = sender._options
@@ -235,7 +235,7 @@ def test_a_batch_that_could_not_be_written_is_aborted_and_its_late_copy_stays_ou
             producer.send("out", b"2", partition=partition)
         producer.send_offsets_to_transaction({SOURCE: 2}, ka.ConsumerGroupMetadata("g"))
         until(lambda: taken.calls, 30, "the first request with them")
-        with records_given_up(producer), pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
+        with deliveries_expired(producer), pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
             producer.commit_transaction()
         producer.abort_transaction()
         taken.end()
@@ -248,11 +248,12 @@ def test_a_commit_that_fails_while_the_producer_is_closed_is_aborted(brokers):
     producer = producer_of(brokers, linger_ms=0)
     producer.init_transactions()
     producer.begin_transaction()
-    brokers.on("Produce", LoseResponse(), times=None)
+    taken = brokers.on("Produce", LoseResponse(), times=None)
     producer.send("out", b"1", partition=0)
     with pytest.raises(KafkaTimeoutError, match="records are not acknowledged yet"):
         producer.commit_transaction(timeout_ms=100)
-    with records_given_up(producer), pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
+    until(lambda: taken.calls, 30, "the record to be in the transaction")
+    with deliveries_expired(producer), pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
         producer.close()
     assert [call.request.committed for call in brokers.requests("EndTxn")] == [False]
 

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 import pyarrow as pa
 import pytest
 from pace import this_run
-from waiting import slow_s, until
+from waiting import at_pace_s, slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import DeliveryTimeoutError, KafkaTimeoutError, UndeliveredError
@@ -57,7 +57,7 @@ class Load:
         self._stop.set()
         self._thread.join(slow_s(60))
         assert not self._thread.is_alive()
-        self.producer.close(timeout_ms=60_000)
+        self.producer.close(timeout_ms=slow_s(60) * 1000)
         for future in self.futures:
             future.result(timeout=0)
         return self._next
@@ -129,21 +129,25 @@ def test_brokers_that_die_stand_still_or_hand_over_under_load_lose_nothing_and_r
 def test_what_no_broker_acknowledges_fails_in_its_time_and_says_so(kafka_cluster_3, kafka_topic):
     alone = kafka_cluster_3.broker_ids[0]
     topic = kafka_topic(1, cluster=kafka_cluster_3, replica_assignment=[[alone]])
+    limit_ms = round(1000 * max(3.0, at_pace_s(1)))  # the first record is acknowledged within it
     producer = ka.Producer(
         bootstrap_servers=kafka_cluster_3.bootstrap_servers,
-        request_timeout_ms=1_000,
-        delivery_timeout_ms=3_000,
+        request_timeout_ms=limit_ms // 3,
+        delivery_timeout_ms=limit_ms,
+        linger_ms=limit_ms // 2,  # the two records below are in one batch
     )
-    producer.send(topic, b"before").result(timeout=slow_s(20))
+    before = producer.send(topic, b"before")
+    producer.flush()
+    before.result(timeout=0)
     kafka_cluster_3.kill(alone)
     began = time.monotonic()
     asked, unasked = producer.send(topic, b"one"), producer.send(topic, b"two")
     error = asked.exception(timeout=slow_s(20))
     assert isinstance(error, DeliveryTimeoutError)
     now = time.monotonic()
-    assert now - began > 2.5
+    assert now - began > limit_ms / 1000 - 0.5
     assert this_run().quiet_s(began, now) < 10
-    assert f"{topic}-0: 2 records not acknowledged within delivery_timeout_ms (3000)" in str(error)
+    assert f"{topic}-0: 2 records not acknowledged within delivery_timeout_ms ({limit_ms})" in str(error)
     with pytest.raises(UndeliveredError, match="1 record was not delivered"):
         producer.flush(timeout_ms=10_000)
     assert unasked.done()

@@ -70,8 +70,12 @@ def test_what_was_done_beyond_a_slow_record_is_not_done_again(scene, tmp_path):
 
     scene.fill(300, lambda n: b"%d" % n, 4)
     with scene.job(Waiting, 0.0, str(gate), ordering="key", concurrency=8).start() as running:
-        until(lambda: len([c for c in scene.calls() if c.ended]) == 296, 60, "the other keys' calls")
-        done = {(c.partition, c.offset) for c in scene.calls() if c.ended}
+
+        def ended():
+            return {(c.partition, c.offset) for c in scene.calls() if c.ended}
+
+        until(lambda: len(ended()) == 296, 60, "the other keys' calls")
+        done = ended()
         until(lambda: done <= committed_as_done(scene), 30, "the commit of these calls")
 
         def window():

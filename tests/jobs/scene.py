@@ -73,7 +73,7 @@ class Load(threading.Thread):
                     self.sent += 1
             producer.poll(0)
             self._end.wait(self._pause)
-        if producer.flush(60):
+        if producer.flush(slow_s(50)):
             self.failures.append("records left unacknowledged")
 
     def _delivered(self, error: Any, message: Any) -> None:

@@ -47,6 +47,12 @@ def failed_orders(fake_kafka):
     return servers
 
 
+@pytest.fixture(autouse=True)
+def no_notices(monkeypatch):
+    """Without notices of what takes long: how long it takes on a busy machine is no part of what is printed."""
+    monkeypatch.setattr("kafka_actors.cli.output.BLANK_S", 600.0)
+
+
 def said(capsys, servers, *arguments, code=0):
     assert run_command_line(["dead-letters", *arguments, "-b", servers]) == code
     return capsys.readouterr()

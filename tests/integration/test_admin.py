@@ -1,16 +1,15 @@
 """`Admin` and `AsyncAdmin`; the other side is confluent-kafka and the test kit's own requests."""
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
+from fakes.refusing import refusing_address
 from pace import this_run
-from waiting import slow_s, until
+from waiting import at_pace_s, slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.admin import (
@@ -520,10 +519,9 @@ def test_a_closed_admin_says_so_and_closes_again(cluster: KafkaCluster | FakeKaf
 
 
 def test_without_a_broker_the_error_names_the_address() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port = server.getsockname()[1]
     with (
-        Admin(bootstrap_servers=f"127.0.0.1:{port}") as admin,
-        pytest.raises(NoBrokersAvailable, match=f"127.0.0.1:{port}.*refused"),
+        refusing_address() as address,
+        Admin(bootstrap_servers=address) as admin,
+        pytest.raises(NoBrokersAvailable, match=f"{address}.*refused"),
     ):
-        admin.list_topics(timeout_ms=300)
+        admin.list_topics(timeout_ms=1000 * at_pace_s(1))

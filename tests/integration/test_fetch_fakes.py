@@ -155,7 +155,7 @@ def test_a_partition_without_a_leader_causes_no_hot_loop():
         assert await setup.fetcher.next(2.0) is None
         assert setup.kafka.count("Fetch") - fetches <= 20
         assert setup.kafka.count("Metadata") - metadata <= 20
-        assert setup.fetcher.reason(T0).startswith("backing off: NOT_LEADER_OR_FOLLOWER")
+        await until_async(lambda: setup.fetcher.reason(T0).startswith("backing off: NOT_LEADER_OR_FOLLOWER"))
 
     run(test)
 

@@ -53,6 +53,9 @@ def clean(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("HOME", str(tmp_path))
+    # Of the metadata server, for which botocore and google-auth would wait for one second and for three.
+    monkeypatch.setenv("AWS_METADATA_SERVICE_TIMEOUT", "60")
+    monkeypatch.setenv("GCE_METADATA_TIMEOUT", "60")
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch

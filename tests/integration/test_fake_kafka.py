@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -46,6 +47,25 @@ def write(kafka: FakeKafka, topic: str, values: list[bytes]) -> None:
 
 
 VALUES = [b"%d" % i for i in range(500)]
+
+
+def test_nobody_else_gets_the_port_of_a_broker_that_was_killed() -> None:
+    """Where a client connects to one again and again, even the client's own end may get it by chance, and is connected to itself."""
+    with FakeKafka() as kafka:
+        address = kafka.address(1)
+        kafka.kill(1)
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(address)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, slow_s(5)).close()
+        for new_port in (False, True):
+            kafka.restart(1, new_port=new_port)
+            socket.create_connection(kafka.address(1), slow_s(5)).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, slow_s(5)).close()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(address)
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.8", "3.9", "4.1", "4.4"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from kafka_actors.base.io_thread import IoThread
@@ -41,6 +43,9 @@ class ClusterSockets:
         self._host = host
         self._io = IoThread("fake-kafka")
         self._servers: dict[int, asyncio.Server] = {}
+        self._kept: dict[int, socket.socket] = {}
+        """Bound to the ports of brokers that were killed: nobody else gets one until the broker listens there again, or the end. A bound socket
+        that doesn't listen refuses connections."""
         self._transports: dict[int, asyncio.Transport] = {}
         self._began = time.monotonic()
         self._wake: asyncio.TimerHandle | None = None
@@ -67,6 +72,8 @@ class ClusterSockets:
 
         async def start() -> int:
             loop = asyncio.get_running_loop()
+            if (kept := self._kept.pop(port, None)) is not None:
+                kept.close()
             server = await loop.create_server(lambda: _ClientSocket(self, node_id), self._host, port)
             self._servers[node_id] = server
             found: int = server.sockets[0].getsockname()[1]
@@ -77,7 +84,12 @@ class ClusterSockets:
     def stop_listening(self, node_id: int) -> None:
         """Refuses connections to a broker."""
         if (server := self._servers.pop(node_id, None)) is not None:
+            family, address = server.sockets[0].family, server.sockets[0].getsockname()
             server.close()
+            self._kept[address[1]] = kept = socket.socket(family)
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections to it may be there still
+            with suppress(OSError):
+                kept.bind(address)
 
     def stop(self) -> None:
         """Closes all sockets and ends the thread."""
@@ -87,6 +99,8 @@ class ClusterSockets:
         async def close() -> None:
             for node_id in list(self._servers):
                 self.stop_listening(node_id)
+            for kept in self._kept.values():
+                kept.close()
             for transport in self._transports.values():
                 transport.abort()
             await asyncio.sleep(0)

@@ -38,6 +38,9 @@ from kafka_actors.testing import KafkaCluster
 USER, PASSWORD, KEY_PASSWORD = "alice", "al,ice=päss word", "key-päss"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 RENEW_MS = 1_500
+LASTING_MS = 30_000
+"""How long sessions last that are over soon, and those of which a test brings the renewal forward: at the end of a session a broker closes
+a connection on which a request comes late."""
 ONE_CIPHER = (
     "ECDHE-ECDSA-AES256-GCM-SHA384",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
@@ -53,6 +56,7 @@ LISTENERS = {
     "ONE_LOGIN": "SASL_PLAINTEXT",
     "SECURE": "SASL_SSL",
     "RENEW": "SASL_SSL",
+    "LASTING": "SASL_SSL",
 }
 
 
@@ -175,7 +179,8 @@ def _broker_config(files: Files) -> dict[str, str]:
     config["listener.name.mtls.ssl.truststore.type"] = "PEM"
     config["listener.name.mtls.ssl.truststore.location"] = files.ca
     for mechanism in MECHANISMS:
-        config[f"listener.name.renew.{mechanism.lower()}.connections.max.reauth.ms"] = str(RENEW_MS)
+        for listener, lasts_ms in (("renew", RENEW_MS), ("lasting", LASTING_MS)):
+            config[f"listener.name.{listener}.{mechanism.lower()}.connections.max.reauth.ms"] = str(lasts_ms)
     return config
 
 

@@ -5,7 +5,8 @@ from waiting import until
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
-EACH = 1_000
+EACH = 5_000
+"""Records of each partition: the worker takes two minutes for all of them, so that it is still at work at each look."""
 
 
 def test_partitions_with_long_queues_have_turns_and_their_positions_move(scene, produce):
@@ -17,11 +18,14 @@ def test_partitions_with_long_queues_have_turns_and_their_positions_move(scene, 
     )
     scene.start(workers=1, work=0.01, batch_rows=5)
 
-    def positions():
-        return [p.position or 0 for p in scene.status().partitions]
+    seen = []
 
-    until(lambda: min(positions(), default=0) > 0, 20, "all partitions to move")
-    assert max(positions()) < EACH, "long before the first of them is done"
+    def all_move():
+        seen[:] = [p.position or 0 for p in scene.status().partitions]
+        return min(seen, default=0) > 0
+
+    until(all_move, 20, "all partitions to move")
+    assert max(seen) < EACH, "long before the first of them is done"
     reasons = set()
 
     def said():

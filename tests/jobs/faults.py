@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -105,7 +106,7 @@ def fence_worker(scene: Scene, zombie: str) -> None:
     assert epochs.keys() == partitions
     workers = len(scene.pids("worker"))
     pid = scene.pids()[zombie]
-    keep_alive(scene.running, pid)
+    keep_alive(scene.running, lambda other: other == pid)
     _, at = scene.freeze(zombie)
     until(
         lambda: scene.journal.first_after(at, partitions, scene.others(pid)).keys() == partitions,
@@ -154,8 +155,8 @@ def _ask(scene: Scene, method: str, message: Any, kind: type) -> Any:
     return unpack(ray.get(getattr(handle, method).remote(pack(message))), kind)
 
 
-def keep_alive(running: RunningJob | None, pid: int) -> None:
-    """Keeps the job's supervisor from ending this process, which it gives up: its node can't be reached."""
+def keep_alive(running: RunningJob | None, kept: Callable[[int], bool]) -> None:
+    """Keeps the job's supervisor from ending processes, which it gives up: their node can't be reached."""
     runtime = running._control._supervisor._job.runtime  # type: ignore[union-attr]
     end = runtime.kill
-    runtime.kill = lambda ref, info: end(ref, info) if info is None or info.pid != pid else None
+    runtime.kill = lambda ref, info: end(ref, info) if info is None or not kept(info.pid) else None

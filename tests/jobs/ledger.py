@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 from atomic_files import write_atomically
-from waiting import until
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.job.transactions import prefix_of
@@ -209,15 +209,15 @@ class CrashLedger:
         self._drivers.append(made)
         return made.started()
 
-    def produce(self, records: int, rate: float) -> None:
-        """Writes numbered records in the background, so many a second."""
+    def produce(self, records: float, rate: float) -> None:
+        """Writes numbered records in the background, so many a second; infinitely many until `end_load`."""
 
         def load() -> None:
             with ka.Producer(
                 bootstrap_servers=self.cluster.bootstrap_servers, delivery_timeout_ms=600_000
             ) as producer:
                 while self._produced < records and not self._end.is_set():
-                    count = min(max(1, round(rate / 20)), records - self._produced)
+                    count = int(min(max(1, round(rate / 20)), records - self._produced))
                     numbers = range(self._produced, self._produced + count)
                     batch = pa.RecordBatch.from_arrays(
                         [
@@ -359,7 +359,7 @@ class CrashLedger:
     def heal(self) -> None:
         """Continues what is stopped, starts what is down."""
         for timer in self._timers:
-            timer.join(timeout=60)
+            timer.join(timeout=slow_s(60))
         self.traps.clear()
         for pid in [*self._stopped, *self.traps.stopped()]:
             self._continue(pid)
@@ -374,7 +374,7 @@ class CrashLedger:
             auto_offset_reset="earliest",
         ) as consumer:
             consumer.assign([TopicPartition(self.target, p) for p in range(self.partitions)])
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + slow_s(60)
             while time.monotonic() < deadline:
                 batch = consumer.poll_batch(timeout_ms=500)
                 if batch is not None and batch.num_rows:

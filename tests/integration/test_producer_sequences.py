@@ -18,6 +18,8 @@ from kafka_actors.types import TopicPartition
 pytestmark = pytest.mark.kafka
 
 UNORDERED, FENCED = 45, 47
+NOT_YET_LEADER = (3, 5, 6)
+"""Errors of a broker that has just started: its metadata are a moment ahead of its logs."""
 
 
 def batch(producer, epoch, sequence, records, timestamp_ms=None):
@@ -55,9 +57,12 @@ class Broker:
         request = ProduceRequest(
             acks=-1, timeout_ms=5_000, topic_data=[TopicProduceData(name=self.topic, partition_data=[data])]
         )
-        answer = await self.client.send(self.node, request, max_version=12)
-        (found,) = answer.responses[0].partition_responses
-        return found.error_code, found.base_offset
+        while True:
+            answer = await self.client.send(self.node, request, max_version=12)
+            (found,) = answer.responses[0].partition_responses
+            if found.error_code not in NOT_YET_LEADER:
+                return found.error_code, found.base_offset
+            await asyncio.sleep(0.1)
 
 
 def with_broker(cluster, topic, play):

@@ -54,7 +54,9 @@ def test_a_slow_function_before_a_long_backlog_costs_no_more_than_the_buffers(sc
         time.sleep(0.2)
     lag = running.status().lag
     print(f"{before:.0f} MB before, {peak:.0f} MB at most, with {lag} records left")
-    assert lag > BACKLOG / 2, "the control: there was always more to be read than memory for it"
+    assert lag * 1000 > 2 * WORKERS * BUFFER, (
+        "the control: there was always more to be read than memory for it"
+    )
     assert set(scene.pids().values()) >= pids
     assert peak - before <= WORKERS * BUFFER / MB * 1.2
 
@@ -110,17 +112,16 @@ def test_an_idle_consumer_takes_no_more_from_minute_to_minute(kafka_cluster, kaf
         [topic], group_id=group_id, bootstrap_servers=kafka_cluster.bootstrap_servers
     ) as consumer:
 
-        def poll_for(seconds):
+        def poll_for(seconds, at_least=0):
             polls, end = 0, time.monotonic() + seconds
-            while time.monotonic() < end:
+            while time.monotonic() < end or polls < at_least:
                 assert consumer.poll_batch(timeout_ms=1) is None
                 polls += 1
             return polls
 
         poll_for(10)
         before = process.memory_info().rss
-        polls = poll_for(IDLE_S)
+        polls = poll_for(IDLE_S, at_least=100 * IDLE_S)
         grown = (process.memory_info().rss - before) / MB
     print(f"{polls} polls, {grown:.2f} MB more")
-    assert polls > 100 * IDLE_S
     assert grown < 1

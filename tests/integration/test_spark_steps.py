@@ -15,7 +15,7 @@ import pytest
 from fakes.spark import spark_session, written
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from waiting import slow_s
+from waiting import at_pace_s, slow_s
 
 from kafka_actors.spark.source.readers import LIMITS
 from kafka_actors.testing import KafkaCluster
@@ -59,7 +59,8 @@ class World:
             "subscribePattern": self._pattern,
             "startingOffsets": "earliest",
             "failOnDataLoss": "false",
-            "kafkaConsumer.pollTimeoutMs": "2000",  # as long as a task waits for a topic that is gone
+            # As long as a task waits for a topic that is gone; and it fails where a broker takes longer.
+            "kafkaConsumer.pollTimeoutMs": str(round(1000 * at_pace_s(2))),
             **({} if limit is None or not LIMITS else {"maxOffsetsPerTrigger": str(limit)}),
         }
         stream = self._spark.readStream.format("kafka_actors").options(**options).load()

@@ -168,7 +168,11 @@ def test_single_requests_are_refused_and_held() -> None:
         kafka.produce("t", [b"a", b"b"])
         refused = kafka.on("Fetch", AnswerWithError(6), times=3)
         with ka.Consumer(
-            "t", bootstrap_servers=kafka.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+            "t",
+            bootstrap_servers=kafka.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,  # only the commit that is held
         ) as consumer:
             assert read(consumer, 2) == [b"a", b"b"]
             assert len(refused.calls) == 3
@@ -179,6 +183,7 @@ def test_single_requests_are_refused_and_held() -> None:
             assert kafka.committed("g") == {}
             held.release()
             assert kafka.committed("g") == {("t", 0): 2}
+            thread.join()
         assert kafka.count("Fetch") >= 4
         assert kafka.requests("OffsetCommit")[-1].client_id
 
@@ -216,7 +221,7 @@ def test_confluent_kafka(fake_kafka: FakeKafka) -> None:
         producer.produce("t", value, partition=index % 2)
     assert producer.flush(slow_s(20)) == 0
     consumer = ConfluentConsumer(
-        {**servers, "group.id": "g", "auto.offset.reset": "earliest", "session.timeout.ms": 6_000}
+        {**servers, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
     consumer.subscribe(["t"])
     found: list[bytes] = []
@@ -258,7 +263,9 @@ def test_transactions_of_confluent_kafka(fake_kafka: FakeKafka) -> None:
         made.begin_transaction()
         return made
 
-    consumer = ConfluentConsumer({**servers, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer = ConfluentConsumer(
+        {**servers, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    )
     consumer.subscribe(["in"])
     found: list[bytes] = []
 

@@ -7,13 +7,20 @@ import threading
 
 import pytest
 from fakes.loop import in_loop
-from waiting import until_async
+from waiting import slow_s, until_async
 
 from kafka_actors.cli.top import PageClient
 from kafka_actors.errors import ConfigError, DisconnectedError, UsageError
 from kafka_actors.status_page import server
 from kafka_actors.status_page.machines.http import HttpResponse, plain
 from kafka_actors.status_page.server import MOST_CLIENTS, StatusServer, is_loopback, listen
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Clients are waited for as long as anything may stand still; tests of who is given up set what they wait out."""
+    for limit in ("READ_S", "BUSY_READ_S", "WRITE_S"):
+        monkeypatch.setattr(server, limit, slow_s(60))
 
 
 def answer(request):

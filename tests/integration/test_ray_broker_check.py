@@ -5,12 +5,25 @@ import socket
 
 import pytest
 from fakes.refusing import refusing_address
+from waiting import at_pace_s, slow_s
 
 from kafka_actors.errors import AuthenticationError, ConfigError, NoBrokersAvailable
 from kafka_actors.ray import Job
 
 pytestmark = pytest.mark.ray
 start = pytest.importorskip("kafka_actors.ray.start")
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A mistake is said at once; the check does not end before that, whoever stands still."""
+    monkeypatch.setattr(start, "LOOK_S", slow_s(10))
+
+
+@pytest.fixture
+def waited_out(monkeypatch, patient):
+    """The check ends as it does for users, after the time in which brokers have to answer."""
+    monkeypatch.setattr(start, "LOOK_S", at_pace_s(1))
 
 
 def config(servers="h:1", **options):
@@ -43,7 +56,7 @@ def test_a_name_that_no_host_can_have():
         start.check_cluster(config("a..b:1"))
 
 
-def test_a_resolver_that_is_down_is_waited_for(monkeypatch, caplog):
+def test_a_resolver_that_is_down_is_waited_for(waited_out, monkeypatch, caplog):
     unresolved(monkeypatch, socket.EAI_AGAIN)
     with caplog.at_level(logging.WARNING):
         start.check_cluster(config())
@@ -52,7 +65,7 @@ def test_a_resolver_that_is_down_is_waited_for(monkeypatch, caplog):
     ]
 
 
-def test_a_port_where_nobody_listens_is_waited_for_and_said(caplog):
+def test_a_port_where_nobody_listens_is_waited_for_and_said(waited_out, caplog):
     with refusing_address() as address, caplog.at_level(logging.WARNING):
         start.check_cluster(config(address))
     (record,) = caplog.records
@@ -60,7 +73,7 @@ def test_a_port_where_nobody_listens_is_waited_for_and_said(caplog):
     assert "connection refused" in record.getMessage()
 
 
-def test_one_unknown_host_among_several_is_waited_for(caplog):
+def test_one_unknown_host_among_several_is_waited_for(waited_out, caplog):
     with caplog.at_level(logging.WARNING):
         start.check_cluster(config("a..b:1,127.0.0.1:1"))
     assert "it is not a valid host name; 127.0.0.1:1" in caplog.text

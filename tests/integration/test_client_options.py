@@ -6,14 +6,14 @@ import asyncio
 import selectors
 import socket
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from fakes.loop import in_loop
 from fakes.scripted import PING, PINGS, answer, arrived, brokers
-from pace import this_run
-from waiting import until_async, within
+from waiting import slow_s, until_async, within
 
 from kafka_actors import AsyncConsumer
 from kafka_actors.config import ClientConfig, ConsumerConfig, JobConfig, build
@@ -44,6 +44,18 @@ from kafka_actors.testing.fake_kafka import Hold
 
 def client_of(kafka: FakeKafka, **options: Any) -> KafkaClient:
     return KafkaClient(bootstrap_servers=kafka.bootstrap_servers, **options)
+
+
+PATIENCE_S = slow_s(10)
+
+
+async def tried_until(client: KafkaClient, condition: Callable[[], bool]) -> None:
+    """Bootstraps in vain until a condition holds. What failed last is remembered."""
+    trying = asyncio.create_task(client.bootstrap(timeout_ms=1_000 * slow_s(60)))
+    await until_async(lambda: trying.done() or condition(), what="tries")
+    assert not trying.done(), "it gave up"
+    trying.cancel()
+    await asyncio.wait({trying})
 
 
 def socket_of(connection: Connection) -> socket.socket:
@@ -90,29 +102,40 @@ async def test_max_in_flight_requests_per_connection() -> None:
 
 @in_loop
 async def test_request_timeout_ms() -> None:
-    async with brokers(1) as kafka, client_of(kafka, request_timeout_ms=200) as client:
-        await client.send(1, PING)  # connecting counts, too
+    async with brokers(1) as kafka:
+        client = client_of(kafka, request_timeout_ms=200)
+        await client.bootstrap(timeout_ms=1_000 * PATIENCE_S)
+        await client.send(1, PING, timeout_ms=1_000 * PATIENCE_S)  # connecting counts, too
         kafka.on(PINGS, Hold())
         began = time.monotonic()
         with pytest.raises(KafkaTimeoutError, match=r"no answer to ListGroups for \d+\.\d s"):
             await client.send(1, PING)
         assert time.monotonic() - began >= 0.2
+        await client.close()
 
 
 @in_loop
-async def test_a_connection_that_is_set_up_too_slowly_is_given_more_time_up_to_a_bound() -> None:
+async def test_a_connection_that_is_set_up_too_slowly_is_given_more_time_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """socket_connection_setup_timeout_ms, doubled after each failure up to socket_connection_setup_timeout_max_ms."""
     limits = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 200}
+    given, opened = [], Connection.open
+
+    async def noted(host: str, port: int, *arguments: Any, **options: Any) -> Connection:
+        if (host, port) == kafka.address(2):
+            given.append(options["timeout_ms"])
+        return await opened(host, port, *arguments, **options)
+
     async with brokers(2) as kafka, client_of(kafka, **limits, rand=lambda: 0.5) as client:
         kafka.on("ApiVersions", Hold(), times=None, broker_id=2)
-        took = []
-        for _ in range(3):
+        monkeypatch.setattr(Connection, "open", noted)
+        for least in (0.1, 0.2, 0.2):
             started = time.monotonic() + client.connection_delay(2) / 1000
-            with pytest.raises(ConnectionFailedError, match="no answer to ApiVersions in time"):
+            with pytest.raises(ConnectionFailedError, match=r"no answer (to ApiVersions )?in time"):
                 await client.send(2, PING)
-            took.append((time.monotonic() - started, this_run().since(started)))
-        for (seconds, pace), least in zip(took, [0.1, 0.2, 0.2], strict=True):
-            assert least - 0.01 <= seconds < least + 0.15 * pace
+            assert time.monotonic() - started >= least - 0.01
+    assert given[:3] == [100, 200, 200]
 
 
 # ---------------------------------------------------------------- sockets
@@ -216,15 +239,14 @@ def test_an_api_version_that_is_none_fails_before_anything_connects(text: Any) -
 async def test_api_version_auto_timeout_ms_ends_bootstrapping_where_no_api_version_is_given() -> None:
     async with brokers(1) as kafka:
         kafka.on("ApiVersions", Hold(), times=None)
-        limits = {"api_version_auto_timeout_ms": 300, "request_timeout_ms": 3_000}
+        limits = {"api_version_auto_timeout_ms": 300}
         started = time.monotonic()
-        with pytest.raises(NoBrokersAvailable):
-            await client_of(kafka, **limits).bootstrap()
+        with within(30), pytest.raises(NoBrokersAvailable):
+            await client_of(kafka, **limits, request_timeout_ms=300_000).bootstrap()
         assert time.monotonic() - started >= 0.3
-        assert this_run().quiet_s(started, time.monotonic()) < 3.0
         started = time.monotonic()
         with pytest.raises(NoBrokersAvailable):
-            await client_of(kafka, **limits, api_version=(3, 9)).bootstrap()
+            await client_of(kafka, **limits, request_timeout_ms=3_000, api_version=(3, 9)).bootstrap()
         assert time.monotonic() - started >= 3.0
 
 
@@ -245,10 +267,10 @@ async def test_check_version_and_get_api_versions() -> None:
         speak(kafka, 2, (2, 8))  # it is not upgraded yet
         client = client_of(kafka)
         assert client.get_api_versions() is None
-        assert await client.check_version() in {(2, 8), (4, 1)}
-        assert await client.check_version(2) == (2, 8)
+        assert await client.check_version(timeout=PATIENCE_S) in {(2, 8), (4, 1)}
+        assert await client.check_version(2, PATIENCE_S) == (2, 8)
         assert client.get_api_versions() == versions_of((2, 8))
-        assert await client.check_version(1, strict=True) == (4, 1)
+        assert await client.check_version(1, PATIENCE_S, strict=True) == (4, 1)
         assert client.get_api_versions() == versions_of((4, 1))
         await client.close()
 
@@ -261,12 +283,12 @@ async def test_what_check_version_raises() -> None:
         speak(kafka, 2, (4, 1))
         kafka.set_versions("Fetch", (4, 12), broker_id=2)
         with pytest.raises(AssertionError, match=r"seems to be Kafka 4\.0 and lacks FETCH 17"):
-            await client.check_version(2, strict=True)
+            await client.check_version(2, PATIENCE_S, strict=True)
         await client.close(2)
         for api in ApiKey:
             kafka.set_versions(api, (0, 0), broker_id=2)
         with pytest.raises(UnrecognizedBrokerVersion, match=r"no Kafka broker of version 2\.1 or newer"):
-            await client.check_version(2)
+            await client.check_version(2, PATIENCE_S)
         kafka.on("ApiVersions", Hold(), times=None, broker_id=2)
         with pytest.raises(NodeNotReadyError, match="no connection to broker 2 in time"):
             await client.check_version(2, timeout=0.2)
@@ -274,11 +296,14 @@ async def test_what_check_version_raises() -> None:
             kafka.kill(broker_id)
         await until_async(lambda: not client.connected(1))
         with pytest.raises(NodeNotReadyError, match="connection refused"):
-            await client.check_version(1)
+            await client.check_version(1, PATIENCE_S)
         with pytest.raises(NoBrokersAvailable, match=r"connection refused|in time"):
             await client.check_version(timeout=1)
+    client = KafkaClient(bootstrap_servers="127.0.0.1:1")
+    await tried_until(client, lambda: "connection refused" in client.trouble())
     with pytest.raises(NoBrokersAvailable, match="connection refused"):
-        await KafkaClient(bootstrap_servers="127.0.0.1:1").check_version(timeout=0.3)
+        await client.check_version(timeout=0.3)
+    await client.close()
 
 
 # ---------------------------------------------------------------- metrics and the event loop
@@ -345,12 +370,12 @@ async def test_tls_to_a_plaintext_listener_is_named_at_once() -> None:
     async with brokers(1) as kafka:
         client = client_of(kafka, security_protocol="SSL", ssl_check_hostname=False)
         with (
-            within(5),
+            within(30),
             pytest.raises(
                 SslAuthenticationError, match="the port does not speak TLS, and security_protocol asks for it"
             ),
         ):
-            await client.bootstrap(timeout_ms=60_000)
+            await client.bootstrap(timeout_ms=300_000)
         assert kafka.count("ApiVersions") == 1
         await client.close()
 
@@ -368,7 +393,7 @@ async def test_a_listener_that_hangs_up_on_everything_is_tried_again() -> None:
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         client = KafkaClient(bootstrap_servers=address, security_protocol="SSL")
+        await tried_until(client, lambda: accepted >= 6)
         with pytest.raises(NoBrokersAvailable, match="the connection ended during the TLS handshake"):
-            await client.bootstrap(timeout_ms=2_000)
-        assert accepted >= 4
+            await client.bootstrap(timeout_ms=300)
         await client.close()

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -63,6 +64,18 @@ def read_ours(cluster, topic, count):
     table = pa.Table.from_batches(found, SCHEMA)
     assert table.num_rows == count
     return table.sort_by([("partition", "ascending"), ("offset", "ascending")])
+
+
+def until_known(producer, topic):
+    """Waits until a producer with a short `max_block_ms` is connected and knows the topic."""
+
+    def known():
+        try:
+            return producer.partitions_for(topic)
+        except (KafkaTimeoutError, NoBrokersAvailable):
+            return None
+
+    until(known, 30, f"{topic} to be known")
 
 
 def a_matrix():
@@ -207,7 +220,7 @@ def test_too_large_a_record_is_named_before_it_is_sent(cluster, kafka_topic):
             producer.send_batch(batch, topic)
         with pytest.raises(MessageTooLargeError, match=rf"for {topic}-0: the record takes"):
             producer.send(topic, bytes(2_000_000))
-        producer.flush(timeout_ms=5_000)
+        producer.flush(timeout_ms=200_000)
     assert cluster.end_offsets(topic) == {(topic, 0): 0}
 
 
@@ -237,7 +250,9 @@ def test_options_columns_and_calls_that_cannot_be_are_named(cluster, kafka_topic
     ]:
         with pytest.raises(ConfigError, match=match):
             ka.Producer(**options)
-    with ka.Producer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=500) as producer:
+    producer = ka.Producer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=500)
+    until_known(producer, topic)
+    with producer:
         for columns, match in [
             ({"val": [b"x"]}, "column 'val'"),
             ({"value": [1]}, "column value is int64"),
@@ -264,21 +279,28 @@ def test_no_broker_is_named_and_nothing_hangs():
 def test_memory_is_bounded_and_whoever_sends_more_waits(fake_kafka):
     topic = fake_kafka.create_topic("orders")
     batch = pa.record_batch({"value": [bytes(1000)] * 1000})
-    producer = ka.Producer(
-        bootstrap_servers=fake_kafka.bootstrap_servers,
-        buffer_memory=4_000_000,
-        max_block_ms=2_000,
-    )
-    producer.send(topic, b"x").result(timeout=slow_s(20))
+    options = {"bootstrap_servers": fake_kafka.bootstrap_servers, "buffer_memory": 4_000_000}
+    producer = ka.Producer(**options, max_block_ms=500)
+    until_known(producer, topic)
     held = fake_kafka.on("Produce", Hold(), times=None)
     with pytest.raises(KafkaTimeoutError, match=f"{topic}: no room in buffer_memory"):  # noqa: PT012
         for _ in range(10):
             producer.send_batch(batch, topic)
     assert 4_000_000 <= producer._core.intake.used < 5_100_000
     held.release()
-    for _ in range(20):
-        producer.send_batch(batch, topic)
-    producer.close(timeout_ms=60_000)
+    producer.close(timeout_ms=1_000 * slow_s(60))
+    assert producer._core.intake.used == 0
+    held.end()
+
+    held = fake_kafka.on("Produce", Hold(), times=None)
+    with ka.Producer(**options) as producer, ThreadPoolExecutor(1) as thread:
+        sending = thread.submit(lambda: [producer.send_batch(batch, topic) for _ in range(20)])
+        until(lambda: producer._core.intake.full, 20, "a full memory")
+        assert not sending.done()
+        assert producer._core.intake.used < 5_100_000
+        held.release()
+        sent = sending.result(timeout=slow_s(60))
+        assert sum(future.result(timeout=slow_s(60)).rows for future in sent) == 20_000
     assert producer._core.intake.used == 0
 
 

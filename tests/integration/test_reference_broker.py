@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from fakes.loop import in_loop
 from fakes.scripted import arrived, brokers
-from waiting import at_pace_s, slow_s, until_async, within
+from waiting import slow_s, until_async, within
 
 from kafka_actors import records
 from kafka_actors.config import ClientConfig, build
@@ -25,6 +25,7 @@ from kafka_actors.net import (
     EARLIEST,
     OFFSETS_CHANNEL,
     Broker,
+    Connection,
     ConnectionOpener,
     MemberAssignment,
     PartitionFetchRequest,
@@ -37,13 +38,21 @@ from kafka_actors.protocol.messages.produce import PartitionProduceData, TopicPr
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.fake_kafka import DropConnection, Hold
 
-OPENER = ConnectionOpener(build(ClientConfig))
+LIMIT_MS = round(1_000 * slow_s(10))
+"""The time for connections, requests and members that nobody is to run out of."""
+OPENER = ConnectionOpener(
+    build(
+        ClientConfig,
+        socket_connection_setup_timeout_ms=LIMIT_MS,
+        socket_connection_setup_timeout_max_ms=LIMIT_MS,
+    )
+)
 UNKNOWN_MEMBER = UnknownMemberIdError.code
 
 
 def broker_of(kafka: KafkaCluster) -> Broker:
     host, port = kafka.address(1)
-    return Broker(1, host, port, OPENER, 10_000, 10_000)
+    return Broker(1, host, port, OPENER, LIMIT_MS, LIMIT_MS)
 
 
 async def until_ready(ask: Callable[[], Any]) -> Any:
@@ -65,7 +74,7 @@ async def test_produce_fetch_and_look_up_offsets(
     topic = kafka_topic(partitions=2)
     broker = broker_of(kafka_cluster)
     data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(1, one_batch())])]
-    produced = await broker.produce_messages(ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=data))
+    produced = await broker.produce_messages(ProduceRequest(acks=-1, timeout_ms=LIMIT_MS, topic_data=data))
     assert produced.responses[0].partition_responses[0].error_code == 0
 
     fetched = await broker.fetch_messages([PartitionFetchRequest(topic, 1, 0)], timeout=1_000)
@@ -142,7 +151,7 @@ async def test_two_members_of_one_process_join_sync_beat_and_leave(
 
     async def join(connection_id: str, member_id: str) -> Any:
         return await broker.join_group(
-            connection_id, group_id, member_id, session_timeout_ms=10_000, rebalance_timeout_ms=10_000
+            connection_id, group_id, member_id, session_timeout_ms=LIMIT_MS, rebalance_timeout_ms=LIMIT_MS
         )
 
     ids = {}
@@ -197,7 +206,7 @@ async def find_coordinator(broker: Broker, group: str) -> None:
 @in_loop
 async def test_acks_0_is_refused_because_no_response_would_come() -> None:
     async with brokers() as fake:
-        broker = Broker(1, *fake.address(1), OPENER, 10_000, 10_000)
+        broker = Broker(1, *fake.address(1), OPENER, LIMIT_MS, LIMIT_MS)
         with pytest.raises(UsageError, match="acks=0"):
             await broker.produce_messages(ProduceRequest(acks=0))
         assert fake.connections(closed=True) == 0
@@ -205,21 +214,24 @@ async def test_acks_0_is_refused_because_no_response_would_come() -> None:
 
 @in_loop
 async def test_a_fetch_has_its_own_wait_beyond_the_channels_timeout() -> None:
+    async def patient(host: str, port: int, **options: Any) -> Connection:
+        """Connecting may take longer than a request."""
+        return await OPENER(host, port, **{**options, "timeout_ms": LIMIT_MS})
+
     async with brokers() as fake:
         fake.on("Fetch", Hold())
-        channels_s = at_pace_s(0.5)
-        broker = Broker(1, *fake.address(1), OPENER, round(1000 * channels_s), round(1000 * channels_s))
+        broker = Broker(1, *fake.address(1), patient, 500, 500)
         await broker.connect()
         started = asyncio.get_running_loop().time()
         with pytest.raises(KafkaTimeoutError, match="no answer to Fetch for "):
             await broker.fetch_messages([], timeout=400)
-        assert asyncio.get_running_loop().time() - started >= channels_s + 0.4
+        assert asyncio.get_running_loop().time() - started >= 0.9
 
 
 @in_loop
 async def test_callers_share_one_attempt_to_open_a_channel() -> None:
     async with brokers() as fake:
-        broker = Broker(1, *fake.address(1), OPENER, 10_000, 10_000)
+        broker = Broker(1, *fake.address(1), OPENER, LIMIT_MS, LIMIT_MS)
         await asyncio.gather(*(broker.heartbeat(name, "g", 1, "m") for name in "aabbb"))
         assert fake.connections(closed=True) == 2
         assert await broker._get_unique_req_handler("a") is broker.handler
@@ -231,7 +243,7 @@ async def test_callers_share_one_attempt_to_open_a_channel() -> None:
 @in_loop
 async def test_a_members_own_connection_that_was_lost_is_told_once_and_had_anew() -> None:
     async with brokers() as fake:
-        broker = Broker(1, *fake.address(1), OPENER, 10_000, 10_000)
+        broker = Broker(1, *fake.address(1), OPENER, LIMIT_MS, LIMIT_MS)
         await broker.heartbeat("main", "g", 1, "m")
         fake.on("Heartbeat", DropConnection())
         with pytest.raises(DisconnectedError):
@@ -250,7 +262,7 @@ async def test_a_members_own_connection_that_was_lost_is_told_once_and_had_anew(
 @in_loop
 async def test_a_broker_closed_while_it_connects_keeps_no_connection() -> None:
     async with brokers() as fake:
-        broker = Broker(1, *fake.address(1), OPENER, 10_000, 10_000)
+        broker = Broker(1, *fake.address(1), OPENER, LIMIT_MS, LIMIT_MS)
         held = fake.on("ApiVersions", Hold())
         connecting = asyncio.create_task(broker.connect())
         await arrived(fake, "ApiVersions")

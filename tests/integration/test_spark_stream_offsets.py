@@ -561,7 +561,8 @@ def test_a_partition_that_is_newer_than_the_connections_is_read_at_once(
 ) -> None:
     topic = kafka_topic(1)
     given = {"kafka.bootstrap.servers": kafka_cluster.bootstrap_servers, "subscribe": topic}
-    options = parse_batch({**given, "kafkaConsumer.pollTimeoutMs": "5000"})
+    # Below the five minutes after which metadata are requested anyway.
+    options = parse_batch({**given, "kafkaConsumer.pollTimeoutMs": f"{1_000 * slow_s(5):.0f}"})
     produce(topic, [b"x"] * 5)
     assert sum(batch.num_rows for batch in read_ranges(options, tuple(plan(options)))) == 5
     for done in kafka_cluster.admin.create_partitions([NewPartitions(topic, 2)]).values():

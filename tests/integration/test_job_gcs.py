@@ -74,8 +74,12 @@ def test_a_job_goes_on_without_a_gcs_and_replaces_actors_when_it_is_back(stage, 
         at = time.monotonic()
         head.kill_gcs() if fault == "kill" else head.stop_gcs()
         pause = watched(scene, at)
-        committed = scene.committed()
-        assert all(committed[p] > o for p, o in before.items()), "commits go on"
+        until(
+            lambda: all(scene.committed()[p] > o for p, o in before.items()),
+            30,
+            "commits of each partition without a GCS",
+            shown=lambda: (before, scene.committed()),
+        )
         print(f"{fault}: longest pause {pause:.2f} s")
 
         dead = {min(driver.workers()), driver.actors["coordinator.1"]}

@@ -68,7 +68,7 @@ for refused in (values.repartition(2), values.where("rand() > 0.5"), spark.table
 at_times = writer.option("checkpointLocation", checkpoint + "-2").option("asyncProgressTrackingEnabled", "true")
 at_times = at_times.option("_asyncProgressTrackingOverrideSinkSupportCheck", "true")  # Spark asks for this
 try:
-    at_times.trigger(processingTime="1 second").start().awaitTermination(60)
+    at_times.trigger(processingTime="1 second").start().awaitTermination(600)
 except Exception as error:
     print("asyncProgressTrackingEnabled: is true" in str(error) or str(error))
 """

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from waiting import slow_s, until
+from waiting import at_pace_s, slow_s, until
 
 from kafka_actors.testing.node import free_ports
 
@@ -25,7 +25,8 @@ MISSING = "there is no prometheus on this machine: apt-get install prometheus"
 
 
 class Prometheus:
-    """Scrapes `target` twice a second, and evaluates the rules of a file as often."""
+    """Scrapes `target` twice a second, and evaluates the rules of a file as often. On a slow machine it scrapes less often: an answer has as
+    long as there is between two, and one that comes later counts as none."""
 
     def __init__(self, directory: Path, target: str, rules: Path | None = None) -> None:
         self._port = free_ports(1)[0]
@@ -33,7 +34,7 @@ class Prometheus:
         config.write_text(
             textwrap.dedent(f"""\
             global:
-              scrape_interval: 500ms
+              scrape_interval: {round(1_000 * min(at_pace_s(0.5), 10))}ms
               evaluation_interval: 500ms
             rule_files: {json.dumps([str(rules)] if rules else [])}
             scrape_configs:

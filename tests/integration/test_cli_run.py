@@ -328,7 +328,7 @@ def test_what_keeps_a_job_from_starting_is_said_while_it_is_waited_for(shell, de
 
 
 def test_a_run_says_where_its_status_page_is_and_a_port_that_is_taken_is_one_line(shell, group_id):
-    process = shell.start("--status", ":0", work_s=0.5)
+    process = shell.start("--status", ":0", "-X", "drain_timeout_ms=50000", work_s=0.5)
     page = re.compile(r"status page: (http://127\.0\.0\.1:(\d+)/)\n")
     said = next(found for line in process.stdout if (found := page.fullmatch(line)))
     with urllib.request.urlopen(said[1] + "status.json", timeout=slow_s(10)) as answer:

@@ -26,6 +26,18 @@ from .scripted import brokers
 
 GROUP = "g"
 
+PATIENT_S = 60.0
+PATIENT = {
+    # Within a fifth of its session a heartbeat has to be answered.
+    "session_timeout_ms": int(5 * PATIENT_S * 1000),
+    "heartbeat_interval_ms": 100,
+    "request_timeout_ms": int(PATIENT_S * 1000),
+    # The first connection has this time, whatever a request has.
+    "api_version_auto_timeout_ms": int(PATIENT_S * 1000),
+}
+"""Options of members that give up no broker, and no peer, which stands still for some seconds: a request that is sent again, a connection that
+is closed or a further rebalance is there only where a test has a fault for it."""
+
 
 @contextlib.asynccontextmanager
 async def group(count: int = 1, **options: Any) -> AsyncIterator[FakeKafka]:
@@ -109,13 +121,12 @@ class Member:
         commits=None,
         metrics=None,
         default_offset_commit_callback=default_offset_commit_callback,
+        revoke_timeout_ms=int(PATIENT_S * 1000),
         **options: Any,
     ) -> None:
         self.config = build(
             ConsumerConfig,
-            # Within a fifth of its session a heartbeat has to be answered, on a slow machine too.
-            {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
-            | options,
+            PATIENT | options,
             bootstrap_servers=kafka.bootstrap_servers,
             group_id=GROUP,
         )
@@ -136,8 +147,8 @@ class Member:
             consumed=consumed,
             reads=reads,
             commits=commits,
-            rebalance_timeout_ms=10_000,
-            revoke_timeout_ms=2_000,
+            rebalance_timeout_ms=int(PATIENT_S * 1000),
+            revoke_timeout_ms=revoke_timeout_ms,
             max_poll_interval_ms=None,
             events=self.events.append,
             on_fatal=self.fatal.append,
@@ -160,5 +171,5 @@ async def member(kafka: FakeKafka, **options: Any) -> AsyncIterator[Member]:
         await one.start()
         yield one
     finally:
-        await one.member.close(timeout_ms=2_000)
+        await one.member.close(timeout_ms=PATIENT_S * 1000)
         await one.client.close()

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from fakes.loop import in_loop
-from fakes.members import commit, expel, group, member, refused
+from fakes.members import PATIENT, PATIENT_S, commit, expel, group, member, refused
 from waiting import until_async
 
 from kafka_actors.cluster import SubscriptionState
@@ -22,7 +22,7 @@ from kafka_actors.testing.fake_kafka import AnswerWithError
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-FAST = {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 100, "request_timeout_ms": 1_000}
+FAST = {name: PATIENT[name] for name in ("session_timeout_ms", "heartbeat_interval_ms", "request_timeout_ms")}
 
 
 class Shares(BaseCoordinator):
@@ -31,7 +31,9 @@ class Shares(BaseCoordinator):
     def __init__(self, client, wants, **options):
         self.wants = wants
         self.calls = []
-        super().__init__(client, max_poll_interval_ms=None, rebalance_timeout_ms=5_000, **options)
+        super().__init__(
+            client, max_poll_interval_ms=None, rebalance_timeout_ms=int(PATIENT_S * 1000), **options
+        )
 
     def protocol_type(self):
         return "letters"
@@ -68,7 +70,7 @@ async def shares(kafka, wants, **options):
     try:
         yield one
     finally:
-        await one.close(timeout_ms=2_000)
+        await one.close(timeout_ms=PATIENT_S * 1000)
         await client.close()
 
 

@@ -189,12 +189,12 @@ def test_aborted_records_under_read_committed(
 ) -> None:
     topic = kafka_topic()
     producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(slow_s(30))
     for i, end in enumerate((producer.commit_transaction, producer.abort_transaction) * 2):
         producer.begin_transaction()
         producer.produce(topic, b"%d" % i, partition=0)
         producer.flush()
-        end(30)
+        end(slow_s(30))
     committed = load(subscribe=topic, **{"kafka.isolation.level": "read_committed"})
     assert [row["value"] for row in rows(committed)] == [b"0", b"2"]
     assert [row["value"] for row in rows(load(subscribe=topic))] == [b"0", b"1", b"2", b"3"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -20,14 +21,16 @@ from kafka_actors.errors import (
     MalformedTimestampError,
     NoBrokersAvailable,
     TopicRecreatedError,
+    UnknownTopicOrPartitionError,
 )
 from kafka_actors.events import BadBatchSkipped, Event
 from kafka_actors.spark.source.machines.offset_ranges import TaskRange
 from kafka_actors.spark.source.options import parse_batch
 from kafka_actors.spark.source.planning import plan
-from kafka_actors.spark.source.task_reader import read_ranges
+from kafka_actors.spark.source.task_reader import ReadSession, read_ranges
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.produce import Produce
+from kafka_actors.types import TopicPartition
 
 pytestmark = pytest.mark.kafka
 
@@ -47,10 +50,22 @@ class Reads:
     def bounds(self, **options: str) -> dict[int, tuple[int, int]]:
         return {r.partition: (r.start, r.end) for r in self.plan(**options)}
 
-    def read(self, ranges: list[TaskRange], **options: str) -> list[dict[str, Any]]:
+    def read(
+        self, ranges: list[TaskRange], known: Callable[[int], bool] | None = None, **options: str
+    ) -> list[dict[str, Any]]:
+        """Reads. With `known` the time of a wait for records isn't over before that is so, told the number of rows that have come."""
         parsed = parse_batch({"kafka.bootstrap.servers": self._servers, **options})
-        batches = read_ranges(parsed, tuple(r for r in ranges if r.size))
-        return [row for batch in batches for row in batch.to_pylist()]
+        found: list[dict[str, Any]] = []
+        looks = itertools.count()
+
+        def clock() -> float:
+            if known is None:
+                return time.monotonic()
+            return 1e6 * next(looks) if known(len(found)) else 0.0
+
+        for batch in read_ranges(parsed, tuple(r for r in ranges if r.size), clock):
+            found += batch.to_pylist()
+        return found
 
     def all(self, **options: str) -> list[dict[str, Any]]:
         return self.read(self.plan(**options), **options)
@@ -59,6 +74,20 @@ class Reads:
 @pytest.fixture
 def reads(kafka_cluster: KafkaCluster) -> Reads:
     return Reads(kafka_cluster)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Callable[[], ReadSession]:
+    """Returns the session of the read that has begun last."""
+    begun: list[ReadSession] = []
+    begin = ReadSession.begin
+
+    def noted(session: ReadSession, partitions: Iterable[TopicPartition]) -> None:
+        begun.append(session)
+        begin(session, partitions)
+
+    monkeypatch.setattr(ReadSession, "begin", noted)
+    return lambda: begun[-1]
 
 
 def offsets(rows: list[dict[str, Any]]) -> list[int]:
@@ -167,7 +196,8 @@ def test_a_compacted_topic_ends_although_records_before_its_end_are_gone(
     ranges = reads.plan(subscribe=topic)
     assert [(r.start, r.end) for r in ranges] == [(0, total)]
     deadline = time.monotonic() + slow_s(60)
-    while len(rows := reads.read(ranges, subscribe=topic)) == total:
+    # Segments are compacted as they are closed. The first record that is left stays behind the hole that is read to below.
+    while offsets(rows := reads.read(ranges, subscribe=topic))[0] < 100:
         assert time.monotonic() < deadline, "the topic was not compacted"
         time.sleep(0.5)
     assert offsets(rows) == sorted(set(offsets(rows)))
@@ -176,12 +206,19 @@ def test_a_compacted_topic_ends_although_records_before_its_end_are_gone(
     kept = set(offsets(rows))
     hole = next(o for o in range(100, total) if o - 1 not in kept)
     cut = [TaskRange(topic, 0, 0, hole, ranges[0].topic_id)]
-    assert offsets(reads.read(cut, subscribe=topic, **SHORT)) == sorted(o for o in kept if o < hole)
+    assert offsets(reads.read(cut, subscribe=topic)) == sorted(o for o in kept if o < hole)
 
 
 def transactional(cluster: KafkaCluster, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
-    producer.init_transactions(30)
+    """A producer in transactions, none of which is ended by the broker while a test takes its time."""
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "transactional.id": name,
+            "transaction.timeout.ms": 900_000,
+        }
+    )
+    producer.init_transactions(slow_s(30))
     return producer
 
 
@@ -195,11 +232,12 @@ def test_transactions_are_read_as_the_isolation_level_says(
         for i in range(3):
             producer.produce(topic, f"{outcome}-{i}", partition=0)
         producer.flush()
-        producer.commit_transaction(30) if outcome == "commit" else producer.abort_transaction(30)
+        end = producer.commit_transaction if outcome == "commit" else producer.abort_transaction
+        end(slow_s(30))
     producer.begin_transaction()
     producer.produce(topic, "open", partition=0)
     producer.flush()
-    committed = {"subscribe": topic, "kafka.isolation.level": "read_committed", **SHORT}
+    committed = {"subscribe": topic, "kafka.isolation.level": "read_committed"}
     # Each transaction ends with a marker, so the last offset of the range is no record.
     assert reads.bounds(**committed) == {0: (0, 12)}
     rows = reads.all(**committed)
@@ -211,7 +249,7 @@ def test_transactions_are_read_as_the_isolation_level_says(
     ahead = f'{{"{topic}":{{"0":13}}}}'
     with pytest.raises(DataLossError, match=rf"^{topic}-0 at offset 13: .*holds offsets 0 to 12"):
         reads.plan(**committed, endingOffsets=ahead)
-    producer.abort_transaction(30)
+    producer.abort_transaction(slow_s(30))
 
 
 # ---------------------------------------------------------------- data that is lost
@@ -272,35 +310,51 @@ def test_a_topic_made_anew_between_planning_and_reading(
     with pytest.raises(TopicRecreatedError, match=rf"^{topic}-0 at offset 0: the topic was recreated"):
         reads.read(ranges, subscribe=topic)
     with caplog.at_level(logging.WARNING):
-        assert reads.read(ranges, subscribe=topic, failOnDataLoss="false", **SHORT) == []
+        assert reads.read(ranges, subscribe=topic, failOnDataLoss="false") == []
     assert "recreated" in caplog.text
 
 
 def test_a_topic_that_is_gone_when_it_is_read(
-    reads: Reads, kafka_topic: Topic, produce: Produce, kafka_cluster: KafkaCluster
+    reads: Reads,
+    kafka_topic: Topic,
+    produce: Produce,
+    kafka_cluster: KafkaCluster,
+    session: Callable[[], ReadSession],
 ) -> None:
     topic = kafka_topic(1)
     produce(topic, [b"x"] * 5)
     ranges = reads.plan(subscribe=topic)
     kafka_cluster.delete_topic(topic)
+
+    def told(rows: int) -> bool:
+        return session().client.snapshot.topic_error(topic) == UnknownTopicOrPartitionError.code
+
     with pytest.raises(DataLossError, match=rf"^{topic}-0 at offset 0: the topic is gone$"):
-        reads.read(ranges, subscribe=topic, **SHORT)
-    assert reads.read(ranges, subscribe=topic, failOnDataLoss="false", **SHORT) == []
+        reads.read(ranges, told, subscribe=topic, **SHORT)
+    assert reads.read(ranges, told, subscribe=topic, failOnDataLoss="false", **SHORT) == []
 
 
 def test_a_log_that_ends_before_its_range(
-    reads: Reads, kafka_topic: Topic, produce: Produce, caplog: pytest.LogCaptureFixture
+    reads: Reads,
+    kafka_topic: Topic,
+    produce: Produce,
+    caplog: pytest.LogCaptureFixture,
+    session: Callable[[], ReadSession],
 ) -> None:
     topic = kafka_topic(1)
     produce(topic, [b"x"] * 5)
     (planned,) = reads.plan(subscribe=topic)
     beyond = [TaskRange(topic, 0, 0, planned.end + 1, planned.topic_id)]
+
+    def at_end(rows: int) -> bool:
+        return rows == 5 and session().fetcher.end(planned.tp) == 5
+
     with pytest.raises(
         DataLossError, match=rf"^{topic}-0 at offset 5: the log ends at 5, before .* range, 6$"
     ):
-        reads.read(beyond, subscribe=topic, **SHORT)
+        reads.read(beyond, at_end, subscribe=topic, **SHORT)
     with caplog.at_level(logging.WARNING):
-        assert offsets(reads.read(beyond, subscribe=topic, failOnDataLoss="false", **SHORT)) == [
+        assert offsets(reads.read(beyond, at_end, subscribe=topic, failOnDataLoss="false", **SHORT)) == [
             0,
             1,
             2,
@@ -380,6 +434,5 @@ def test_a_bad_batch_may_be_skipped_wherever_it_is(
     produce(topic, [b"2", b"3"], partition=0, timestamps=[1_700_000_000_000_000_000] * 2)
     if behind:
         produce(topic, behind, partition=0)
-    options = {"kafka.on.bad.batch": "skip", "kafkaConsumer.pollTimeoutMs": "10000"}
-    rows = reads.all(subscribe=topic, **options)
+    rows = reads.all(subscribe=topic, **{"kafka.on.bad.batch": "skip"})
     assert [row["value"] for row in rows] == [b"0", b"1", *behind]

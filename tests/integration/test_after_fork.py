@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from waiting import slow_s
 
 import kafka_actors as ka
 from kafka_actors.testing import FakeKafka
@@ -16,7 +17,7 @@ from kafka_actors.testing import FakeKafka
 # Python 3.12 and newer warn of any fork in a process with threads: that is what users do, and what is tested.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
-LIMIT_S = 20
+LIMIT_S = round(slow_s(20))
 
 
 @pytest.fixture(scope="module")

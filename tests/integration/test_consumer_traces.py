@@ -21,10 +21,10 @@ def topic(kafka_topic, produce):
 def consumer_of(cluster, topic, group_id):
     """Makes a consumer that has ten records in hand."""
 
-    def make():
+    def make(**options):
         servers = cluster.bootstrap_servers
         consumer = ka.Consumer(
-            topic, group_id=group_id, bootstrap_servers=servers, auto_offset_reset="earliest"
+            topic, group_id=group_id, bootstrap_servers=servers, auto_offset_reset="earliest", **options
         )
         count, deadline = 0, time.monotonic() + slow_s(30)
         while count < 10 and time.monotonic() < deadline:
@@ -50,7 +50,7 @@ def check_answered(span, cluster, group_id):
 
 
 def test_a_commit_is_in_the_trace_of_who_asked_for_it_and_says_who_answered(cluster, consumer_of, group_id):
-    with kept_spans() as ended, consumer_of() as consumer:
+    with kept_spans() as ended, consumer_of(enable_auto_commit=False) as consumer:
         with trace.get_tracer("users").start_as_current_span("mine") as mine:
             consumer.commit()
         (span,) = commits(ended)

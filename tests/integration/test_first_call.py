@@ -42,7 +42,7 @@ def test_a_consumer_that_no_broker_answered_is_used_again(late, cluster, kafka_t
         auto_offset_reset="earliest",
     )
     with pytest.raises(NoBrokersAvailable, match="nobody answers yet"):
-        consumer.poll_batch()
+        consumer.poll_batch(timeout_ms=100_000)
     assert not threads(name)
     assert consumer.subscription() == {topic}
     with consumer:
@@ -60,7 +60,7 @@ def test_an_async_consumer_that_no_broker_answered_is_used_again(late, cluster, 
         consumer = ka.AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest")
         await consumer.assign([TopicPartition(topic, 0)])
         with pytest.raises(NoBrokersAvailable):
-            await consumer.poll_batch()
+            await consumer.poll_batch(timeout_ms=100_000)
         async with consumer:
             assert (await consumer.poll_batch(timeout_ms=100_000))["value"].to_pylist() == [b"x"]
 

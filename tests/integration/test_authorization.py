@@ -132,6 +132,8 @@ def test_acls_are_created_listed_and_deleted_and_count_for_the_principal(kafka: 
             until(
                 lambda: "shipments-1" in {t.name for t in alice.list_topics()}, 20, "alice to see the topic"
             )
+        # The broker takes on one of them after the other.
+        until(lambda: len(admin.describe_acls(of_alice)) == 2, 20, "the other ACL to be known")
         assert admin.describe_acls(of_alice) == sorted([read, describe])
         assert admin.describe_acls(AclBindingFilter("TOPIC", "shipments-1", pattern_type="LITERAL")) == [
             describe

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from waiting import output_of, slow_s
+from waiting import output_of, slow_s, until
 
+import kafka_actors as ka
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.testing import FakeKafka, KafkaCluster
 from kafka_actors.testing.produce import Produce
@@ -187,6 +188,17 @@ def test_a_log_ends_with_the_marker_of_a_transaction(shell: Shell, kafka_topic: 
         producer.produce(topic, value)
         producer.flush()
         producer.commit_transaction() if commits else producer.abort_transaction()
+    # A broker writes markers when it has acknowledged the end of a transaction.
+    tp = ka.TopicPartition(topic, 0)
+    with ka.Consumer(
+        bootstrap_servers=shell.kafka.bootstrap_servers, isolation_level="read_committed"
+    ) as reader:
+        until(
+            lambda: reader.end_offsets([tp]) == {tp: 4},
+            30,
+            "both markers",
+            shown=lambda: reader.end_offsets([tp]),
+        )
     assert shell.out("consume", "-t", topic, "-e", "-X", "isolation_level=read_committed") == b"committed\n"
     assert shell.out("consume", "-t", topic, "-e") == b"aborted\ncommitted\n"
 

@@ -131,10 +131,7 @@ def test_a_running_query_takes_what_comes_also_in_new_partitions(
         time.sleep(0.05)
     produce(topic, [b"after"])
     streams.wait(query, 1)
-    from confluent_kafka.admin import NewPartitions
-
-    for done in kafka_cluster.admin.create_partitions([NewPartitions(topic, 2)]).values():
-        done.result(slow_s(30))
+    kafka_cluster.add_partitions(topic, 2)
     produce(topic, [b"new-0", b"new-1"], partition=1)
     streams.wait(query, 3)
     query.stop()

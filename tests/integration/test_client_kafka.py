@@ -191,9 +191,11 @@ async def test_a_join_that_waits_holds_up_no_heartbeat(
         beat = HeartbeatRequest(group_id, leader.generation_id, leader.member_id)
 
         async def beats(broker: Any) -> int:
-            return (await broker.request(beat, offsets_channel=True, timeout_ms=10_000)).error_code
+            # Behind the join it would have no answer for a minute.
+            limit_ms = slow_s(4) * 1000
+            return (await broker.request(beat, offsets_channel=True, timeout_ms=limit_ms)).error_code
 
-        with within(3):
+        async with asyncio.timeout(slow_s(5)):
             while await beats(first) != RebalanceInProgressError.code:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         for _ in range(5):
@@ -219,7 +221,7 @@ async def test_offsets_are_found_and_leaders_known_after_a_broker_is_killed(
         victim = client.snapshot.leader(tps[0])
         assert victim is not None
         await asyncio.to_thread(kafka_cluster_3.kill, victim)
-        found = await lookups.list_offsets(dict.fromkeys(tps, LATEST))
+        found = await lookups.list_offsets(dict.fromkeys(tps, LATEST), timeout_ms=slow_s(30) * 1000)
         assert all(isinstance(answer, ListedOffset) for answer in found.values())
         for tp in tps:
             assert client.snapshot.leader(tp) != victim
@@ -311,7 +313,7 @@ async def test_an_idle_connection_is_closed_before_the_broker_does_and_had_anew(
     cluster: KafkaCluster | FakeKafka,
 ) -> None:
     async with KafkaClient(
-        bootstrap_servers=cluster.bootstrap_servers, connections_max_idle_ms=300
+        bootstrap_servers=cluster.bootstrap_servers, connections_max_idle_ms=1_000
     ) as client:
         await client.send(1, ListGroupsRequest())
         await until_async(lambda: not client.connected(1))

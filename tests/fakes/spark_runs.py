@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from waiting import until
+
 import kafka_actors as ka
 from kafka_actors.admin import AlterConfigOp, ConfigResource
 from kafka_actors.base.message import Message, messages_of
@@ -74,8 +76,11 @@ class Place:
         return found
 
     def set_config(self, topic: str, name: str, value: str) -> None:
+        """Sets one of a topic's, and returns when its broker knows it: the controller has answered before."""
+        of = ConfigResource("TOPIC", topic)
         with ka.Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
-            admin.incremental_alter_configs({ConfigResource("TOPIC", topic): [AlterConfigOp(name, value)]})
+            admin.incremental_alter_configs({of: [AlterConfigOp(name, value)]})
+            until(lambda: admin.describe_configs([of])[of][name].value == value, 30, f"{name}={value}")
 
     def committed(self) -> dict[int, int]:
         return {partition: o for (_, partition), o in self.cluster.committed(self.group).items() if o >= 0}

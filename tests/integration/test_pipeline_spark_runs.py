@@ -445,8 +445,12 @@ def test_dead_letters_are_sent_before_a_dataframe_stage_which_never_sees_them(pl
     )
     run = pipeline.on_spark(place.spark)
     run.run()
-    done, of = run.status().tasks
-    assert done == of > 0
+
+    def counted():
+        done, of = run.status().tasks
+        return done == of > 0
+
+    until(counted, 30, "all tasks to be done", shown=run.status)  # Spark counts them in a thread of its own
     assert {m.key: msgspec.json.decode(m.value)["n"] for m in place.records(place.output)} == {
         b"DE": 10,
         b"FR": 10,

@@ -184,7 +184,7 @@ def test_another_client_takes_a_partition_that_is_shared_and_gives_it_back(
     scene = SharedJob(cluster, kafka_topic(2), group_id, tmp_path, produce)
     scene.write(2_000, partitions=2)
     scene.start()
-    read, ended = [], threading.Event()
+    read, has_some, ended = [], threading.Event(), threading.Event()
 
     def visit():
         with ka.Consumer(
@@ -193,6 +193,8 @@ def test_another_client_takes_a_partition_that_is_shared_and_gives_it_back(
         ) as consumer:  # fmt: skip
             while not ended.is_set():
                 batch = consumer.poll_batch(timeout_ms=100)
+                if consumer.assignment():
+                    has_some.set()
                 if batch is not None:
                     read.extend(zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True))
 
@@ -201,7 +203,9 @@ def test_another_client_takes_a_partition_that_is_shared_and_gives_it_back(
         until(lambda: len(scene.sharing()) == 2 and max(scene.sharing()) > 1, 120, "a shared partition")
         scene.done("a", 200)
         visitor.start()
-        until(lambda: bool(read), 120, "the other client's share")
+        until(has_some.is_set, 120, "the other client's share")
+        scene.write(200, b"c", partitions=2)  # the job may have done by now what was there
+        until(lambda: bool(read), 120, "records of the other client's share")
         ended.set()
         visitor.join()
         until(lambda: len(scene.sharing()) == 2, 120, "both partitions")

@@ -87,9 +87,13 @@ def topics(cluster, kafka_topic, ray_local):
     return name
 
 
+UNHURRIED = {"start_timeout_s": 600, "drain_timeout_ms": 300_000, "rebalance_timeout_ms": 600_000}
+"""A drain that is forced repeats what is in hand."""
+
+
 @pytest.fixture
 def job(cluster, topics, group_id):
-    def make(calls, keep_order=True, **options):
+    def make(calls, keep_order=True, config=(), **options):
         retries = ka.RetryTopics(
             f"{topics}-retry",
             delays=("1s", "2s"),
@@ -102,6 +106,7 @@ def job(cluster, topics, group_id):
             group_id=group_id,
             bootstrap_servers=cluster.bootstrap_servers,
             process_message=calls.function,
+            config={**UNHURRIED, **dict(config)},
             **given,
         )
 

@@ -1,5 +1,6 @@
 """The status page of a job that runs: what it shows, whether it is well, and for how long it is there."""
 
+import itertools
 import json
 import os
 import re
@@ -82,14 +83,25 @@ def test_a_running_jobs_page_has_what_the_job_has(scene_3):
     until(lambda: page_status(page)["totals"]["latency_p50_ms"] is not None, 30, "a latency")
     until(lambda: all(p["lag_seconds"] is not None for p in page_status(page)["partitions"]), 30, "every lag")
 
-    shown, status = page_status(page), running.status()
+    looked = []
+
+    def at_work():
+        """Looks, until nothing stands still at that moment: neither coordinator nor load nor workers."""
+        looked[:] = page_status(page), running.status()
+        shown, status = looked
+        rates = shown["totals"]["records_per_s"], status.totals.records_per_s
+        busy = sum(worker.records_per_s or 0 for worker in status.workers)
+        return shown["health"]["ready"] and status.health.ready and all(rates) and busy
+
+    until(at_work, 30, "a job that is ready and works", shown=lambda: looked)
+    shown, status = looked
     assert (shown["group_id"], shown["topics"], shown["state"]) == (
         scene.group,
         [scene.topic],
         "running",
     )
     assert (shown["group"]["state"], shown["group"]["generation"]) == ("stable", status.group.generation)
-    assert 0 <= shown["group"]["heartbeat_age_s"] < 10
+    assert 0 <= shown["group"]["heartbeat_age_s"] < slow_s(10)
     assert {p["partition"] for p in shown["partitions"]} == set(range(12))
     assert {p["worker"] for p in shown["partitions"]} == {w["name"] for w in shown["workers"]}
     connections = [actor for actor in shown["others"] if actor["broker"] is not None]
@@ -119,11 +131,13 @@ def test_a_running_jobs_page_has_what_the_job_has(scene_3):
     assert "rebalance" in kinds
 
     history = json.loads(get(page, "history.json")[1])
-    until(lambda: json.loads(get(page, "history.json")[1])["last"] > history["last"], 10, "a further point")
-    newer = json.loads(get(page, f"history.json?after={history['last']}")[1])
-    assert newer["run"] == history["run"]
-    assert newer["points"][0]["number"] == history["last"] + 1
-    assert max(p["records_per_s"] or 0 for p in newer["points"]) > 0
+
+    def newer():
+        return json.loads(get(page, f"history.json?after={history['last']}")[1])
+
+    until(lambda: any(p["records_per_s"] for p in newer()["points"]), 30, "a further point with records")
+    assert newer()["run"] == history["run"]
+    assert newer()["points"][0]["number"] == history["last"] + 1
 
     metrics = get(page, "metrics")[1]
     consumed = [
@@ -140,18 +154,18 @@ def test_a_running_jobs_page_has_what_the_job_has(scene_3):
     assert get(page, method="HEAD") == (200, "")
     assert get(page, "other")[0] == 404
     with watched(page) as lines:
-        line = next(line for line in lines if not line.startswith("waiting for "))
-        assert re.search(
-            r" running  2 workers  12 partitions  [\d,]+ records  [\d,]+/s  lag [\d,]+ \(.*\)  latency ", line
-        )
+        told = next(line for line in lines if not line.startswith("waiting for "))
+        assert re.search(r" running  2 workers  12 partitions  [\d,]+ records  [\d,]+/s  lag ", told)
+        figures = re.compile(r"/s  lag [\d,]+ \(.*\)  latency ")  # of a moment in which all of them are known
+        assert any(map(figures.search, itertools.chain([told], lines)))
 
     scene.settle()
     assert get(page, "healthz")[0] == 0, "the job's end is its page's"
 
 
 def test_a_frozen_coordinator_is_not_ready_and_its_job_is_again_when_it_goes_on(scene):
-    # It is not to be replaced meanwhile: that takes what is here a minute.
-    running = scene.start(workers=1, status_address=HERE, config={"ping_timeout_ms": 60_000})
+    # It is not to be replaced meanwhile: that takes what is here ten minutes.
+    running = scene.start(workers=1, status_address=HERE, config={"ping_timeout_ms": 600_000})
     page = running.status().page
     until(lambda: get(page, "readyz")[0] == 200, 30, "the job to be ready")
     pid, _ = scene.freeze("coordinator.1")
@@ -273,7 +287,9 @@ def test_a_job_that_an_administrator_removes_from_its_group_joins_again(scene):
     for reason in told:
         assert re.fullmatch(
             r"the job is not in its group: its member is \w+\n"
-            r"|the group's coordinator has acknowledged no heartbeat yet\n",
+            r"|the group's coordinator has acknowledged no heartbeat yet\n"
+            # A coordinator that stands still for a moment, as any process may, goes before that.
+            r"|the coordinator has not answered for \d+ s \(limit 3 s\)\n",
             reason,
         )
     assert running.status().group.generation > before.generation

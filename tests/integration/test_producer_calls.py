@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
-from waiting import slow_s
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import UsageError
@@ -37,9 +37,11 @@ def test_a_callback_that_raises_holds_up_nobodys_outcome(cluster, kafka_topic):
 
 
 @pytest.mark.parametrize("call", ["flush", "close", "send", "result"])
-def test_a_callback_that_would_wait_for_what_comes_through_its_thread_is_told_so(producer, kafka_topic, call):
+def test_a_callback_that_would_wait_for_what_comes_through_its_thread_is_told_so(cluster, kafka_topic, call):
     topic, other = kafka_topic(), kafka_topic()
     errors, over = [], threading.Event()
+    # No record is sent before the flush: a callback of an outcome that is known is called at once, in this thread.
+    producer = ka.Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=60_000)
 
     def callback(_):
         try:
@@ -54,13 +56,16 @@ def test_a_callback_that_would_wait_for_what_comes_through_its_thread_is_told_so
             errors.append(error)
         over.set()
 
-    producer.send(topic, b"x").add_done_callback(callback)
-    assert over.wait(slow_s(20))
-    (error,) = errors
-    assert isinstance(error, UsageError)
-    assert "callback" in str(error)
-    producer.flush(timeout_ms=200_000)
-    assert producer.send(other, b"z").result(timeout=slow_s(20)).offset == 0
+    with producer:
+        producer.send(topic, b"x").add_done_callback(callback)
+        producer.flush(timeout_ms=200_000)
+        assert over.wait(slow_s(20))
+        (error,) = errors
+        assert isinstance(error, UsageError)
+        assert "callback" in str(error)
+        sent = producer.send(other, b"z")
+        producer.flush(timeout_ms=200_000)
+        assert sent.result(timeout=slow_s(20)).offset == 0
 
 
 def test_the_asyncio_twin_belongs_to_one_event_loop(cluster, kafka_topic):
@@ -98,15 +103,17 @@ def test_a_partition_that_a_topic_has_got_meanwhile_is_sent_to(producer, cluster
             .partitions
         ),
     ):
-        topic, found = kafka_topic(1), False
+        topic = kafka_topic(1)
         grow(topic)
-        for _ in range(200):  # a broker may take a moment to know of it
+
+        def is_sent(topic=topic, send=send):
             try:
-                found = send(topic)
-            except UsageError:
-                continue
-            break
-        assert found
+                assert send(topic)
+            except UsageError:  # a broker may take a moment to know of it
+                return False
+            return True
+
+        until(is_sent, 20, "the new partition to be known", pause=0.0)
 
 
 @pytest.mark.parametrize("partition", ["1", 1.0, True])

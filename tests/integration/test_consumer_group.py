@@ -258,19 +258,20 @@ def test_a_cancelled_poll_of_the_async_twin_loses_nothing(cluster, kafka_topic, 
             auto_offset_reset="earliest",
         ) as consumer:
             reader = consumer._session.reader
-            taking, take = threading.Event(), reader.next_batch
+            taking, cancelled, take = threading.Event(), threading.Event(), reader.next_batch
 
             def slow():
                 batch = take()
                 if batch is not None and not taking.is_set():
                     taking.set()
-                    time.sleep(0.5)  # a big batch is being decoded
+                    cancelled.wait(slow_s(20))  # a big batch is being decoded
                 return batch
 
             reader.next_batch = slow
             poll = asyncio.create_task(consumer.poll_batch(timeout_ms=100_000))
-            await asyncio.to_thread(taking.wait, slow_s(20))
+            assert await asyncio.to_thread(taking.wait, slow_s(20))
             poll.cancel()
+            cancelled.set()
             with pytest.raises(asyncio.CancelledError):
                 await poll
             seen = []

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from fakes.refusing import refusing_address
 from pace import this_run
-from waiting import slow_s
+from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.admin import (
@@ -39,6 +39,7 @@ from kafka_actors.errors import (
     UndeliveredError,
 )
 from kafka_actors.testing import FakeKafka, KafkaCluster
+from kafka_actors.testing.fake_kafka import Hold
 
 LIMIT_MS = 400
 LATE_S = LIMIT_MS / 1000 + 3
@@ -225,11 +226,14 @@ async def later_calls(cls: type, names: list[str], cluster: KafkaCluster) -> lis
 @pytest.mark.kafka
 @pytest.mark.parametrize("cls", CLASSES)
 def test_a_limit_holds_where_the_broker_no_longer_answers(cls: type, kafka_cluster: KafkaCluster) -> None:
-    with (
-        suppress(TopicAlreadyExistsError),
-        ka.Admin(bootstrap_servers=kafka_cluster.bootstrap_servers) as admin,
-    ):
-        admin.create_topics([NewTopic(TP.topic)])
+    with ka.Admin(bootstrap_servers=kafka_cluster.bootstrap_servers) as admin:
+        with suppress(TopicAlreadyExistsError):
+            admin.create_topics([NewTopic(TP.topic)])
+        until(
+            lambda: TP.topic in {topic.name for topic in admin.list_topics()},
+            20,
+            "the broker to know of its new topic",
+        )
     names = limited(cls)
     ended = dict(zip(names, asyncio.run(later_calls(cls, names, kafka_cluster)), strict=True))
     assert late(ended) == {}
@@ -241,17 +245,16 @@ def test_connecting_goes_on_between_polls_until_its_own_limit(
 ) -> None:
     """A poll with a short limit would else never get to a broker that takes longer to connect to."""
     consumer = ka.Consumer("t", group_id="g", bootstrap_servers=address, request_timeout_ms=2_500)
-    began = time.monotonic()
     assert consumer.poll_batch(timeout_ms=0) is None
     core = consumer._session.core
 
-    def poll_on() -> None:
-        while time.monotonic() - began < 10:
-            assert consumer.poll_batch(timeout_ms=100) is None
-            assert consumer._session.core is core
+    def poll_on() -> bool:
+        assert consumer.poll_batch(timeout_ms=100) is None
+        assert consumer._session.core is core
+        return False
 
     with pytest.raises(NoBrokersAvailable, match=rf"within 2\.5 s: {address}"):
-        poll_on()
+        until(poll_on, 10, "the end of connecting", pause=0.0)
     said = [record.message for record in caplog.records if "trying on" in record.message]
     assert len(said) == 1
     assert address in said[0]
@@ -310,21 +313,29 @@ def test_close_says_what_it_waits_for(
     fake_kafka: FakeKafka, said: Callable[[], list[str]], transactional_id: str | None
 ) -> None:
     fake_kafka.create_topic("closing")
-    producer = ka.Producer(
-        bootstrap_servers=fake_kafka.bootstrap_servers,
-        transactional_id=transactional_id,
-        request_timeout_ms=500,
-        delivery_timeout_ms=1_500,
-        max_block_ms=1_500,
-    )
-    with suppress(UndeliveredError), producer:
+
+    def lines() -> list[str]:
+        return [line for line in said() if line.startswith("close waits for")]
+
+    def answer_when_said() -> None:
+        try:
+            until(lines, 20, "close to say what it waits for")
+        finally:
+            held.release()
+
+    answering = threading.Thread(target=answer_when_said, daemon=True)
+    with ka.Producer(
+        bootstrap_servers=fake_kafka.bootstrap_servers, transactional_id=transactional_id
+    ) as producer:
         if transactional_id is not None:
             producer.init_transactions()
             producer.begin_transaction()
         producer.send("closing", value=b"x").result()
-        fake_kafka.stop()
+        held = fake_kafka.on("Produce" if transactional_id is None else "EndTxn", Hold())
         producer.send("closing", value=b"x")
-    line = next(line for line in said() if line.startswith("close waits for"))
+        answering.start()
+    answering.join(slow_s(30))
+    (line,) = lines()
     if transactional_id is None:
         assert "close waits for 1 batches to be acknowledged" in line
         assert "the first is for closing-0" in line

@@ -24,7 +24,7 @@ HEARTBEAT = HeartbeatRequest(group_id="g")
 
 
 def broker_of(kafka: FakeKafka, **more: object) -> Broker:
-    return Broker(1, *kafka.address(1), OPENER, 5_000, 5_000, **more)
+    return Broker(1, *kafka.address(1), OPENER, 600_000, 600_000, **more)
 
 
 def held_joins(kafka: FakeKafka) -> TakenRequests:
@@ -132,6 +132,7 @@ async def test_each_channel_has_its_own_timeout_and_a_request_may_have_another()
         held_joins(kafka)
         kafka.on(PINGS, Hold(), times=None)
         slow = Broker(1, *kafka.address(1), OPENER, 60_000, round(1000 * at_pace_s(0.3)))
+        await slow.connect_offsets_channel()
         with pytest.raises(KafkaTimeoutError):
             await slow.request(PING, offsets_channel=True)
         with pytest.raises(KafkaTimeoutError):

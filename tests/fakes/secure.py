@@ -31,8 +31,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import NameOID
-from waiting import slow_s
+from waiting import slow_s, until
 
+from kafka_actors.config import ClientConfig, build
+from kafka_actors.errors import SaslAuthenticationFailedError
+from kafka_actors.net import FetchSocket
 from kafka_actors.testing import KafkaCluster
 
 USER, PASSWORD, KEY_PASSWORD = "alice", "al,ice=päss word", "key-päss"
@@ -208,6 +211,8 @@ def secure_kafka(directory: Path) -> Iterator[tuple[KafkaCluster, Files]]:
 
 
 def add_scram_user(kafka: KafkaCluster, user: str, password: str) -> None:
+    """Gives a user this password, for a new one or in place of the last, and waits until the broker accepts it: the controller says that it is
+    noted, and the broker hears of it later."""
     from confluent_kafka.admin import (
         ScramCredentialInfo,
         ScramMechanism,
@@ -221,6 +226,18 @@ def add_scram_user(kafka: KafkaCluster, user: str, password: str) -> None:
         change = UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), password.encode())
         for done in kafka.admin.alter_user_scram_credentials([change]).values():
             done.result(slow_s(30))
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        login = {"sasl_plain_username": user, "sasl_plain_password": password}
+        config = build(ClientConfig, security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **login)
+        until(lambda config=config: _accepts(kafka, config), 20, f"{user} to be accepted by {mechanism}")
+
+
+def _accepts(kafka: KafkaCluster, config: ClientConfig) -> bool:
+    try:
+        FetchSocket(*kafka.address(1, "LOGIN"), config).open().close()
+    except SaslAuthenticationFailedError:
+        return False
+    return True
 
 
 def remove_scram_user(kafka: KafkaCluster, user: str) -> None:

@@ -138,8 +138,10 @@ def test_a_running_consumer_outlives_a_token_endpoint_that_is_away(secure, optio
     topic = kafka.create_topic(f"o-{group_id}")
 
     def answers(seconds):
-        body = json.dumps({"access_token": unsecured_token(seconds), "expires_in": seconds})
-        return [(200, {}, body)]
+        def fresh(_):
+            return 200, {}, json.dumps({"access_token": unsecured_token(seconds), "expires_in": seconds})
+
+        return [fresh]
 
     with TokenEndpoint(tmp_path) as endpoint:
         authorities = tmp_path / "authorities.pem"

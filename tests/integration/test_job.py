@@ -25,7 +25,7 @@ def test_a_bounded_job_processes_everything_once_and_commits_to_the_end(
         topics=[topic],
         group_id=group_id,
         bootstrap_servers=kafka_cluster_3.bootstrap_servers,
-        process=recorder(journal),
+        process=recorder(journal, workers=4),
         workers=4,
         until="latest",
     )

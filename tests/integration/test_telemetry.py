@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from functools import partial
@@ -26,25 +27,32 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 JOB = """
 import os
 import time
+from glob import glob
 
 import kafka_actors as ka
 
-failed = []
+class Work:
+    def __init__(self):
+        self.failed = False
+        open("{directory}/made-" + str(os.getpid()), "w").close()
+        while len(glob("{directory}/made-*")) < 2:  # one that came seconds later would find nothing left to do
+            time.sleep(0.05)
 
-
-def work(batch):
-    open("{directory}/pid-" + str(os.getpid()), "w").close()
-    time.sleep(0.02)
-    if batch["partition"][0].as_py() == 1 and 500 in batch["offset"].to_pylist() and not failed:
-        failed.append(1)
-        raise ValueError("once")
+    def __call__(self, batch):
+        open("{directory}/pid-" + str(os.getpid()), "w").close()
+        time.sleep(0.02)
+        if batch["partition"][0].as_py() == 1 and 500 in batch["offset"].to_pylist() and not self.failed:
+            self.failed = True
+            while not os.path.exists("{directory}/gate"):
+                time.sleep(0.05)
+            raise ValueError("once")
 
 
 job = ka.Job(
     topics=["{topic}"],
     group_id="{group}",
     bootstrap_servers="{servers}",
-    process=work,
+    process=Work,
     workers=2,
     batch_rows=100,
     retries=3,
@@ -74,9 +82,24 @@ def number(point):
     return getattr(point, point.WhichOneof("value"))
 
 
-def test_a_collector_gets_what_the_conventions_say(start, topic, group_id):
+def lags_in(collector):
+    metrics = (metric for scope in collector.scopes("metrics") for metric in scope.items)
+    return [number(p) for m in metrics if m.name == "kafka.consumer_group.lag" for p in points_of(m)]
+
+
+def open_when_behind(collector, gate):
+    try:
+        until(lambda: any(lags_in(collector)), 60, "a lag")
+    finally:
+        gate.touch()
+
+
+def test_a_collector_gets_what_the_conventions_say(start, topic, group_id, tmp_path):
     began = time.monotonic()
     with Collector() as collector:
+        # A partition is not read to its end before a lag was told of.
+        watching = threading.Thread(target=open_when_behind, args=(collector, tmp_path / "gate"), daemon=True)
+        watching.start()
         process = start(
             *("--until", "latest", "--otlp", collector.url, "--log-format", "json", "--log-level", "info"),
             OTEL_METRIC_EXPORT_INTERVAL="300",
@@ -354,6 +377,7 @@ def prometheus(tmp_path):
 
 def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tmp_path):
     port, began = free_ports(1)[0], time.monotonic()
+    (tmp_path / "gate").touch()
     process = start("--prometheus", f":{port}")
     scraper = prometheus(f"localhost:{port}")
     try:

@@ -35,9 +35,12 @@ class Entry:
 
 class Recorder:
     """A `process` class that keeps a journal. `make` seconds in the constructor, `work` seconds in each call, of
-    which the line is written at the beginning; or, with `late`, at the end, when the records are processed."""
+    which the line is written at the beginning; or, with `late`, at the end, when the records are processed. The constructor waits until
+    there are so many `workers`: those that are up three seconds before the others get all partitions, and may be done with them by then."""
 
-    def __init__(self, directory: str, make: float = 0.0, work: float = 0.0, late: bool = False) -> None:
+    def __init__(
+        self, directory: str, make: float = 0.0, work: float = 0.0, late: bool = False, workers: int = 1
+    ) -> None:
         time.sleep(make)
         self._work = work
         self._late = late
@@ -45,6 +48,8 @@ class Recorder:
         self._file = os.open(
             os.path.join(directory, f"{os.getpid()}.jsonl"), os.O_CREAT | os.O_APPEND | os.O_WRONLY
         )
+        while len(list(Path(directory).glob("*.jsonl"))) < workers:
+            time.sleep(0.05)
 
     def __call__(self, batch: pa.RecordBatch) -> None:
         if self._hold and os.path.exists(self._hold):

@@ -87,7 +87,11 @@ def arm(arrow: str, checkpoint: Path, seed: int) -> None:
     elif arrow == "planned":
         LocalFiles.create = and_then(LocalFiles.create, die)  # type: ignore[method-assign]
     elif arrow == "batch":
-        threading.Thread(target=_at_a_batch, args=(checkpoint / "offsets", wait), daemon=True).start()
+        # The thread may be late: behind the query nothing is done in which another driver is to be killed.
+        OnSpark.run = and_then(OnSpark.run, threading.Event().wait)  # type: ignore[method-assign]
+        offsets = checkpoint / "offsets"
+        before = set(offsets.glob("[0-9]*"))
+        threading.Thread(target=_at_a_batch, args=(offsets, before, wait), daemon=True).start()
     elif arrow == "read":
         OnSpark.run = and_then(OnSpark.run, die)  # type: ignore[method-assign]
     elif arrow == "decided":
@@ -120,9 +124,8 @@ def and_then(call: Callable[..., Any], after: Callable[..., Any]) -> Callable[..
     return called
 
 
-def _at_a_batch(offsets: Path, wait: float) -> None:
+def _at_a_batch(offsets: Path, before: set[Path], wait: float) -> None:
     """Between planning, reading, writing and committing."""
-    before = set(offsets.glob("[0-9]*"))
     while not set(offsets.glob("[0-9]*")) - before:
         time.sleep(0.01)
     time.sleep(wait)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from pace import this_run
-from waiting import suspend, until
+from waiting import slow_s, suspend, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
@@ -97,7 +97,7 @@ def stop_does_not_wait_for_a_member_that_holds_up_a_rebalance(scene):
     )
     until(lambda: scene.status().group.state == "joining", 30, "the job to wait in it, too")
     began = time.monotonic()
-    scene.running.stop(timeout=20)
+    scene.running.stop(timeout=slow_s(20))
     took = this_run().quiet_s(began, time.monotonic())
     print(f"stopped in {took:.1f} s")
     assert took <= 5 + 5, "drain_timeout_ms, and to leave"

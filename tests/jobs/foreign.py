@@ -23,7 +23,7 @@ class Foreign(threading.Thread):
             "partition.assignment.strategy": assignor,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 10_000,
+            "session.timeout.ms": 45_000,
             "heartbeat.interval.ms": 500,
             "fetch.wait.max.ms": 100,
             "log_level": 0,

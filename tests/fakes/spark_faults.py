@@ -43,7 +43,7 @@ STEPS = (
     "zombie",  # the driver dies before the first EndTxn, and a task goes on when its micro-batch was written again
 )
 LOGGED = "logged"
-"""The commit log is written: whoever watches the checkpoint kills the driver then."""
+"""The commit log is written: whoever watches the checkpoint kills the driver then, which waits for that at its end."""
 
 
 def armed(step: str, batch: int) -> bool:
@@ -173,6 +173,7 @@ class FailsOnceStreamWriter(KafkaStreamWriter):
 
 SCRIPT = """
 import os
+import signal
 import sys
 
 os.environ["DYING_GROUP"] = str(os.getpid())
@@ -198,5 +199,7 @@ for _ in range(20):
     except Exception as error:
         if "Python worker failed to connect back" not in str(error):
             raise
+if os.environ["DYING_STEP"] == "logged":
+    signal.pause()
 """
 """A driver that writes one topic to another. On a busy machine a Python process may take longer to start than the ten seconds that Spark gives it."""

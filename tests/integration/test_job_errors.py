@@ -98,9 +98,9 @@ def test_on_error_skip_goes_on_behind_what_failed(filled):
 
 def test_a_failed_call_waits_as_long_as_it_is_told_and_other_partitions_go_on(filled):
     bad = TopicPartition(filled.topic, 3)
-    patient = ka.Backoff(initial_ms=600_000, max_ms=600_000)
+    patient = ka.Backoff(initial_ms=250_000, max_ms=250_000)  # less than max_poll_interval_ms
     running = filled.start(
-        workers=1, process=raising(filled, 3, 45), retries=3, retry_backoff=patient, batch_rows=20
+        workers=1, process=raising(filled, 3, 45), retries=1, retry_backoff=patient, batch_rows=20
     )
     expected = {**filled.ends(), bad: 40}
     until(lambda: filled.committed() == expected, slow_s(40), "all but the records that wait")

@@ -116,6 +116,12 @@ def test_a_job_that_was_killed_whole_ends_what_it_left_open_when_it_is_started_a
     """Its transactions time out after ten minutes: the next start doesn't wait for that, with fewer workers."""
     sink = {"transaction_timeout_ms": 600_000}
     killed = ledger.start_apart(sink, config={"auto_commit_interval_ms": 500_000})
+
+    def shared():
+        counts = [len(partitions) for partitions in killed.ask()["workers"].values()]
+        return sum(counts) == ledger.partitions and max(counts) - min(counts) <= 1
+
+    until(shared, 60, "all workers to have partitions")  # what moves later is committed by its worker first
     ledger.produce(800, rate=4_000)
     until(lambda: written(ledger) >= 800, 60, "all results to be written")
     assert sum(map(len, ledger.results().values())) == 0  # in transactions that nobody ends from now on

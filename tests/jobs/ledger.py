@@ -365,21 +365,21 @@ class CrashLedger:
             self._continue(pid)
 
     def results(self, isolation_level: str = "read_committed") -> dict[int, list[bytes]]:
-        """All results, by partition, in their order."""
+        """All results, by partition, in their order; with `read_committed` those before the first transaction that is open."""
         found: dict[int, list[bytes]] = {p: [] for p in range(self.partitions)}
-        ends = self.cluster.end_offsets(self.target)
         with ka.Consumer(
             bootstrap_servers=self.cluster.bootstrap_servers,
             isolation_level=isolation_level,
             auto_offset_reset="earliest",
         ) as consumer:
             consumer.assign([TopicPartition(self.target, p) for p in range(self.partitions)])
+            ends = consumer.end_offsets(consumer.assignment())
             deadline = time.monotonic() + slow_s(60)
             while time.monotonic() < deadline:
                 batch = consumer.poll_batch(timeout_ms=500)
                 if batch is not None and batch.num_rows:
                     found[batch["partition"][0].as_py()] += batch["value"].to_pylist()
-                elif all((consumer.position(TopicPartition(*tp)) or 0) >= end for tp, end in ends.items()):
+                elif all((consumer.position(tp) or 0) >= end for tp, end in ends.items()):
                     break
         return found
 

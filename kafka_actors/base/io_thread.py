@@ -23,19 +23,48 @@ def ended_within(future: concurrent.futures.Future[Any], seconds: float | None) 
     return future.done()
 
 
+class ThreadWakeup:
+    """Lets one thread sleep until another one has something for it.
+
+    A lock that is free from a call until the next `clear` or `wait`: `threading.Event` takes twenty steps of the interpreter for what this
+    takes one for, with each record that comes alone. A wait may be interrupted anywhere (see `IoFuture`): the other thread only gives the
+    lock back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def __call__(self) -> None:
+        if self._lock.locked():
+            try:
+                self._lock.release()
+            except RuntimeError:  # another thread has called this very moment
+                pass
+
+    def clear(self) -> None:
+        """Forgets the calls so far."""
+        self._lock.acquire(blocking=False)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Sleeps until a call, which is then forgotten, or until the time is over. Returns whether there was one."""
+        return self._lock.acquire(
+            timeout=-1 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
+        )
+
+
 class IoFuture(concurrent.futures.Future[T]):
     """Result of a coroutine in an `IoThread`. A wait for it may be interrupted anywhere.
 
     `Future` waits by a `Condition`, whose lock whoever ends the future needs. What a signal's handler raises, like `KeyboardInterrupt`, may come
     right behind the taking of that lock, which then nobody gives back, and the thread of the loop would stand still for good.
-    So this one waits for a lock that the loop only gives back.
+    So this one waits by a `ThreadWakeup`.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._running = running = threading.Lock()
-        running.acquire()
-        self.add_done_callback(lambda _: running.release())
+        self._ended = ended = ThreadWakeup()
+        self.add_done_callback(lambda _: ended())
 
     def result(self, timeout: float | None = None) -> T:
         self._wait(timeout)
@@ -46,10 +75,9 @@ class IoFuture(concurrent.futures.Future[T]):
         return super().exception(0)
 
     def _wait(self, timeout_s: float | None) -> None:
-        limit_s = -1 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
-        if not self._running.acquire(timeout=limit_s):
+        if not self._ended.wait(timeout_s):
             raise TimeoutError
-        self._running.release()
+        self._ended()  # for another one that waits
 
 
 class IoThread:
@@ -167,32 +195,3 @@ class IoThread:
             for task in left:
                 task.cancel()
             self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-
-
-class ThreadWakeup:
-    """Lets one thread sleep until another one has something for it.
-
-    A lock that is free from a call until the next `clear` or `wait`: `threading.Event` takes twenty steps of the interpreter for what this
-    takes one for, with each record that comes alone. A wait may be interrupted anywhere: see `IoFuture`.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def __call__(self) -> None:
-        if self._lock.locked():
-            try:
-                self._lock.release()
-            except RuntimeError:  # another thread has called this very moment
-                pass
-
-    def clear(self) -> None:
-        """Forgets the calls so far."""
-        self._lock.acquire(blocking=False)
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Sleeps until a call, which is then forgotten, or until the time is over. Returns whether there was one."""
-        return self._lock.acquire(
-            timeout=-1 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
-        )

@@ -85,8 +85,8 @@ def this_task_is_cancelled() -> bool:
 def in_thread(
     work: Callable[[], R], executor: concurrent.futures.Executor | None = None
 ) -> asyncio.Future[R]:
-    """Does work in a thread of the executor, by default the loop's, as `asyncio.to_thread` does. Raises `RuntimeError` where the system gives none. Then the work is not done later
-    either: an executor keeps what it had no thread for, and would do it in the next one that it gets."""
+    """Does work in a thread of the executor, by default the loop's, as `asyncio.to_thread` does. Raises `RuntimeError` where the system gives
+    none. Then the work is not done later either: an executor keeps what it had no thread for, and would do it in the next one that it gets."""
     done: concurrent.futures.Future[R] = concurrent.futures.Future()
     context = copy_context()
 

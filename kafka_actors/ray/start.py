@@ -26,7 +26,7 @@ from kafka_actors.ray.actors.actor import resource_of
 
 from .actors.job_actor import claim_name, find_detached, find_job, names_of_jobs
 from .cluster import connect_to_ray, known_cluster, use_ray
-from .control import ActorControl, LocalControl
+from .control import LOOP_S, ActorControl, LocalControl
 from .job import Job
 from .job_process import JobProcess
 from .running_job import DriverPage, RunningJob, name_among, page_from
@@ -39,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 EACH_S = 0.5
 GIVE_UP_S = 5.0
-LOOP_S = 5.0
-"""Time after which a supervisor's loop that runs nothing counts as standing still."""
 
 
 def start_job(job: Job, each: Each | None = None) -> RunningJob:

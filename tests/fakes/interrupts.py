@@ -18,7 +18,7 @@ def interrupted_behind(call: Callable[..., object]) -> Iterator[None]:
     """Ends the block by a `KeyboardInterrupt`, which is not passed on, right behind the first call of this Python function in it."""
 
     def on_call(frame: FrameType, event: str, arg: object) -> Any:
-        return on_return if frame.f_code is call.__code__ else None  # type: ignore[attr-defined]
+        return on_return if frame.f_code is call.__code__ else None  # type: ignore[attr-defined]  # of a Python function
 
     def on_return(frame: FrameType, event: str, arg: object) -> Any:
         if event == "return":

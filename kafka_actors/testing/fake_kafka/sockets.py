@@ -88,7 +88,7 @@ class ClusterSockets:
             server.close()
             self._kept[address[1]] = kept = socket.socket(family)
             kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections to it may be there still
-            with suppress(OSError):
+            with suppress(OSError):  # another process has just got it
                 kept.bind(address)
 
     def stop(self) -> None:

@@ -91,7 +91,7 @@ def test_a_wait_goes_on_while_the_job_actor_does_not_answer(monkeypatch):
 
 
 def test_a_job_is_taken_down_though_its_supervisors_loop_stands_still(monkeypatch):
-    """As in a call of Ray that blocks: whoever stops it gets no error of a wait, and Ray is left."""
+    """A call of Ray that blocks holds the loop: whoever stops the job gets no error of a wait, and Ray is left."""
     warned, goes_on, steps = [], threading.Event(), []
 
     def warning(text, *values):

@@ -118,7 +118,7 @@ def test_a_start_that_fails_before_its_supervisor_is_there_gives_up_the_name_and
 def test_a_start_is_given_up_though_the_supervisors_loop_stands_still(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a call of Ray that blocks, while a signal ends the program."""
+    """A call of Ray that blocks holds the loop, while a signal ends the program."""
     goes_on, warned = threading.Event(), []
 
     def warning(text: str, *values: object) -> None:

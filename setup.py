@@ -64,6 +64,13 @@ setup(
             extra_compile_args=["-O3"],
             optional=True,
         ),
+        Extension(
+            "kafka_actors.fetch._fetch_loop",
+            ["kafka_actors/fetch/_fetch_loop.pyx"],
+            depends=["kafka_actors/records/_native.h"],
+            extra_compile_args=["-O3"],
+            optional=True,
+        ),
         *(
             Extension(
                 f"kafka_actors.schemas.{name}",

@@ -37,6 +37,7 @@ class Cursor:
         "batch",
         "begun",
         "end",
+        "ended",
         "item",
         "partition",
         "row",
@@ -53,6 +54,7 @@ class Cursor:
         self.row = 0  # of the next record to hand out
         self.end = item.fetch_offset  # behind the present chunk: where the fetcher's position is
         self.begun = 0  # the first of the rows in hand
+        self.ended = False  # the present chunk is the last one
         self._start = self.end  # in front of it
         self._epoch = -1  # leader epoch of all its records
         self._before = -1  # and of those before it
@@ -96,7 +98,7 @@ class Cursor:
             self._before = self._fetcher.position_epoch(self.partition)
             # Before it counts as consumed: an interrupt in between must not lose it.
             self.batch, self.row, self.begun, self._epoch = chunk.batch, 0, 0, chunk.leader_epoch
-            self._start, self.end = self.end, chunk.next_offset
+            self._start, self.end, self.ended = self.end, chunk.next_offset, chunk.last
             if not self._fetcher.consumed(self.item, chunk.next_offset):
                 break
             if chunk.batch.num_rows:
@@ -186,7 +188,11 @@ class Delivery:
         """Returns the current cursor, one that was parked, or a new one. Records count as consumed only while `_cursor` has
         them."""
         while True:
-            cursor = self._cursor or self._unpark()
+            cursor = self._cursor
+            if cursor is not None and cursor.ended and not cursor.has_rows:
+                cursor = self._cursor = None
+            if cursor is None and self._parked:
+                cursor = self._unpark()
             if cursor is None:
                 taken = self._ahead.take()
                 if taken is None:

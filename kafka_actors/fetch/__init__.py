@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from kafka_actors.lazy import lazily
 
 if TYPE_CHECKING:
-    from .broker_fetcher import BrokerFetcher, LocalSources
+    from .broker_fetcher import BrokerFetcher
     from .decoding import DecodeAhead
     from .fetch_driver import RecordSource
     from .fetcher import Fetcher
+    from .local_sources import LocalSources
     from .lookups import LookupClient
     from .machines.buffer import FetchedBytes
     from .machines.partition_state import FetchProgress, PartitionStart
@@ -24,7 +25,7 @@ _HOMES = {
     "FetchedPartition": "messages",
     "FetchedBytes": "machines.buffer",
     "Fetcher": "fetcher",
-    "LocalSources": "broker_fetcher",
+    "LocalSources": "local_sources",
     "LookupClient": "lookups",
     "Pull": "messages",
     "RecordSource": "fetch_driver",

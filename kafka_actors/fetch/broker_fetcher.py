@@ -4,7 +4,7 @@ The thread blocks in the kernel while it receives, and a response is received st
 costs the event loops and the user's code next to nothing. The thread hands a response over itself, as a rule once the next request
 is under way: each hop to another thread costs a record that comes alone a wait for a core and for the interpreter.
 
-`LocalSources` keeps the fetchers of a process that opens its connections itself. In a job a connection actor has them.
+Small responses that only go on from the one before are left to a `FetchLoop`: see `steady_fetch`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,32 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from kafka_actors.base.addresses import format_address
-from kafka_actors.cluster.snapshot import BrokerMetadata
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import AuthenticationError, DisconnectedError, KafkaActorsError
 from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_header, decode_message, frame
 from kafka_actors.records import next_offset
 
 from .machines.fetch_session import FetchSession, SequenceGap
-from .messages import Answer, Outcome, PartitionFetch, Pull, Records
+from .messages import Answer, Answered, Outcome, PartitionFetch, Pull, Queued, Records
 from .shared_records import KeptRecords, SharedRecords, kept_of
+from .steady_fetch import (
+    AFTER,
+    SMALL_BYTES,
+    End,
+    FetchLoop,
+    SteadyFetch,
+    may_go_on,
+    template_of,
+)
+
+if TYPE_CHECKING:
+    from .local_sources import BlockingChannel, Connect
 
 logger = logging.getLogger(__name__)
 
@@ -34,34 +48,12 @@ JOIN_S = 1.0
 IDLE_S = 1.0  # without a pull; then memory that responses were received into is given back to the system
 BUSY_WAIT_MS = 100
 """Longest wait of the broker while another worker fetches a partition for this one, too."""
-THIN_BYTES = 64 * 1024
-"""Size of a response below which the next one keeps the pace that the pull asks for."""
-
-
-class ApiVersions(Protocol):
-    """Versions of the protocol that a broker speaks."""
-
-    def pick(self, request: type[FetchRequest]) -> int: ...
-
-
-class BlockingChannel(Protocol):
-    """A blocking connection to a broker: `net.FetchSocket`."""
-
-    @property
-    def versions(self) -> ApiVersions: ...
-    def open(self, *, first_address: int = 0) -> object: ...
-    def send(self, frame: bytes, *, timeout_ms: float | None = None) -> None: ...
-    def receive(self, *, timeout_ms: float | None = None) -> memoryview: ...
-    def trim(self) -> None: ...
-    def close(self) -> None: ...
-
-
-Connect = Callable[[str, int, ConsumerConfig], BlockingChannel]
 
 
 class _PullJob(NamedTuple):
     pull: Pull
-    answered: Callable[[Outcome], None]
+    answered: Answered
+    queued: Queued | None = None
 
 
 class BrokerFetcher:
@@ -103,17 +95,25 @@ class BrokerFetcher:
         self._used = 0.0
         self._stream = 0  # number of the newest stream of pulls
         self._from_memory = False  # the last answer came out of `shared`
-        self._thin = False  # the last response was smaller than THIN_BYTES
+        self._small = 0  # responses of SMALL_BYTES at most, in a row
         self._received: tuple[_PullJob, Answer] | None = None  # and not handed over yet
+        self._steady = SteadyFetch()
         self._closed = False
 
-    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
+    def fetch(
+        self,
+        pull: Pull,
+        answered: Answered,
+        queued: Queued | None = None,
+    ) -> None:
         """Has a pull carried out. Calls `answered` in this fetcher's thread, in the order of the pulls; at once where it is
-        closed, or the system gives it no thread."""
+        closed, or the system gives it no thread. `queued` takes a queue with answers between the first one and the last; without it a pull has
+        one answer."""
         with self._lock:
             refused = "is closed" if self._closed else self._start()
             if not refused:
-                self._jobs.put(_PullJob(pull, answered))
+                self._steady.waits(pull)
+                self._jobs.put(_PullJob(pull, answered, queued))
         if refused:
             answered(DisconnectedError(f"the connection to broker {self.broker} {refused}"))
 
@@ -190,13 +190,14 @@ class BrokerFetcher:
     def _carry_out(self, job: _PullJob) -> None:
         failure: Exception
         pull = job.pull
+        self._steady.begins(pull)
         if self._is_repetition(pull):
             self._hand_over()
             repeated = f"stream {pull.stream} of pulls has begun: this call was repeated"
             _answer(job, DisconnectedError(repeated))
             return
         try:
-            answer = self._fetch(pull)
+            answer = self._steadily(job, self._fetch(pull))
         except AuthenticationError as error:
             failure = error
         except (KafkaActorsError, OSError, SequenceGap) as error:
@@ -231,9 +232,7 @@ class BrokerFetcher:
         self, channel: BlockingChannel, pull: Pull, wait_ms: int, without: Collection[tuple[str, int]] = ()
     ) -> Answer:
         self._keep_pace(pull.pace_ms / 1000)
-        answer = self._exchange(channel, wait_ms, without)
-        self._thin = answer[0].size < THIN_BYTES
-        return answer
+        return self._exchange(channel, wait_ms, without)
 
     def _fetch_shared(
         self, shared: SharedRecords, channel: BlockingChannel, pull: Pull, wants: list[PartitionFetch]
@@ -283,7 +282,7 @@ class BrokerFetcher:
     def _keep_pace(self, pace_s: float) -> None:
         """Waits after a small response, where each costs the one who carries it much: records that come meanwhile come together."""
         left = self._used + pace_s - self._clock()
-        if self._thin and left > 0:
+        if self._small and left > 0:
             self._hand_over()
             time.sleep(left)
 
@@ -292,13 +291,19 @@ class BrokerFetcher:
     ) -> Answer:
         request, version = self._session.request(self._best, wait_ms=wait_ms, without=without)
         self._correlation_id += 1
-        request_bytes = frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
+        request_bytes = self._frame(request, version)
         limit_ms = self._config.request_timeout_ms + wait_ms
         began = self._clock()
         channel.send(request_bytes, timeout_ms=limit_ms)
         self._hand_over()  # the response before, while the broker works on this request
-        data = channel.receive(timeout_ms=limit_ms)
+        return self._digest(channel.receive(timeout_ms=limit_ms), version, began)
+
+    def _frame(self, request: FetchRequest, version: int) -> bytes:
+        return frame(ApiKey.FETCH, version, self._correlation_id, self._config.client_id, request)
+
+    def _digest(self, data: memoryview, version: int, began: float) -> Answer:
         self._used = self._clock()
+        self._small = self._small + 1 if data.nbytes <= SMALL_BYTES else 0
         header, body = decode_header(ApiKey.FETCH, version, "response", data)
         if header.correlation_id != self._correlation_id:
             raise DisconnectedError(f"answer {header.correlation_id} to request {self._correlation_id}")
@@ -306,6 +311,40 @@ class BrokerFetcher:
         return self._session.digest(
             response, next_offset=next_offset, size=data.nbytes, seconds=self._used - began
         )
+
+    def _steadily(self, job: _PullJob, answer: Answer) -> Answer:
+        """Goes on from a small answer by a `FetchLoop`, where that can be; returns the last answer to the pull."""
+        pull, channel = job.pull, self._channel
+        partitions = self._session.steady() if self._small >= AFTER and may_go_on(pull, answer[0]) else None
+        if (
+            FetchLoop is None
+            or job.queued is None
+            or channel is None
+            or not channel.is_plain
+            or not partitions
+        ):
+            return answer
+        request, version = self._session.request(self._best, wait_ms=pull.max_wait_ms)
+        self._correlation_id += 1
+        encode = partial(self._frame, version=version)
+        loop = FetchLoop(partitions, *template_of(request, encode), self.broker, pull.sequence)
+        job.queued(loop)
+        self._hand_over()
+        _answer(job, (replace(answer[0], more=True), answer[1]))
+        limit_ms = self._config.request_timeout_ms + pull.max_wait_ms
+        credit = pull.max_bytes - answer[0].size
+        end, length, rest = self._steady.run(
+            loop, channel, encode(request), credit, pull.max_bytes // 2, limit_ms
+        )
+        self._used = self._clock()
+        began = self._used - loop.waited_s
+        self._correlation_id += loop.requests - 1
+        self._session.went_on(loop.exchanges, [(partitions[n].key, offset) for n, offset in loop.advanced()])
+        if end == End.TERMS:
+            return self._session.serve(()), []
+        if end == End.LARGE:
+            return self._digest(channel.receive_rest(length, timeout_ms=limit_ms), version, began)
+        return self._digest(memoryview(rest), version, began)
 
     def _ready(self, pull: Pull) -> BlockingChannel:
         """Returns the open connection. One that was idle for `connections_max_idle_ms` is replaced: the broker, or a
@@ -342,46 +381,6 @@ class BrokerFetcher:
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
-
-
-class LocalSources:
-    """One `BrokerFetcher` for each broker that is fetched from, at the address that it has now. For one event loop.
-
-    `locate` returns a broker with its address; after metadata changed `follow` is to be called. `connect`: as there.
-    """
-
-    def __init__(
-        self, config: ConsumerConfig, *, locate: Callable[[int], BrokerMetadata | None], connect: Connect
-    ) -> None:
-        self._config = config
-        self._locate = locate
-        self._connect = connect
-        self._sources: dict[int, BrokerFetcher] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-
-    def get(self, broker: int) -> BrokerFetcher | None:
-        """Returns the broker's fetcher; None where no such broker is known."""
-        source = self._sources.get(broker)
-        if source is None:
-            if (known := self._locate(broker)) is None:
-                return None
-            source = BrokerFetcher(broker, known.host, known.port, self._config, connect=self._connect)
-            self._sources[broker] = source
-        return source
-
-    def follow(self) -> None:
-        """Closes the fetchers of brokers that are gone or have another address."""
-        for broker, source in list(self._sources.items()):
-            known = self._locate(broker)
-            if known is None or (known.host, known.port) != source.address:
-                del self._sources[broker]
-                task = asyncio.ensure_future(source.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
-
-    async def close(self) -> None:
-        """Closes all fetchers."""
-        await asyncio.gather(*(source.close() for source in self._sources.values()), *self._closing)
 
 
 def _answer(job: _PullJob, outcome: Outcome) -> None:

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
@@ -27,31 +28,33 @@ from kafka_actors.types import TopicPartition
 from .lookups import LookupClient, by_leader, carry_out
 from .machines.fetch_machine import FetchAction, FetchMachine
 from .machines.positions import EpochValidation
-from .machines.pull_stream import PullToSend
+from .machines.pull_stream import EndPull, PullToSend
 from .machines.resets import OffsetLookup
-from .messages import FetchReply, Outcome, Pull
+from .messages import Answered, AnswerQueue, FetchReply, Outcome, Pull, Queued
 
 logger = logging.getLogger(__name__)
 
 
 class RecordSource(Protocol):
-    """The connection side for one broker. Each pull is answered once, in any thread: by a response or by an error.
+    """The connection side for one broker. Each pull is answered once, in any thread: by a response or by an error. Some answer it by several
+    responses, of which the last one says so (`FetchReply.more`), and those between come through a queue.
 
     A source that died answers with `DisconnectedError`; its next pull has sequence 0. Pulls come from the loop's
     thread, and from those in which the source answers.
     """
 
-    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None: ...
+    def fetch(self, pull: Pull, answered: Answered, queued: Queued) -> None: ...
 
 
 class _Sent:
-    """A pull that was sent, and its outcome once that is known."""
+    """A pull that was sent, and its last outcome once that is known."""
 
-    __slots__ = ("outcome", "pull")
+    __slots__ = ("has_more", "outcome", "pull")
 
     def __init__(self, pull: PullToSend) -> None:
         self.pull = pull
         self.outcome: Outcome | None = None
+        self.has_more = False
 
 
 class FetchDriver:
@@ -94,6 +97,7 @@ class FetchDriver:
         self._timer_at = 0.0
         self._known: dict[int, RecordSource] = {}  # results of `sources`, dropped when one fails
         self._unanswered: dict[int, deque[_Sent]] = {}  # by the token of the stream, in order
+        self._queues: dict[_Sent, AnswerQueue] = {}  # with answers to pulls that will have more
         self._tasks: set[asyncio.Task[None]] = set()
         self._unpublished = 0  # batches of events on their way to the loop
         self._closed = False
@@ -109,6 +113,7 @@ class FetchDriver:
         with self._lock:
             self._closed = True
             self._unanswered.clear()
+            self._queues.clear()
         if self._timer is not None:
             self._timer.cancel()
         for task in self._tasks:
@@ -139,9 +144,10 @@ class FetchDriver:
         with self._lock:
             if self._closed or self._loop is None:
                 return
+            self.take_answers()
             ready = self._machine.poll(self._clock())
             self._unpublished += bool(ready.events)
-            left = [a for a in ready.actions if type(a) is not PullToSend or not self._send(a)]
+            left = [action for action in ready.actions if not self._done_here(action)]
             something = self._machine.has_something
         if something:
             self._on_records()
@@ -217,6 +223,32 @@ class FetchDriver:
 
     # ------------------------------------------------------------ pulls
 
+    def take_answers(self) -> None:
+        """Passes the answers that wait in queues to the machine. Call it with the lock held, before the machine is asked for anything."""
+        try:
+            for sent, queue in self._queues.items():
+                for answer in queue.drain():
+                    self._answered(sent.pull, answer)
+        except BaseException:  # an interrupt in the user's thread: what was drained would be lost
+            self._machine.rewind()
+            raise
+
+    @contextmanager
+    def present(self) -> Iterator[FetchMachine]:
+        """Gives the machine as it is with all answers that have come, for as long as the lock is held."""
+        with self._lock:
+            self.take_answers()
+            yield self._machine
+
+    def _done_here(self, action: FetchAction) -> bool:
+        """Carries out an action that needs no loop. Returns whether it did. Call it with the lock held."""
+        if type(action) is EndPull:
+            for sent, queue in self._queues.items():
+                if sent.pull.token == action.token:
+                    queue.interrupt()
+            return True
+        return type(action) is PullToSend and self._send(action)
+
     def _send(self, pull: PullToSend) -> bool:
         """Sends a pull. False if only the loop can find the broker's source. Call it with the lock held, which keeps the pulls of a
         stream in order."""
@@ -233,14 +265,29 @@ class FetchDriver:
             self._known[pull.broker] = source
         sent = _Sent(pull)
         self._unanswered.setdefault(pull.token, deque()).append(sent)
-        source.fetch(pull.pull, lambda outcome: self._arrive(sent, outcome))
+        source.fetch(
+            pull.pull, lambda outcome: self._arrive(sent, outcome), lambda queue: self._follow(sent, queue)
+        )
         return True
+
+    def _follow(self, sent: _Sent, queue: AnswerQueue) -> None:
+        """Takes a queue with answers to a pull, between the first one and the last."""
+        queue.wake = self._on_records
+        with self._lock:
+            if not self._closed:
+                self._queues[sent] = queue
 
     def _arrive(self, sent: _Sent, outcome: Outcome) -> None:
         """Takes outcomes in the order of their pulls, in whichever order they arrive."""
         replied = False
         with self._lock:
-            sent.outcome = outcome
+            self.take_answers()
+            if not isinstance(outcome, Exception) and outcome[0].more:
+                self._answered(sent.pull, outcome)
+                replied, sent.has_more = not sent.has_more or self._machine.needs_poll, True
+            else:
+                self._queues.pop(sent, None)
+                sent.outcome = outcome
             token = sent.pull.token
             waiting = self._unanswered.get(token)
             while waiting and (first := waiting[0].outcome) is not None:
@@ -249,6 +296,8 @@ class FetchDriver:
                 self._unanswered.pop(token, None)
         if replied:
             self._turn()
+        elif sent.outcome is None:
+            self._on_records()
 
     def _answered(self, pull: PullToSend, outcome: Outcome) -> bool:
         """Passes an outcome to the machine. Returns whether it is a reply. Call it with the lock held."""

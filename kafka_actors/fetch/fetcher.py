@@ -211,8 +211,8 @@ class Fetcher:
     @property
     def buffered(self) -> int:
         """Bytes of responses in memory: at most `budget` and one response; under `one_by_one` as much again in hand."""
-        with self._lock:
-            return self._machine.buffer.total
+        with self._driver.present() as machine:
+            return machine.buffer.total
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -239,20 +239,19 @@ class Fetcher:
 
     def end(self, tp: TopicPartition) -> int | None:
         """Returns the end of the log as last seen: high watermark, or last stable offset under read_committed."""
-        with self._lock:
-            positions = self._machine.partitions
-            return positions.require(tp).end(positions.read_committed)
+        with self._driver.present() as machine:
+            return machine.partitions.require(tp).end(machine.partitions.read_committed)
 
     def progress(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, FetchProgress]:
         """Returns `position`, `end`, `reason` and `position_epoch` of partitions, all as of one moment. Raises `UsageError` for one that isn't
         assigned."""
-        with self._lock:
-            return self._machine.progress(partitions, self._clock())
+        with self._driver.present() as machine:
+            return machine.progress(partitions, self._clock())
 
     def lag(self, tp: TopicPartition) -> int | None:
         """Returns the distance of the position from `end`, in offsets; None until both are known."""
-        with self._lock:
-            return self._machine.partitions.require(tp).lag(self._machine.partitions.read_committed)
+        with self._driver.present() as machine:
+            return machine.partitions.require(tp).lag(machine.partitions.read_committed)
 
     def end_reached(self, tp: TopicPartition) -> bool:
         """Whether a bounded partition was consumed up to its end offset (KIP-98 markers and gaps included)."""
@@ -261,8 +260,8 @@ class Fetcher:
 
     def reason(self, tp: TopicPartition) -> str:
         """Returns why no records of the partition are fetched, for people; empty while they are."""
-        with self._lock:
-            return self._machine.reason(tp, self._clock())
+        with self._driver.present() as machine:
+            return machine.reason(tp, self._clock())
 
     # ------------------------------------------------------------ handing out
 
@@ -274,14 +273,15 @@ class Fetcher:
     def take_more(self) -> FetchedBytes | None:
         """Returns the records after those, ahead of time; None where a partition failed, or has its first records, which then
         go first."""
-        return self._take(self._machine.take_more)
+        return self._take(self._machine.take_more) if self._machine.buffer.ready else None
 
     def _take(self, take: Callable[[], FetchedBytes | None]) -> FetchedBytes | None:
         with self._lock:
             if self._driver.events_pending:
                 return None  # an event is on its way, perhaps of a reset that these records come after
+            self._driver.take_answers()
             item = take()
-            again = self._machine.partitions.needs_plan
+            again = self._machine.needs_poll
         if again:
             self._driver.soon()
         return item
@@ -289,17 +289,18 @@ class Fetcher:
     def take_newcomer(self) -> FetchedBytes | None:
         """Returns the first records of a partition, if no records of it were handed out yet; else None."""
         with self._lock:
-            return self.take() if self._machine.buffer.newcomer else None
+            return self.take() if self.newcomer else None
 
     @property
     def newcomer(self) -> bool:
         """Whether `take_newcomer` has something."""
-        return self._machine.buffer.newcomer
+        with self._driver.present() as machine:
+            return machine.buffer.newcomer
 
     def waiting(self) -> list[TopicPartition]:
         """Returns the partitions with records that wait to be handed out."""
-        with self._lock:
-            return list(self._machine.buffer.waiting)
+        with self._driver.present() as machine:
+            return list(machine.buffer.waiting)
 
     def put_back(self, tp: TopicPartition) -> None:
         """Has the records of a partition that were taken and are not `consumed` handed out again, after those of others. The

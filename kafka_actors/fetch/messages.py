@@ -6,8 +6,8 @@ inside: a `FetchReply` comes with a buffer for each of its partitions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "AnswerQueue",
+    "Answered",
     "Epoch",
     "FetchReply",
     "FetchedPartition",
     "Outcome",
     "PartitionFetch",
     "Pull",
+    "Queued",
     "Records",
     "without_records",
 ]
@@ -53,7 +56,7 @@ class PartitionFetch(Struct, frozen=True, tag=True, gc=False):
 
 
 class Pull(Struct, frozen=True, tag=True):
-    """Credit for one response, and what changed since the pull before it.
+    """Credit for one response of `max_bytes`, or for several small ones with as much together, and what changed since the pull before it.
 
     `sequence` counts up by one within a stream; 0 starts a stream, and its `wants` then replace all before them. `stream` is the
     number of the stream: each new one of a worker has a higher one. Where it is 0, a repeated call cannot be told from a new stream.
@@ -70,6 +73,11 @@ class Pull(Struct, frozen=True, tag=True):
     pace_ms: int = 0
     followers: bool = True
     stream: int = 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes what is fetched."""
+        return bool(self.wants or self.forget)
 
 
 class FetchedPartition(Struct, frozen=True, tag=True, gc=False):
@@ -115,6 +123,7 @@ class FetchReply(Struct, frozen=True, tag=True):
 
     `size` is the length of the response in bytes, all of which stays in memory until the last of its buffers is dropped.
     `error_code` is that of the response as a whole. `seconds`: from the request to the response, with the broker's wait for data.
+    `more`: other responses to the same pull follow, for what is left of its `max_bytes`.
     """
 
     broker: int
@@ -124,6 +133,7 @@ class FetchReply(Struct, frozen=True, tag=True):
     throttle_ms: int = 0
     error_code: int = 0
     seconds: float = 0.0
+    more: bool = False
 
 
 Records: TypeAlias = "bytes | memoryview | pa.Buffer"
@@ -132,3 +142,19 @@ Answer: TypeAlias = "tuple[FetchReply, Sequence[Records]]"
 """The reply to a pull, with a buffer for each of its partitions."""
 Outcome: TypeAlias = "Answer | Exception"
 """The answer to a pull, or why there is none."""
+
+
+class AnswerQueue(Protocol):
+    """Answers to one pull that wait for whoever made it: `FetchLoop`. `wake` is to be set; it is called, in any thread, when there are some.
+    After `interrupt`, from any thread, no other request is sent for the pull."""
+
+    wake: Callable[[], object]
+
+    def drain(self) -> Sequence[Answer]: ...
+    def interrupt(self) -> None: ...
+
+
+Answered: TypeAlias = Callable[[Outcome], None]
+"""Takes an answer to a pull, or why there is none."""
+Queued: TypeAlias = Callable[[AnswerQueue], None]
+"""Takes the queue of a pull that has several answers, before the first of them."""

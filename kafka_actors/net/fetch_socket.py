@@ -8,7 +8,8 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import NoReturn, TypeVar, cast
 
 from kafka_actors.base.addresses import format_address
@@ -191,6 +192,42 @@ class FetchSocket(ForkGuard):
         self._outstanding -= 1
         return view
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether bytes go over the network as they are, without TLS."""
+        return not self._config.security_protocol.endswith("SSL")
+
+    @property
+    def renews_in_s(self) -> float:
+        """Seconds after which `send` renews the session of SASL; infinite where it needs no renewal."""
+        return self._renew_at - self._clock()
+
+    @contextmanager
+    def descriptor(self, *, timeout_ms: float) -> Iterator[int]:
+        """Lends the system's descriptor of a plain socket to code that sends and receives by itself. `timeout_ms` bounds each of its calls.
+
+        `OSError` and `EOFError` within are raised as by `receive`, and close the socket.
+        """
+        sock = self._enter()
+        try:
+            self._set_timeout(sock, timeout_ms)
+            yield sock.fileno()
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._leave()
+
+    def receive_rest(self, size: int, *, timeout_ms: float) -> memoryview:
+        """Returns a response whose length was received already. Raises as `receive`."""
+        sock = self._enter()
+        try:
+            self._set_timeout(sock, timeout_ms)
+            return self._receive_body(sock, check_length(size, self._maximum))
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._leave()
+
     def trim(self) -> None:
         """Gives memory back to the system that responses were received into and nobody reads. For the thread that receives."""
         self._ring.trim(self._clock())
@@ -200,17 +237,21 @@ class FetchSocket(ForkGuard):
         try:
             self._set_timeout(sock, timeout_ms)
             self._fill(sock, self._head)
-            size = check_length(int.from_bytes(self._head, "big", signed=True), maximum)
-            try:
-                view = self._ring.lend(size, self._clock())
-            except MemoryError as error:
-                raise ProtocolError(f"{self.address}: no memory for a response of {size} bytes") from error
-            self._fill(sock, view)
-            return view
+            return self._receive_body(
+                sock, check_length(int.from_bytes(self._head, "big", signed=True), maximum)
+            )
         except BaseException as error:
             self._fail(error)
         finally:
             self._leave()
+
+    def _receive_body(self, sock: socket.socket, size: int) -> memoryview:
+        try:
+            view = self._ring.lend(size, self._clock())
+        except MemoryError as error:
+            raise ProtocolError(f"{self.address}: no memory for a response of {size} bytes") from error
+        self._fill(sock, view)
+        return view
 
     def _fill(self, sock: socket.socket, view: memoryview) -> None:
         """Receives until `view` is full, by one system call as a rule: MSG_WAITALL returns less only when the time is over or
@@ -221,7 +262,7 @@ class FetchSocket(ForkGuard):
         while got < wanted:
             received = sock.recv_into(view[got:] if got else view, flags=flags)
             if received == 0:
-                raise DisconnectedError(f"{self.address}: the broker closed the connection")
+                raise EOFError
             got += received
             if got < wanted and self._clock() >= began + self._timeout / 1000:
                 raise KafkaTimeoutError(f"{self.address}: only {got} of {wanted} bytes came in time")
@@ -232,6 +273,8 @@ class FetchSocket(ForkGuard):
         self.close()
         if closed_here:
             raise DisconnectedError(f"{self.address}: the connection was closed by this side") from error
+        if isinstance(error, EOFError):
+            raise DisconnectedError(f"{self.address}: the broker closed the connection") from error
         # The errors of a timeout: that of SO_RCVTIMEO, and that of a TLS socket.
         if isinstance(error, (BlockingIOError, TimeoutError)):
             raise KafkaTimeoutError(f"{self.address}: no answer in time") from error

@@ -111,15 +111,15 @@ class Limits(msgspec.Struct, frozen=True):
 class Chunk(msgspec.Struct, frozen=True):
     """Records of one partition in order, and the offset at which reading goes on.
 
-    `next_offset` is the offset behind all records that were read or left out (control, aborted and compacted ones
-    included): the position to fetch from next, and to commit when `batch` is processed. `leader_epoch` is that of
-    the last batch read and of all rows, -1 where their format has none. `batch` has 0 rows where only the position
-    moved.
+    `next_offset` is the offset behind all records that were read or left out (control, aborted and compacted ones included): the position
+    to fetch from next, and to commit when `batch` is processed. `leader_epoch` is that of the last batch read and of all rows, -1 where
+    their format has none. `batch` has 0 rows where only the position moved. `last`: it is known that nothing comes behind it.
     """
 
     batch: pa.RecordBatch
     next_offset: int
     leader_epoch: int
+    last: bool = False
 
     def first(self, rows: int) -> Chunk:
         """Returns the first rows, with the position behind them; all of it where there are no more."""
@@ -209,7 +209,7 @@ class Decoder:
         if found is None:
             return None
         batch, self.next_offset, leader_epoch = found
-        return Chunk(batch, self.next_offset, leader_epoch)
+        return Chunk(batch, self.next_offset, leader_epoch, last=True)
 
     def _part(self, view: memoryview, work: Workspace) -> Iterator[Chunk]:
         pos, status = 0, _MORE

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.fetch.machines.fetch_machine import FetchMachine
 from kafka_actors.fetch.machines.positions import EpochValidation
-from kafka_actors.fetch.machines.pull_stream import PullToSend
+from kafka_actors.fetch.machines.pull_stream import EndPull, PullToSend
 from kafka_actors.fetch.machines.resets import OffsetLookup
 
 
@@ -18,6 +18,7 @@ class Planned(NamedTuple):
     refresh_metadata: bool
     events: list[object]
     next_wake: float | None
+    ended: set[int]  # streams whose present pull is to end
 
 
 def planned(machine: FetchMachine, now: float) -> Planned:
@@ -30,4 +31,5 @@ def planned(machine: FetchMachine, now: float) -> Planned:
         any(isinstance(action, RefreshMetadata) for action in ready.actions),
         list(ready.events),
         ready.next_wake,
+        {action.token for action in ready.actions if isinstance(action, EndPull)},
     )

@@ -77,14 +77,14 @@ def counted_answers(monkeypatch):
     pulls, sizes = Counter(), Counter()
     fetch = BrokerFetcher.fetch
 
-    def counted(self, pull, answered):
+    def counted(self, pull, answered, queued):
         def note(outcome):
             if not isinstance(outcome, Exception):
                 pulls[self.broker] += 1
                 sizes[self.broker] += sum(fetched.size for fetched in outcome[0].partitions)
             answered(outcome)
 
-        fetch(self, pull, note)
+        fetch(self, pull, note)  # without a queue: each answer is counted
 
     monkeypatch.setattr(BrokerFetcher, "fetch", counted)
     return pulls, sizes

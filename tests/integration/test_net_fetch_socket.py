@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import sys
@@ -195,6 +196,40 @@ def test_an_impossible_length_is_refused_without_memory(served, length: bytes) -
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+    assert fetch.closed
+
+
+def test_its_descriptor_is_lent_and_the_rest_of_a_response_is_received_behind(served) -> None:
+    def serve(conn: socket.socket) -> None:
+        assert read_frame(conn) == b"ask"
+        conn.sendall(b"\x00\x00\x00\x04rest")
+        until_closed(conn)
+
+    fetch = served(serve)
+    assert fetch.is_plain
+    assert fetch.renews_in_s == float("inf")
+    with fetch.descriptor(timeout_ms=slow_s(5) * 1000) as descriptor:
+        os.write(descriptor, b"\x00\x00\x00\x03ask")
+        assert int.from_bytes(os.read(descriptor, 4), "big") == 4
+    assert bytes(fetch.receive_rest(4, timeout_ms=slow_s(5) * 1000)) == b"rest"
+    with pytest.raises(ProtocolError, match="a response says it has"):
+        fetch.receive_rest(-1, timeout_ms=100)
+    assert fetch.closed
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes", "text"),
+    [
+        (EOFError(), DisconnectedError, "the broker closed the connection"),
+        (BlockingIOError(), KafkaTimeoutError, "no answer in time"),
+        (ConnectionResetError(104, "reset by peer"), DisconnectedError, "reset by peer"),
+        (MemoryError("too much"), MemoryError, "too much"),
+    ],
+)
+def test_errors_of_whoever_was_lent_the_descriptor_close_it(served, error, becomes, text: str) -> None:
+    fetch = served(until_closed)
+    with pytest.raises(becomes, match=text), fetch.descriptor(timeout_ms=100):
+        raise error
     assert fetch.closed
 
 

@@ -22,7 +22,7 @@ HERE = "tests/unit/test_house.py"
 LIMITS = {
     "class names twice": 0,
     "docstring openings": 0,
-    "files": 554,
+    "files": 556,
     "metaphors": 0,
     "modules without a test file": 0,
     "numbered tests": 0,

@@ -44,13 +44,12 @@ from .fetch_results import FetchResults
 from .partition_state import UNKNOWN, FetchPartition, FetchProgress, FetchState, LookupPurpose, PartitionStart
 from .partition_table import PartitionTable
 from .positions import EpochValidation, PositionLookups
-from .pull_stream import PullStream, PullStreams, PullToSend, want_of
+from .pull_stream import EndPull, PullStream, PullStreams, PullToSend, want_of
 from .resets import OffsetLookup, ResetPolicy
 
 TOGETHER_BYTES = 4 * 1024 * 1024  # of one partition, handed out at once: more makes nothing faster
 
-
-FetchAction = PullToSend | OffsetLookup | EpochValidation | RefreshMetadata
+FetchAction = PullToSend | EndPull | OffsetLookup | EpochValidation | RefreshMetadata
 
 
 class FetchMachine:
@@ -165,7 +164,7 @@ class FetchMachine:
         self._fairness.discard()
         self._streams.route(now, self._fairness.left_out)
         for stream in list(self._streams.by_broker.values()):
-            actions += self._pulls(stream, now)
+            actions += [*self._pulls(stream, now), *stream.end_pull()]
             if not stream.active and not stream.outstanding:
                 self._streams.end(stream)
             if stream.is_silent(now, self._max_wait_s):
@@ -178,6 +177,11 @@ class FetchMachine:
             events, self.partitions.events = tuple(self.partitions.events), []
         wake = earliest((self._streams.wakeup(now), self.partitions.wakeup()))
         return Ready(tuple(actions), events, wake)
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether an answer or a call of the user has changed what is to be sent."""
+        return self.partitions.needs_plan or bool(self.partitions.dirty)
 
     def _pulls(self, stream: PullStream, now: float) -> list[PullToSend]:
         pulls = []
@@ -267,11 +271,11 @@ class FetchMachine:
         Raises the error of a failed partition once everything before it is consumed; then, call after call, in
         turn with the records of other partitions.
         """
-        failures = self.partitions.failures()
-        failed = next((p for p in failures if not self._has_records(p)), None)
-        if failed is not None and failed.error is not None and not (self._raised and self.buffer.ready):
-            self._raised = True
-            raise failed.error.with_traceback(None)  # again and again: it must not grow
+        if failures := self.partitions.failures():
+            failed = next((p for p in failures if not self._has_records(p)), None)
+            if failed is not None and failed.error is not None and not (self._raised and self.buffer.ready):
+                self._raised = True
+                raise failed.error.with_traceback(None)  # again and again: it must not grow
         self._raised = False
         item = self.buffer.take()
         if item is None:

@@ -241,6 +241,22 @@ class FetchSession:
         )
         return reply, records
 
+    def steady(self) -> list[PartitionFetch] | None:
+        """Returns all partitions, each from its next fetch offset on, where the next request only goes on from the last response: within the
+        broker's session, which has just these partitions, by topic ids. None where it doesn't."""
+        plain = self._epoch != FULL and self._with_ids and self._subset is None and not self._full_in_a_row
+        wanted_ids = {key: wanted.want.topic_id for key, wanted in self._wanted.items()}
+        if not plain or self._shared or self._in_session != wanted_ids:
+            return None
+        return [replace(wanted.want, fetch_offset=wanted.offset) for wanted in self._wanted.values()]
+
+    def went_on(self, responses: int, advanced: Iterable[tuple[Key, int]]) -> None:
+        """Takes over responses without errors that were digested elsewhere, behind the last `request`, and the partitions that they have advanced,
+        each with its next fetch offset, in the order of their last records."""
+        self._epoch += responses
+        for key, offset in advanced:
+            self._advance(key, self._wanted[key], offset)
+
     def serve(self, found: Iterable[FetchedPartition]) -> FetchReply:
         """Makes the reply to the pull of records that another session has fetched, and advances as `digest` does."""
         partitions = []

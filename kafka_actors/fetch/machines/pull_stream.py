@@ -45,14 +45,23 @@ class PullToSend(Struct, frozen=True):
     pull: Pull
 
 
+class EndPull(Struct, frozen=True):
+    """A request to bring the answers to the present pull of a stream to an end: another one is to be sent."""
+
+    token: int
+
+
 class PullStream:
     """Pulls to one broker, with their partitions and credit."""
 
     __slots__ = (
         "broker",
         "busy",
+        "ending",
         "failures",
+        "has_more",
         "outstanding",
+        "patience_s",
         "requested",
         "retry_at",
         "sequence",
@@ -73,11 +82,14 @@ class PullStream:
         self.to_add: dict[TopicPartition, None] = {}  # with the next pull
         self.to_forget: dict[TopicPartition, None] = {}
         self.outstanding: dict[int, int] = {}  # sequence -> bytes that the response may bring
+        self.has_more = False  # the last answer was not the only one to its pull: more of them come
+        self.ending = False  # and that pull is to be brought to an end
         self.busy = False  # the last answer brought records, so the next pull shouldn't wait for its turn
         self.starved = False  # no room for another response
         self.yield_at = NEVER  # without room until then, partitions that wait behind a long call lose theirs
         self.retry_at = 0.0
         self.silent_at = NEVER  # without an answer until then, leaders are looked up
+        self.patience_s = SILENT_S  # with the broker's wait for records
         self.failures = 0
         self.trouble = ""  # why the last request was in vain, for people; empty once the broker has answered
 
@@ -116,6 +128,13 @@ class PullStream:
         allowed = credit if self.busy else 1
         return self.active and len(self.outstanding) < allowed and self.retry_at <= now
 
+    def end_pull(self) -> tuple[EndPull, ...]:
+        """Returns what ends a pull that has more answers, once there is something else to ask for, or nothing any more."""
+        if not self.has_more or self.ending or (self.active and not self.to_add and not self.to_forget):
+            return ()
+        self.ending = True
+        return (EndPull(self.token),)
+
     def pull(
         self,
         wants: list[PartitionFetch],
@@ -147,10 +166,14 @@ class PullStream:
         A broker that throttles answers at once and expects the client to be silent for the time that it names (KIP-219); a request
         in that time would wait in the broker, and look like a broker that doesn't answer.
         """
-        self.outstanding.pop(reply.sequence, None)
+        left = self.outstanding.pop(reply.sequence, 0)
         self.silent_at = NEVER
+        self.has_more, self.ending = reply.more, self.ending and reply.more
+        if reply.more:
+            self.outstanding[reply.sequence] = max(0, left - reply.size)
+            self.silent_at = now + self.patience_s
         self.retry_at = now + throttle_s(reply.throttle_ms / 1000) if reply.throttle_ms else 0.0
-        self.busy = any(fetched.size for fetched in reply.partitions)
+        self.busy = not reply.more and any(fetched.size for fetched in reply.partitions)
         self.trouble = ""
         if not reply.error_code:
             self.failures = 0
@@ -171,7 +194,8 @@ class PullStream:
             self.trouble = self.trouble or "no answer yet"
             return True
         elif self.silent_at == NEVER:
-            self.silent_at = now + max_wait_s + SILENT_S
+            self.patience_s = max_wait_s + SILENT_S
+            self.silent_at = now + self.patience_s
         return False
 
 

@@ -12,7 +12,7 @@ from kafka_actors import protocol
 from kafka_actors.config import JobConfig, resolved
 from kafka_actors.errors import NodeNotReadyError
 from kafka_actors.fetch import BrokerFetcher
-from kafka_actors.fetch.broker_fetcher import Connect
+from kafka_actors.fetch.local_sources import Connect
 from kafka_actors.fetch.messages import Pull
 from kafka_actors.fetch.shared_records import SharedRecords
 from kafka_actors.job.actor_setup import ProcessSetup

@@ -22,7 +22,7 @@ from kafka_actors.errors import (
 from kafka_actors.events import NoCommittedOffset
 from kafka_actors.fetch.fetch_driver import FetchDriver, FetchTelemetry
 from kafka_actors.fetch.machines.positions import EpochValidation
-from kafka_actors.fetch.machines.pull_stream import PullToSend
+from kafka_actors.fetch.machines.pull_stream import EndPull, PullToSend
 from kafka_actors.fetch.machines.resets import LookupKind, OffsetLookup
 from kafka_actors.fetch.messages import FetchReply, Pull
 from kafka_actors.telemetry.tally import Tally
@@ -37,8 +37,8 @@ class Machine:
 
     def __init__(self):
         self.wants = []
-        self.has_something = False
-        self.polls = 0
+        self.has_something = self.needs_poll = False
+        self.polls = self.rewound = 0
         self.replies, self.failures, self.offsets, self.epoch_ends = [], [], [], []
 
     def poll(self, now):
@@ -47,6 +47,9 @@ class Machine:
 
     def on_reply(self, pull, reply, records, now):
         self.replies.append((pull.token, reply.sequence))
+
+    def rewind(self):
+        self.rewound += 1
 
     def on_pull_failed(self, pull, error, now, *, sent=True):
         self.failures.append((pull.pull.sequence, error, sent))
@@ -63,12 +66,15 @@ class Source:
 
     def __init__(self):
         self.pulls = {}
+        self.queued = {}
 
-    def fetch(self, pull, answered):
+    def fetch(self, pull, answered, queued):
         self.pulls[pull.sequence] = answered
+        self.queued[pull.sequence] = queued
 
     def answer(self, sequence, error=None, **more):
-        self.pulls.pop(sequence)(error or (FetchReply(1, sequence, [], **{"seconds": 0.1, **more}), []))
+        take = self.pulls[sequence] if more.get("more") else self.pulls.pop(sequence)
+        take(error or (FetchReply(1, sequence, [], **{"seconds": 0.1, **more}), []))
 
 
 class Lookups:
@@ -225,6 +231,94 @@ async def test_from_another_thread_a_pull_to_a_known_broker_is_sent_there_and_an
     assert (list(scene.source.pulls), list(other.pulls)) == ([1], [])
     await turns_until(lambda: list(other.pulls) == [0])
     assert scene.located == [1, 2]
+
+
+class Queue:
+    """The queue of a pull, which a test fills."""
+
+    def __init__(self, sequence):
+        self._sequence = sequence
+        self._answers = []
+        self.interrupted = 0
+        self.error = None
+
+    def put(self, *sizes):
+        self._answers += [
+            (FetchReply(1, self._sequence, [], size=size, seconds=0.1, more=True), []) for size in sizes
+        ]
+        self.wake()
+
+    def drain(self):
+        if self.error is not None:
+            raise self.error
+        answers, self._answers = self._answers, []
+        return answers
+
+    def interrupt(self):
+        self.interrupted += 1
+
+
+async def with_queue():
+    """A scene with a pull that has had its first answer, and will have others."""
+    scene = Scene()
+    await scene.want(pull(0))
+    queue = Queue(0)
+    scene.source.queued[0](queue)
+    scene.source.answer(0, more=True)
+    assert scene.machine.replies == [(7, 0)]
+    return scene, queue
+
+
+@in_loop
+async def test_answers_in_a_queue_are_taken_when_the_machine_is_needed_and_before_the_last_one():
+    scene, queue = await with_queue()
+    woken, polls = scene.woken, scene.machine.polls
+    from_another_thread(lambda: queue.put(1, 2))
+    assert scene.woken > woken, "whoever waits for records may take them"
+    assert (scene.machine.polls, len(scene.machine.replies)) == (polls, 1), (
+        "and costs its thread nothing else"
+    )
+    with scene.driver.present():
+        assert scene.machine.replies == [(7, 0)] * 3
+    queue.put(3)
+    await scene.want()
+    assert len(scene.machine.replies) == 4, "a poll takes them, too"
+    queue.put(4)
+    scene.source.answer(0)
+    assert len(scene.machine.replies) == 6
+    queue.put(5)
+    await scene.want()
+    assert len(scene.machine.replies) == 6, "behind its last answer a pull has no queue"
+
+
+@in_loop
+async def test_a_pull_that_is_to_end_is_interrupted_and_no_other_is():
+    scene, queue = await with_queue()
+    await scene.want(EndPull(8))
+    assert queue.interrupted == 0
+    await scene.want(EndPull(7))
+    assert queue.interrupted == 1
+
+
+@in_loop
+async def test_answers_without_a_queue_of_their_own_are_taken_as_they_come():
+    scene, _ = await with_queue()
+    woken, polls = scene.woken, scene.machine.polls
+    scene.source.answer(0, more=True)
+    assert scene.machine.replies == [(7, 0)] * 2
+    assert (scene.woken, scene.machine.polls) == (woken + 1, polls)
+    scene.machine.needs_poll = True
+    scene.source.answer(0, more=True)
+    assert scene.machine.polls == polls + 1
+
+
+@in_loop
+async def test_an_interrupt_while_answers_are_taken_has_all_records_fetched_again():
+    scene, queue = await with_queue()
+    queue.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt), scene.driver.present():
+        pass
+    assert scene.machine.rewound == 1
 
 
 # ------------------------------------------------------------ look-ups and metadata

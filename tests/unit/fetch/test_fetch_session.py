@@ -435,3 +435,66 @@ def test_a_new_session_while_partitions_take_turns_asks_for_those_whose_turn_it_
     assert (request.session_epoch, len(partitions_of(request))) == (0, 20)
     request, _ = crowd.turn()
     assert (request.session_epoch, len(crowd.cached)) == (1, 20)
+
+
+def steady(version=17, **more):
+    """A session whose last request went on from the response before, and had an answer without news."""
+    wire = Wire(version)
+    wire.ask([want(), want(partition=1)])
+    wire.answer(response(data(0), data(1)))
+    wire.ask(**more)
+    wire.answer(response())
+    return wire
+
+
+def test_a_session_that_only_goes_on_says_where():
+    wire = steady()
+    assert wire.session.steady() == [want(), want(partition=1)]
+    wire.ask()
+    wire.answer(response(data(1, b"25")))
+    assert wire.session.steady() == [want(), want(partition=1, offset=25)]
+
+
+@pytest.mark.parametrize(
+    "unsteady",
+    [
+        lambda: Wire(),
+        lambda: steady(version=12),
+        lambda: steady(wants=[want(partition=2, ids=False)]),
+        lambda: steady(wants=[replace(want(partition=2), shared=True)]),
+    ],
+    ids=["not begun", "names", "a topic without an id", "shared with other workers"],
+)
+def test_a_session_that_does_more_than_going_on_says_so(unsteady):
+    assert unsteady().session.steady() is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [response(error=70), response(data(0), session=0), response(data(0, error_code=6))],
+    ids=["refused", "no session", "a partition that failed"],
+)
+def test_behind_an_answer_that_is_no_news_of_records_a_session_does_not_only_go_on(answer):
+    wire = steady()
+    wire.ask()
+    wire.answer(answer)
+    assert wire.session.steady() is None
+
+
+def test_changes_of_a_pull_are_asked_for_before_a_session_only_goes_on():
+    wire = steady()
+    wire.session.apply(Pull(2, [want(partition=2)], [("a", 0)], 1000, 500))
+    assert wire.session.steady() is None
+    wire.session.request(17)
+    wire.answer(response(data(2)))
+    assert wire.session.steady() == [want(partition=1), want(partition=2)]
+
+
+def test_what_was_digested_elsewhere_is_where_the_next_request_goes_on():
+    wire = steady()
+    first, _ = wire.ask()
+    wire.session.went_on(3, [(("a", 1), 30), (("a", 0), 20)])
+    request, _ = wire.ask()
+    assert request.session_epoch == first.session_epoch + 3
+    assert named(request) == [("a", 1, 30), ("a", 0, 20)]
+    assert list(wire.session.wanted) == [("a", 1), ("a", 0)], "those with records go to the end"

@@ -27,7 +27,7 @@ class Source:
     def __init__(self):
         self.pulls = queue.Queue()
 
-    def fetch(self, pull, answered):
+    def fetch(self, pull, answered, queued=None):
         self.pulls.put((pull, answered))
 
     def next_pull(self):

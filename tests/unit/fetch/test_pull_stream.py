@@ -195,3 +195,63 @@ def test_partitions_of_a_silent_broker_are_read_from_its_successor_at_once():
     for tp, version, _, _ in plan.validations:
         harness.machine.on_epoch_end(tp, version, (5, 10), harness.now)
     assert [issue.broker for issue in [*plan.pulls, *harness.pulls()]] == [2]
+
+
+def test_a_pull_that_has_more_answers_is_the_only_one_while_nothing_changes():
+    harness = Harness(leaders=(1,))
+    harness.assign(A0)
+    issue = harness.pull()
+    for first in range(10, 60, 10):
+        harness.reply(issue, got(first, first + 10), more=True)
+        plan = harness.plan(after=1.0)
+        assert (plan.pulls, plan.ended) == ([], set())
+    assert harness.read() == [(0, first, first + 10) for first in range(10, 60, 10)]
+    harness.reply(issue, got(60, 70))
+    assert [each.pull.sequence for each in harness.pulls()] == [1, 2]
+
+
+def test_the_bytes_of_each_answer_are_taken_from_what_the_pull_may_bring():
+    harness = Harness(leaders=(1,))
+    harness.assign(A0)
+    issue = harness.pull()
+    [stream] = harness.machine._streams.by_broker.values()
+    assert stream.reserved == issue.pull.max_bytes
+    harness.reply(issue, got(10, 20), more=True)
+    held = harness.machine.buffer.held(1)
+    assert held
+    assert stream.reserved == issue.pull.max_bytes - held
+
+
+@pytest.mark.parametrize("change", ["another partition", "a seek", "a pause of all"])
+def test_a_pull_that_has_more_answers_is_brought_to_an_end_once_for_a_change(change):
+    harness = Harness(leaders=(1, 1))
+    harness.assign(A0)
+    issue = harness.pull()
+    harness.reply(issue, got(10, 20), more=True)
+    assert harness.plan().ended == set()
+    if change == "another partition":
+        harness.assign(A1)
+    elif change == "a seek":
+        harness.machine.seek(A0, 5)
+    else:
+        harness.machine.pause(A0)
+    plan = harness.plan()
+    assert (plan.pulls, plan.ended) == ([], {issue.token})
+    assert harness.plan().ended == set(), "once is enough"
+    harness.reply(issue, more=True)
+    assert harness.plan().ended == set(), "an answer that was under way"
+    harness.reply(issue)
+    plan = harness.plan()
+    assert [pull.pull.changes for pull in plan.pulls] == ([] if change == "a pause of all" else [True])
+
+
+def test_a_broker_whose_answers_cease_is_silent_though_nothing_was_polled_since():
+    harness = Harness(leaders=(1,), fetch_max_wait_ms=500)
+    harness.assign(A0)
+    issue = harness.pull()
+    harness.plan()
+    for _ in range(3):
+        harness.now += 1.5
+        harness.reply(issue, more=True)
+    assert not harness.plan(after=1.9).refresh_metadata
+    assert harness.plan(after=0.2).refresh_metadata

@@ -1,0 +1,281 @@
+"""A fetch thread that goes on from small responses by a loop, over a pair of sockets: what comes of it, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from kafka_actors.config import ConsumerConfig, build
+from kafka_actors.errors import DisconnectedError
+from kafka_actors.fetch import BrokerFetcher, PartitionFetch, Pull
+from kafka_actors.fetch.messages import AnswerQueue, FetchReply, Outcome
+from kafka_actors.fetch.steady_fetch import AFTER, SMALL_BYTES, FetchLoop, SteadyFetch, may_go_on
+from kafka_actors.net import FetchSocket
+from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_header, decode_message
+from kafka_actors.protocol.codec import response_frame
+from kafka_actors.protocol.messages.fetch import FetchableTopicResponse, PartitionData
+from kafka_actors.records import encode
+
+VERSION, SESSION, SOON_S = 17, 5, 20.0
+TOPIC_ID = uuid.UUID(int=1 << 64 | 7)
+WANT = PartitionFetch("t", 0, (0, 1), 0, 1 << 20, TOPIC_ID.bytes, leader_epoch=3)
+MAX_BYTES = 16 << 20
+
+needs_loop = pytest.mark.skipif(
+    FetchLoop is None, reason="without the compiled module nothing goes on by itself"
+)
+
+
+class Channel(FetchSocket):
+    """A connection that is there from the beginning."""
+
+    def __init__(self, sock: socket.socket, config: ConsumerConfig) -> None:
+        super().__init__("b", 1, config)
+        self._socket = sock
+
+    def open(self, **_: Any) -> Channel:
+        self.versions = Versions()
+        return self
+
+
+class Versions:
+    def pick(self, _: object) -> int:
+        return VERSION
+
+
+class Harness:
+    """A fetcher, and the broker's end of its connection, which a test answers request by request."""
+
+    def __init__(self, **options: Any) -> None:
+        ours, self.broker = socket.socketpair()
+        self.broker.settimeout(SOON_S)
+        config = build(ConsumerConfig, bootstrap_servers="b:1", **options)
+        self.fetcher = BrokerFetcher(1, "b", 1, config, connect=lambda *_: Channel(ours, config))
+        self.outcomes: queue.Queue[Outcome] = queue.Queue()
+        self.queues: queue.Queue[AnswerQueue] = queue.Queue()
+        self.offset = 0
+        self.woken = threading.Event()
+
+    def pull(self, sequence: int, **more: Any) -> None:
+        pull = Pull(sequence, max_bytes=MAX_BYTES, max_wait_ms=500, **more)
+        self.fetcher.fetch(pull, self.outcomes.put, self._queued)
+
+    def _queued(self, answers: AnswerQueue) -> None:
+        answers.wake = self.woken.set
+        self.queues.put(answers)
+
+    def request(self) -> tuple[int, FetchRequest]:
+        """The next request, with its correlation id."""
+        size = int.from_bytes(self.broker.recv(4, socket.MSG_WAITALL), "big")
+        header, body = decode_header(
+            ApiKey.FETCH, VERSION, "request", memoryview(self.broker.recv(size, socket.MSG_WAITALL))
+        )
+        return header.correlation_id, decode_message(FetchRequest, VERSION, body)
+
+    def answer(self, count: int = 1, size: int = 10, **fields: Any) -> FetchRequest:
+        """Answers the next request with `count` records of partition 0."""
+        correlation_id, request = self.request()
+        rows = pa.record_batch({"value": pa.array([b"x" * size] * count, pa.binary())})
+        data = bytes(encode(rows, base_offset=self.offset)) if count else b""
+        self.offset += count
+        partition = PartitionData(partition_index=0, records=data, high_watermark=self.offset, **fields)
+        found = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[partition])
+        self.broker.sendall(
+            response_frame(
+                ApiKey.FETCH, VERSION, correlation_id, FetchResponse(session_id=SESSION, responses=[found])
+            )
+        )
+        return request
+
+    def outcome(self) -> tuple[FetchReply, list[bytes]]:
+        outcome = self.outcomes.get(timeout=SOON_S)
+        assert not isinstance(outcome, Exception), outcome
+        return outcome[0], [bytes(memoryview(each)) for each in outcome[1]]
+
+    def begin(self) -> AnswerQueue:
+        """Goes as far as the first answer of a pull that has several."""
+        for sequence in range(AFTER):
+            self.pull(sequence, wants=[WANT] if not sequence else [])
+            self.answer()
+            assert self.outcome()[0].more == (sequence == AFTER - 1)
+        return self.queues.get(timeout=SOON_S)
+
+    def drained(self, answers: AnswerQueue, count: int) -> list[FetchReply]:
+        """So many answers out of the queue."""
+        found: list[FetchReply] = []
+        while len(found) < count:
+            assert self.woken.wait(SOON_S)
+            self.woken.clear()
+            found += [reply for reply, _ in answers.drain()]
+        return found
+
+    def close(self) -> None:
+        self.broker.close()
+        asyncio.run(self.fetcher.close())
+
+
+@pytest.fixture
+def harness() -> Iterator[Harness]:
+    made = Harness()
+    yield made
+    made.close()
+
+
+@needs_loop
+def test_small_answers_come_through_a_queue_while_nothing_else_comes(harness: Harness) -> None:
+    answers = harness.begin()
+    for _ in range(3):
+        harness.answer(2)
+    found = harness.drained(answers, 3)
+    assert [(each.sequence, each.more) for each in found] == [(AFTER - 1, True)] * 3
+    assert [each.partitions[0].next_offset for each in found] == [AFTER + 2, AFTER + 4, AFTER + 6]
+    assert harness.outcomes.empty()
+
+
+@needs_loop
+@pytest.mark.parametrize("ends", ["interrupt", "a pull that changes something"])
+def test_the_last_answer_comes_as_soon_as_another_pull_is_wanted(harness: Harness, ends: str) -> None:
+    answers = harness.begin()
+    if ends == "interrupt":
+        answers.interrupt()
+        harness.answer()
+        assert harness.outcome()[0] == FetchReply(1, AFTER - 1, [])
+    harness.pull(AFTER, wants=[replace(WANT, epoch=(0, 2), fetch_offset=1)])
+    if ends != "interrupt":
+        harness.answer()
+    request = harness.answer()
+    if ends != "interrupt":
+        assert harness.outcome()[0] == FetchReply(1, AFTER - 1, [])
+    assert [each.fetch_offset for topic in request.topics for each in topic.partitions] == [1]
+    assert len(harness.drained(answers, 1)) == 1
+    assert harness.outcome()[0].sequence == AFTER
+
+
+@needs_loop
+def test_a_pull_that_changes_something_before_the_loop_runs_ends_it_behind_one_answer(
+    harness: Harness,
+) -> None:
+    steady = SteadyFetch()
+    steady.waits(Pull(1))
+    steady.waits(Pull(2, wants=[WANT]))
+    interrupted = []
+
+    class Loop:
+        def interrupt(self) -> None:
+            interrupted.append(True)
+
+        def run(self, *_: Any) -> str:
+            return "ended"
+
+    class Lends:
+        renews_in_s = 1.0
+
+        def descriptor(self, **_: Any) -> AbstractContextManager[int]:
+            return contextlib.nullcontext(3)
+
+    def run() -> None:
+        assert steady.run(Loop(), Lends(), b"", 1, 1, 1.0) == "ended"  # type: ignore[arg-type,comparison-overlap]
+
+    run()
+    assert interrupted == [True]
+    steady.begins(Pull(1))
+    steady.begins(Pull(2, wants=[WANT]))
+    run()
+    steady.waits(Pull(3, forget=[("t", 0)]))
+    assert interrupted == [True], "no loop runs"
+
+
+@needs_loop
+@pytest.mark.parametrize("kind", ["large", "an error"])
+def test_what_the_loop_leaves_is_the_last_answer_and_digested_the_general_way(
+    harness: Harness, kind: str
+) -> None:
+    answers = harness.begin()
+    harness.answer()
+    if kind == "large":
+        harness.answer(1, size=2 * SMALL_BYTES)
+    else:
+        harness.answer(0, error_code=6)
+    last, records = harness.outcome()
+    assert (last.sequence, last.more) == (AFTER - 1, False)
+    assert last.seconds > 0
+    [partition] = last.partitions
+    assert partition.fetch_offset == AFTER + 1
+    assert (partition.error_code, len(records[0]) > SMALL_BYTES) == (
+        (0, True) if kind == "large" else (6, False)
+    )
+    assert len(harness.drained(answers, 1)) == 1
+    harness.pull(AFTER)
+    request = harness.answer()
+    assert request.session_epoch == AFTER + 2
+    named = [each.fetch_offset for topic in request.topics for each in topic.partitions]
+    assert named == ([AFTER + 2] if kind == "large" else [])
+
+
+@needs_loop
+def test_a_connection_that_ends_under_the_loop_fails_the_pull_and_its_answers_stay(harness: Harness) -> None:
+    answers = harness.begin()
+    harness.answer()
+    harness.drained(answers, 1)
+    harness.request()
+    harness.broker.close()
+    outcome = harness.outcomes.get(timeout=SOON_S)
+    assert isinstance(outcome, DisconnectedError)
+    assert "the broker closed the connection" in str(outcome)
+
+
+@needs_loop
+def test_a_fetcher_that_is_closed_under_the_loop_answers_at_once(harness: Harness) -> None:
+    harness.begin()
+    harness.request()
+    harness.fetcher.shut()
+    outcome = harness.outcomes.get(timeout=SOON_S)
+    assert isinstance(outcome, DisconnectedError)
+
+
+LOGIN = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "u", "sasl_plain_password": "p"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"security_protocol": "SSL"}, {"security_protocol": "SASL_SSL", **LOGIN}]
+)
+def test_over_tls_each_answer_is_the_last_one_of_its_pull(options: dict[str, str]) -> None:
+    harness = Harness(**options)
+    try:
+        for sequence in range(AFTER + 2):
+            harness.pull(sequence, wants=[WANT] if not sequence else [])
+            harness.answer()
+            assert not harness.outcome()[0].more
+    finally:
+        harness.close()
+
+
+def test_whoever_takes_no_queue_has_one_answer_to_each_pull(harness: Harness) -> None:
+    for sequence in range(AFTER + 2):
+        pull = Pull(sequence, wants=[WANT] if not sequence else [], max_bytes=MAX_BYTES, max_wait_ms=500)
+        harness.fetcher.fetch(pull, harness.outcomes.put)
+        harness.answer()
+        assert not harness.outcome()[0].more
+
+
+PULL, REPLY = Pull(3, max_bytes=100), FetchReply(1, 3, [], size=50)
+
+
+def test_a_pull_goes_on_while_its_terms_hold() -> None:
+    assert may_go_on(PULL, REPLY)
+    assert not may_go_on(PULL, replace(REPLY, size=51)), "there would be less than half a response left"
+    assert not may_go_on(PULL, replace(REPLY, error_code=71))
+    assert not may_go_on(PULL, replace(REPLY, throttle_ms=1))
+    assert not may_go_on(replace(PULL, followers=False), REPLY)
+    assert not may_go_on(replace(PULL, pace_ms=1), REPLY)

@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 COMMA  := ,
 EXTRAS := dev$(if $(shell command -v krb5-config),$(COMMA)gssapi)
 
-SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/records/_*.pyx kafka_actors/records/_*.pxi kafka_actors/records/_*.h)
+SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard kafka_actors/*/_*.pyx kafka_actors/*/_*.pxi kafka_actors/*/_*.h)
 
 # Tests that share what takes long to start (Ray and three brokers, Spark) run in one process: see tests/xdist_groups.py. Three
 # processes on two cores, because most of these tests wait for brokers and for processes more than they compute.
@@ -145,7 +145,7 @@ lock: $(VENV)/.installed-dist  ## requirements-dev.lock anew: the newest version
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) .fuzz build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
-	rm -f kafka_actors/*/_*.so kafka_actors/records/_kernel.c kafka_actors/schemas/_*_kernel.c
+	rm -f kafka_actors/*/_*.so kafka_actors/records/_kernel.c kafka_actors/schemas/_*_kernel.c kafka_actors/fetch/_fetch_loop.c
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"kafka-actors needs Python 3.11 or later; $(PYTHON) is {v[0]}.{v[1]}. Name another one: make PYTHON=python3.12 …")'

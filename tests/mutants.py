@@ -30,6 +30,7 @@ KERNEL = (
     "kafka_actors/records/_small.pxi",
     "kafka_actors/records/_frames.pxi",
     "kafka_actors/records/_encode.pxi",
+    "kafka_actors/fetch/_fetch_loop.pyx",
     "kafka_actors/schemas/_columns.pxi",
     "kafka_actors/schemas/_avro_program.pxi",
     "kafka_actors/schemas/_columns_read.pxi",

@@ -284,6 +284,10 @@ class BlockingSocket:
             seconds, microseconds = _TIMEVAL.unpack(value)
             self._timeout = seconds + microseconds / 1e6
 
+    def fileno(self) -> Any:
+        """Returns the socket itself: what a `SimulatedFetchLoop` sends and receives by."""
+        return self
+
     def sendall(self, data: Any) -> None:
         if self._ended:
             raise BrokenPipeError(errno.EPIPE, "Broken pipe")

@@ -29,6 +29,7 @@ from kafka_actors.errors import ConnectionFailedError
 from kafka_actors.testing import FakeKafka
 from kafka_actors.testing.fake_kafka.machines.fake_cluster import FakeCluster
 
+from .fetch_loop import SimulatedFetchLoop
 from .lockstep import LockstepQueue
 from .network import CLIENT, BlockingSocket, MemoryNetwork, SimulatedLoop
 
@@ -251,6 +252,7 @@ def _in_place(world: Simulation) -> Iterator[None]:
             "queue",
             SimpleNamespace(SimpleQueue=lambda: LockstepQueue(lockstep), Empty=queue.Empty),
         ),
+        (broker_fetcher, "FetchLoop", SimulatedFetchLoop),
         (fetch_socket, "connect_blocking", connect_blocking),
         (fetch_socket, "socket", SimpleNamespace(**sockets, socket=BlockingSocket)),
     ]

@@ -188,6 +188,7 @@ def test_several_answers_come_to_one_pull_and_can_be_brought_to_an_end(pair: Any
 
 def test_memory_that_is_read_no_more_is_given_back_between_the_answers_to_one_pull(pair: Any) -> None:
     peer = Peer(pair)
+    peer.socket.settimeout(SOON_S)
     piece = SharedMemory()
     view = memoryview(piece.allocate(4096))
     view[:3] = b"abc"

@@ -51,7 +51,7 @@ from .compression import (
 from .kernel import ACTIVE
 from .record import control_type
 from .resume import behind_bad_timestamps, is_cut_off, resume_offset
-from .transactions import ABORT, AbortedTransactions
+from .transactions import ABORT, NONE_ABORTED, AbortedTransactions
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # collections.abc has it from Python 3.12 on
@@ -77,7 +77,6 @@ _FILL_ERRORS: Final = {
     Fill.BAD_CRC: "the checksum of a message is wrong",
     Fill.BAD_FORMAT: "a message inside a compressed one is compressed too, or of another format",
 }
-
 
 _SOURCE, _POS, _END, _COUNT, _ATTRIBUTES = map(
     int, (ColumnField.SOURCE, ColumnField.POS, ColumnField.END, ColumnField.COUNT, ColumnField.ATTRIBUTES)
@@ -169,7 +168,8 @@ class Decoder:
         self._kernel = kernel
         self._log_end = log_end
         self._check_crcs = check_crcs
-        self._aborted = AbortedTransactions(aborted if isolation_level == "read_committed" else ())
+        committed = isolation_level == "read_committed"
+        self._aborted = AbortedTransactions(aborted) if committed and aborted else NONE_ABORTED
         self._columns: ColumnsView | None = None
         self._rows_per_byte = 0.0
         self._growth = 1.0  # decompressed bytes per fetched byte

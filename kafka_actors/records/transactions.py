@@ -38,3 +38,7 @@ class AbortedTransactions:
     def end(self, producer_id: int) -> None:
         """Closes a transaction: an abort marker of this producer was read."""
         self._open.discard(producer_id)
+
+
+NONE_ABORTED = AbortedTransactions(())
+"""The empty list: nothing opens in it, so all decoders may have the same one."""

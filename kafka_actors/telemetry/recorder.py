@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from opentelemetry import metrics as api
@@ -142,7 +142,7 @@ class MeterRecorder(Recorder):
 
     def __init__(self, meter: Any) -> None:
         self._meter = meter
-        self._takes: dict[str, Callable[[float, Mapping[str, Any]], object]] = {}
+        self._takes: dict[str, Callable[..., None]] = {}
 
     def add(self, instrument: Instrument, amount: float, attributes: Attributes = ()) -> None:
         (self._takes.get(instrument.name) or self._make(instrument))(amount, as_mapping(attributes))
@@ -151,21 +151,17 @@ class MeterRecorder(Recorder):
         self.add(instrument, value, attributes)
 
     def into(self, instrument: Instrument, attributes: Attributes = ()) -> Callable[[float], None]:
-        take, mapping = self._takes.get(instrument.name) or self._make(instrument), as_mapping(attributes)
-
-        def into(value: float) -> None:
-            take(value, mapping)
-
-        return into
+        take = self._takes.get(instrument.name) or self._make(instrument)
+        return partial(take, attributes=as_mapping(attributes))
 
     def merge(
         self, instrument: Instrument, counts: Sequence[int], total: float, attributes: Attributes = ()
     ) -> None:
         distributions().add(instrument, counts, total, attributes)
 
-    def _make(self, instrument: Instrument) -> Callable[[float, Mapping[str, Any]], object]:
+    def _make(self, instrument: Instrument) -> Callable[..., None]:
         name, unit, description = instrument.name, instrument.unit, instrument.description
-        take: Callable[[float, Mapping[str, Any]], object]
+        take: Callable[..., None]
         if instrument.kind is InstrumentKind.COUNTER:
             take = self._meter.create_counter(name, unit, description).add
         else:

@@ -97,11 +97,6 @@ class FetchedBytes:
         end = last.last_stable_offset if read_committed else last.high_watermark
         return end if end >= 0 else None
 
-    @property
-    def brokers(self) -> set[int]:
-        """Brokers that sent the slices."""
-        return {piece.held.broker for piece in self.slices}
-
 
 class Buffer:
     """Queues of fetched slices, and the bytes that they hold.

@@ -21,7 +21,7 @@ from __future__ import annotations
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.types import TopicPartition
 
-from .buffer import Buffer
+from .buffer import Buffer, FetchedBytes
 from .partition_table import PartitionTable
 from .pull_stream import NEVER, PullStream, PullStreams
 
@@ -96,14 +96,18 @@ class Fairness:
             self._yield(stream, need, now)
         return self._room(stream) >= need
 
-    def may_pull_again(self, broker: int) -> bool:
-        """Whether a stream that had no room for another pull has it now, or can have that of paused partitions."""
-        stream = self._streams.by_broker.get(broker)
-        if stream is None or not stream.starved:
-            return False
+    def may_pull_again(self, item: FetchedBytes) -> bool:
+        """Whether a stream that records came by, and that had no room for another pull, has it now, or can have that of paused partitions."""
+        for piece in item.slices:
+            stream = self._streams.by_broker.get(piece.held.broker)
+            if stream is not None and stream.starved and self._has_room_again(stream):
+                return True
+        return False
+
+    def _has_room_again(self, stream: PullStream) -> bool:
         if self._room(stream) >= self.response_bytes(stream):
             return True
-        return not stream.outstanding and bool(self._buffer.idle_holders(broker, self._is_paused))
+        return not stream.outstanding and bool(self._buffer.idle_holders(stream.broker, self._is_paused))
 
     def _room(self, stream: PullStream) -> int:
         return self._buffer.room(stream.broker, len(self._streams)) - stream.reserved

@@ -308,9 +308,7 @@ class FetchMachine:
         if self._one_by_one and not self.buffer.in_hand(item.partition):
             self._fairness.taken(item.partition)
             self.partitions.needs_plan |= self.buffer.ready  # its next records may be taken now
-        if partition.state is FetchState.VALIDATING or (
-            released and any(map(self._fairness.may_pull_again, item.brokers))
-        ):
+        if partition.state is FetchState.VALIDATING or (released and self._fairness.may_pull_again(item)):
             self.partitions.needs_plan = True
         return True
 

@@ -30,13 +30,13 @@ from .machines.fetch_session import FetchSession, SequenceGap
 from .messages import Answer, Answered, Outcome, PartitionFetch, Pull, Queued, Records
 from .shared_records import KeptRecords, SharedRecords, kept_of
 from .steady_fetch import (
-    AFTER,
     SMALL_BYTES,
     End,
     FetchLoop,
     SteadyFetch,
     may_go_on,
     template_of,
+    worth_after,
 )
 
 if TYPE_CHECKING:
@@ -315,14 +315,15 @@ class BrokerFetcher:
     def _steadily(self, job: _PullJob, answer: Answer) -> Answer:
         """Goes on from a small answer by a `FetchLoop`, where that can be; returns the last answer to the pull."""
         pull, channel = job.pull, self._channel
-        partitions = self._session.steady() if self._small >= AFTER and may_go_on(pull, answer[0]) else None
         if (
-            FetchLoop is None
-            or job.queued is None
-            or channel is None
-            or not channel.is_plain
-            or not partitions
+            job.queued is None
+            or not may_go_on(pull, answer[0])
+            or self._small < worth_after(len(self._session))
         ):
+            return answer
+        if FetchLoop is None or channel is None or not channel.is_plain:
+            return answer
+        if not (partitions := self._session.steady()):
             return answer
         request, version = self._session.request(self._best, wait_ms=pull.max_wait_ms)
         self._correlation_id += 1
@@ -336,7 +337,7 @@ class BrokerFetcher:
         end, length, rest = self._steady.run(
             loop, channel, encode(request), credit, pull.max_bytes // 2, limit_ms
         )
-        self._used = self._clock()
+        self._small, self._used = 0, self._clock()
         began = self._used - loop.waited_s
         self._correlation_id += loop.requests - 1
         self._session.went_on(loop.exchanges, [(partitions[n].key, offset) for n, offset in loop.advanced()])

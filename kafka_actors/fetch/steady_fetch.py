@@ -1,8 +1,8 @@
 """Steady fetching: small responses of one fetch session, exchanged and digested without the interpreter.
 
 Theory of operation. A record that comes alone costs a response, and by the general way (`BrokerFetcher`, `FetchSession`) each response costs
-some hundred calls of Python in three threads, whose code and objects are cold by then: five times the CPU of a client in C. So after two
-small responses to plain requests the fetch thread leaves the session to a `FetchLoop`, which is compiled: it sends the next request, receives
+some hundred calls of Python in three threads, whose code and objects are cold by then: five times the CPU of a client in C. So after a few
+small responses in a row the fetch thread leaves the session to a `FetchLoop`, which is compiled: it sends the next request, receives
 the response, checks it, advances the session and queues the answer, as long as
 
 - the socket is plain: TLS is OpenSSL's, which Python has;
@@ -47,12 +47,15 @@ __all__ = [
     "SteadyFetch",
     "may_go_on",
     "template_of",
+    "worth_after",
 ]
 
 SMALL_BYTES = 64 * 1024
 """Size of a response up to which the loop takes it."""
 AFTER = 2
-"""Small responses in a row after which it is worth while to set up a loop."""
+"""Small responses in a row after which a loop is set up, at least."""
+PARTITIONS_FOR_ONE = 128
+"""Partitions whose setting up costs what the loop saves with one response."""
 _NOTHING_BEHIND = 3
 """Bytes behind the topics of a request without forgotten ones, rack and tagged fields."""
 
@@ -106,6 +109,11 @@ class SteadyFetch:
         finally:
             with self._lock:
                 self._loop = None
+
+
+def worth_after(partitions: int) -> int:
+    """Returns the number of small responses in a row after which it is worth while to set up a loop for so many partitions."""
+    return max(AFTER, partitions // PARTITIONS_FOR_ONE)
 
 
 def may_go_on(pull: Pull, reply: FetchReply) -> bool:

@@ -245,8 +245,9 @@ class FetchSession:
         """Returns all partitions, each from its next fetch offset on, where the next request only goes on from the last response: within the
         broker's session, which has just these partitions, by topic ids. None where it doesn't."""
         plain = self._epoch != FULL and self._with_ids and self._subset is None and not self._full_in_a_row
-        wanted_ids = {key: wanted.want.topic_id for key, wanted in self._wanted.items()}
-        if not plain or self._shared or self._in_session != wanted_ids:
+        if not plain or self._shared:
+            return None
+        if self._in_session != {key: wanted.want.topic_id for key, wanted in self._wanted.items()}:
             return None
         return [replace(wanted.want, fetch_offset=wanted.offset) for wanted in self._wanted.values()]
 

@@ -20,7 +20,7 @@ from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, PartitionFetch, Pull
 from kafka_actors.fetch.messages import AnswerQueue, FetchReply, Outcome
-from kafka_actors.fetch.steady_fetch import AFTER, SMALL_BYTES, FetchLoop, SteadyFetch, may_go_on
+from kafka_actors.fetch.steady_fetch import AFTER, SMALL_BYTES, FetchLoop, SteadyFetch, may_go_on, worth_after
 from kafka_actors.net import FetchSocket
 from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_header, decode_message
 from kafka_actors.protocol.codec import response_frame
@@ -267,6 +267,21 @@ def test_whoever_takes_no_queue_has_one_answer_to_each_pull(harness: Harness) ->
         harness.fetcher.fetch(pull, harness.outcomes.put)
         harness.answer()
         assert not harness.outcome()[0].more
+
+
+def test_of_many_partitions_more_responses_have_to_be_small_until_a_loop_is_worth_while() -> None:
+    assert [worth_after(n) for n in (1, 256, 512, 20_000)] == [AFTER, AFTER, 4, 156]
+
+
+@needs_loop
+def test_behind_a_loop_it_takes_as_many_small_responses_again_to_set_up_another(harness: Harness) -> None:
+    harness.begin().interrupt()
+    harness.answer()
+    assert not harness.outcome()[0].more
+    for sequence in range(AFTER, 2 * AFTER):
+        harness.pull(sequence)
+        harness.answer()
+        assert harness.outcome()[0].more == (sequence == 2 * AFTER - 1)
 
 
 PULL, REPLY = Pull(3, max_bytes=100), FetchReply(1, 3, [], size=50)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import uuid
+from functools import partial
 
 import pytest
 from fakes.fetching import count_fetched
@@ -14,6 +15,7 @@ from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, Fetcher, PartitionFetch, PartitionStart, Pull
 from kafka_actors.fetch.shared_records import SharedRecords
+from kafka_actors.fetch.steady_fetch import SMALL_BYTES, FetchLoop, SteadyFetch
 from kafka_actors.net import FetchSocket, KafkaClient, OffsetLookups
 from kafka_actors.protocol import FetchResponse
 from kafka_actors.protocol.messages.fetch import FetchableTopicResponse, PartitionData
@@ -128,6 +130,67 @@ def test_no_trouble_with_one_answer_repeats_or_skips_a_record(trouble):
         assert len(rule.calls) == 3
 
     run(test)
+
+
+async def trouble_with(setup, ends, answer):
+    """Has the next answer be another one. It stays away until there are records, so that it is the answer to a request of the loop."""
+    setup.kafka.on("Fetch", answer)
+
+
+async def pause(setup, ends):
+    before = len(ends)
+    setup.fetcher.pause([T0])
+    await until_async(lambda: len(ends) > before)
+    setup.fetcher.resume([T0])
+
+
+async def move(setup, ends):
+    setup.kafka.set_leader("t", 0, 3 - setup.kafka.leaders("t")[0])
+
+
+async def grow(setup, ends):
+    """Has the next answer be too large for the loop."""
+    setup.kafka.produce("t", [b"x" * 2 * SMALL_BYTES])
+
+
+@pytest.mark.skipif(FetchLoop is None, reason="without the compiled module nothing goes on by itself")
+@pytest.mark.parametrize(
+    "happens",
+    [
+        partial(trouble_with, answer=DropConnection()),
+        *(partial(trouble_with, answer=AnswerWithError(code)) for code in (70, 71, -1)),
+        pause,
+        move,
+        grow,
+    ],
+    ids=["drop", "70", "71", "-1", "pause", "move", "grow"],
+)
+def test_records_that_come_one_by_one_are_read_by_a_loop_and_once_whatever_happens_between(
+    happens, monkeypatch
+):
+    ends, run_loop = [], SteadyFetch.run
+
+    def noted(self, loop, *arguments):
+        try:
+            return run_loop(self, loop, *arguments)
+        finally:
+            ends.append(loop.exchanges)
+
+    async def test(setup):
+        offsets = await setup.read(COUNT)
+        for number in range(30):
+            if number in (10, 20):
+                await happens(setup, ends)
+            setup.kafka.produce("t", [b"x"])
+            offsets += await setup.read(1)
+        while len(offsets) < COUNT + 30 + 2 * (happens is grow):
+            offsets += await setup.read(1)
+        assert offsets == list(range(len(offsets)))
+        assert sum(ends) >= 10
+        assert len(ends) >= 2, "what happened has ended a loop"
+
+    monkeypatch.setattr(SteadyFetch, "run", noted)
+    run(test, brokers=2, fetch_max_wait_ms=100, max_partition_fetch_bytes=1_000_000)
 
 
 def test_a_leader_hint_is_followed_without_new_metadata():

@@ -289,13 +289,12 @@ class Fetcher:
     def take_newcomer(self) -> FetchedBytes | None:
         """Returns the first records of a partition, if no records of it were handed out yet; else None."""
         with self._lock:
-            return self.take() if self.newcomer else None
+            return self.take() if self._machine.buffer.newcomer else None
 
     @property
     def newcomer(self) -> bool:
         """Whether `take_newcomer` has something."""
-        with self._driver.present() as machine:
-            return machine.buffer.newcomer
+        return self._machine.buffer.newcomer
 
     def waiting(self) -> list[TopicPartition]:
         """Returns the partitions with records that wait to be handed out."""

@@ -3,6 +3,9 @@
 It keeps to the contract of machines (`base.machine`), but has a driver of its own in place of `MachineDriver`: the thread that
 received a response polls the machine and sends the next pull itself, under the machine's lock, and only what has to be in the
 event loop is handed over to it. A way through the loop for each response would cost two switches of threads.
+
+Answers that a `FetchLoop` queues are taken by whoever needs the machine next (`take_answers`): the user's thread, a turn, or, while nobody
+reads, the timer of the machine's next wake-up.
 """
 
 from __future__ import annotations

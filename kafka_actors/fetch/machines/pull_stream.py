@@ -16,6 +16,9 @@ token, or no stream, and are dropped, so nothing is counted or buffered twice.
 
 One pull at a time is always allowed. More, up to `credit`, only while records come: a pull that waits behind a long poll
 would keep the changes that come after it waiting too.
+
+A pull may have several small answers, whose bytes are taken from what it may bring; all but the last say so. It counts as one that waits
+for its answer, so no other is sent, until a change has it brought to an end (`EndPull`): its last answer then comes after one long poll at most.
 """
 
 from __future__ import annotations

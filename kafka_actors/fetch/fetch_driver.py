@@ -52,12 +52,11 @@ class RecordSource(Protocol):
 class _Sent:
     """A pull that was sent, and its last outcome once that is known."""
 
-    __slots__ = ("has_more", "outcome", "pull")
+    __slots__ = ("outcome", "pull")
 
     def __init__(self, pull: PullToSend) -> None:
         self.pull = pull
         self.outcome: Outcome | None = None
-        self.has_more = False
 
 
 class FetchDriver:
@@ -286,8 +285,7 @@ class FetchDriver:
         with self._lock:
             self.take_answers()
             if not isinstance(outcome, Exception) and outcome[0].more:
-                self._answered(sent.pull, outcome)
-                replied, sent.has_more = not sent.has_more or self._machine.needs_poll, True
+                replied = self._answered(sent.pull, outcome)
             else:
                 self._queues.pop(sent, None)
                 sent.outcome = outcome
@@ -299,8 +297,6 @@ class FetchDriver:
                 self._unanswered.pop(token, None)
         if replied:
             self._turn()
-        elif sent.outcome is None:
-            self._on_records()
 
     def _answered(self, pull: PullToSend, outcome: Outcome) -> bool:
         """Passes an outcome to the machine. Returns whether it is a reply. Call it with the lock held."""

@@ -16,6 +16,9 @@ Whatever else comes is the general way's again: it gets the response as it was r
 The one who made the pull drains the answers from a queue (`messages.AnswerQueue`), in the thread that wants the records; a `wake` is all that it
 costs the fetch thread. Such a pull has several answers, of which all but the last say `FetchReply.more`. The loop of a process without the
 compiled module is None, and each response goes the general way.
+
+Workers of a job take no queue: each of their pulls has one answer. Where the cores are full it is a worker's next pull, which comes when it is
+through with the answer before, that has records come together; without that each is carried alone through two processes.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.cluster import ClusterMetadata, ClusterSnapshot
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import DisconnectedError, KafkaActorsError
-from kafka_actors.fetch.messages import Answer, Answered, FetchReply, Outcome, Pull, Queued
+from kafka_actors.fetch.messages import Answer, FetchReply, Outcome, Pull
 from kafka_actors.job.messages import CommitReply, CommitRequest, Orders, Report, pack, unpack
 from kafka_actors.job.transport.shm_client import SharedMemoryClient
 from kafka_actors.schemas.registry import Schema, SchemaRequest
@@ -197,28 +197,28 @@ class BrokerLink:
         # Pulls handed to the loop, and pulls that the loop has sent: each is counted by one thread at a time.
         self._queued = self._sent = 0
 
-    def fetch(self, pull: Pull, answered: Answered, queued: Queued | None = None) -> None:
-        """Sends a pull, from the transport's thread or the loop. `answered` and `queued` are called in one of these two."""
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None], queued: object = None) -> None:
+        """Sends a pull, from the transport's thread or the loop. `answered` is called in one of these two, once: see `steady_fetch`."""
         client = self._client
         if client is not None and not client.closed and self._sent == self._queued:
-            client.fetch(pull, answered, queued)
+            client.fetch(pull, answered)
             return
         self._queued += 1
-        self._loop.call_soon_threadsafe(self._begin, pull, answered, queued)
+        self._loop.call_soon_threadsafe(self._begin, pull, answered)
 
-    def _begin(self, pull: Pull, answered: Answered, queued: Queued | None) -> None:
-        task = asyncio.ensure_future(self._fetch(pull, answered, queued))
+    def _begin(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
+        task = asyncio.ensure_future(self._fetch(pull, answered))
         self._in_loop.add(task)
         task.add_done_callback(self._in_loop.discard)
 
-    async def _fetch(self, pull: Pull, answered: Answered, queued: Queued | None) -> None:
+    async def _fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
         outcome: Outcome
         try:
             async with self._send_lock:
                 try:
                     client = await self._connected()
                     if client is not None:
-                        client.fetch(pull, answered, queued)
+                        client.fetch(pull, answered)
                         return
                     answering = asyncio.ensure_future(self._by_ray(pull))
                     await asyncio.sleep(0)  # it is sent before the next one

@@ -49,7 +49,7 @@ class Pulls:
         self.asked = queue.Queue()
         self.shut_down = threading.Event()
 
-    def fetch(self, pull, answered, queued=None):
+    def fetch(self, pull, answered):
         self.asked.put((pull, answered))
 
     def shut(self):
@@ -365,7 +365,7 @@ class Actor:
         self.way.append(("by ray", pull.sequence, pull.pace_ms))
         return pack(reply_of(pull.sequence, [b"a"])), [b"a"]
 
-    def fetch(self, pull, answered, queued=None):
+    def fetch(self, pull, answered):
         self.way.append(("by shared memory", pull.sequence, pull.pace_ms))
         answered((reply_of(pull.sequence, [b"a"]), [b"a"]))
 

@@ -20,12 +20,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from kafka_actors.errors import DisconnectedError
-from kafka_actors.fetch.messages import Answered, FetchReply, Outcome, Pull, Queued
+from kafka_actors.fetch.messages import FetchReply, Outcome, Pull
 from kafka_actors.job.messages import pack, unpack
 
 from .shared_memory import MappedMemory, MemoryRegion
@@ -56,12 +55,10 @@ logger = logging.getLogger(__name__)
 
 
 class PullRequest(msgspec.Struct, frozen=True, tag=True):
-    """A pull, if there is one, and the memory regions of earlier responses that the worker no longer reads. `end`: no more responses are to come
-    to the pull before."""
+    """A pull, and the memory regions of earlier responses that the worker no longer reads."""
 
-    pull: Pull | None = None
+    pull: Pull
     released: list[int] = []
-    end: bool = False
 
 
 class PullResponse(msgspec.Struct, frozen=True, tag=True):
@@ -151,34 +148,13 @@ def _receive_head(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
     return data, [number for payload in rights for (number,) in _DESCRIPTOR.iter_unpack(payload)]
 
 
-class _SentPull(NamedTuple):
-    """A pull that was sent: what to call with its answers, and with what ends them."""
-
-    answered: Answered
-    queued: Queued | None
-
-
-class _AnswersOfActor:
-    """The answers to one pull, for whoever wants to end them. All of them are passed on as they come, so none waits here."""
-
-    def __init__(self, client: SharedMemoryClient) -> None:
-        self._client = client
-        self.wake: Callable[[], object] = object
-
-    def drain(self) -> tuple[()]:
-        return ()
-
-    def interrupt(self) -> None:
-        self._client.end_pull()
-
-
 class SharedMemoryClient:
     """Sends pulls and maps their responses. Once `closed`, all pulls fail with `DisconnectedError`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._lock = threading.Lock()  # guards the queue of pulls, and sending
-        self._waiting: deque[_SentPull] = deque()
+        self._waiting: deque[Callable[[Outcome], None]] = deque()
         self._memory = MappedMemory()
         self._closed = False
         threading.Thread(target=self._read, name="shm-client", daemon=True).start()
@@ -208,34 +184,18 @@ class SharedMemoryClient:
     def closed(self) -> bool:
         return self._closed
 
-    def fetch(
-        self,
-        pull: Pull,
-        answered: Answered,
-        queued: Queued | None = None,
-    ) -> None:
-        """Sends a pull. `answered` is called in this client's thread, in the order of the pulls; at once if it is closed. Before the first of
-        several answers `queued` gets what ends them: a queue that is always empty, because all of them go through `answered`."""
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None:
+        """Sends a pull. `answered` is called in this client's thread, in the order of the pulls; at once if it is closed."""
         with self._lock:
             closed = self._closed
             if not closed:
-                self._waiting.append(_SentPull(answered, queued))
-                self._send(PullRequest(pull, self._memory.released()))
+                self._waiting.append(answered)
+                try:
+                    send(self._socket, pack(PullRequest(pull, self._memory.released())))
+                except OSError:
+                    self._shut()  # the thread answers
         if closed:
             answered(DisconnectedError("the shared-memory transport of the connection actor is closed"))
-
-    def _send(self, request: PullRequest) -> None:
-        """Sends a message. Call it with the lock held."""
-        try:
-            send(self._socket, pack(request))
-        except OSError:
-            self._shut()  # the thread answers
-
-    def end_pull(self) -> None:
-        """Has the connection actor bring the answers to its present pull to an end."""
-        with self._lock:
-            if not self._closed:
-                self._send(PullRequest(end=True))
 
     def close(self) -> None:
         """Closes the socket: pulls without a response fail with `DisconnectedError`."""
@@ -256,7 +216,7 @@ class SharedMemoryClient:
                 self._memory.update(answered.added, descriptors, answered.removed)
                 outcome = self._outcome(answered, behind)
                 del message, behind
-                self._pass_on(outcome)
+                self._waiting.popleft()(outcome)
                 del outcome  # else its memory would be kept until the next response
         except (EOFError, OSError):
             pass
@@ -268,20 +228,7 @@ class SharedMemoryClient:
                 waiting, self._waiting = self._waiting, deque()
                 self._socket.close()
             for unanswered in waiting:
-                unanswered.answered(DisconnectedError("the connection actor is gone"))
-
-    def _pass_on(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Exception) or not outcome[0].more:
-            self._waiting.popleft().answered(outcome)
-            return
-        sent = self._waiting[0]
-        if sent.queued is not None:
-            sent.queued(_AnswersOfActor(self))
-            self._waiting[0] = sent._replace(queued=None)
-        sent.answered(outcome)
-        if released := self._memory.released():  # no pull takes them along for long
-            with self._lock:
-                self._send(PullRequest(released=released))
+                unanswered(DisconnectedError("the connection actor is gone"))
 
     def _outcome(self, answered: PullResponse, behind: memoryview) -> Outcome:
         reply = answered.reply

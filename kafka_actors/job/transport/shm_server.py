@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from kafka_actors.fetch.messages import Answered, AnswerQueue, Outcome, Pull, Queued
+from kafka_actors.fetch.messages import Outcome, Pull
 from kafka_actors.job.messages import CrashReport, pack, packed_error, unpack
 from kafka_actors.job.worker.call_record import read_crash_report
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 class PullTarget(Protocol):
     """Carries out one worker's pulls, in order: `fetch.BrokerFetcher`, or a fake."""
 
-    def fetch(self, pull: Pull, answered: Answered, queued: Queued) -> None: ...
+    def fetch(self, pull: Pull, answered: Callable[[Outcome], None]) -> None: ...
     def shut(self) -> None: ...
 
 
@@ -127,7 +127,6 @@ class _ClientConnection:
         self._lock = threading.Lock()  # guards sending, and closing
         self._memory = SharedMemory()
         self._fetcher = fetcher(self._memory)
-        self._queue: AnswerQueue | None = None  # of the last pull that had one
 
     def begin(self) -> None:
         threading.Thread(target=self._read, name="shm-server", daemon=True).start()
@@ -147,10 +146,7 @@ class _ClientConnection:
             while True:
                 request = unpack(receive(self._socket)[0], PullRequest)
                 self._memory.release(request.released)
-                if request.end and self._queue is not None:
-                    self._queue.interrupt()
-                if request.pull is not None:
-                    self._fetcher.fetch(request.pull, self._answer, self._follow)
+                self._fetcher.fetch(request.pull, self._answer)
         except (EOFError, OSError):
             pass  # the worker has closed it
         except Exception:
@@ -160,15 +156,6 @@ class _ClientConnection:
             with self._lock:
                 self.ended = True
                 self._socket.close()
-
-    def _follow(self, queue: AnswerQueue) -> None:
-        """Takes a queue with answers to a pull, each of which is sent at once."""
-
-        def pass_on() -> None:
-            for answer in queue.drain():
-                self._answer(answer)
-
-        queue.wake, self._queue = pass_on, queue
 
     def _answer(self, outcome: Outcome) -> None:
         """Sends the response to a pull. Called in the order of the pulls."""

@@ -37,7 +37,7 @@ class Machine:
 
     def __init__(self):
         self.wants = []
-        self.has_something = self.needs_poll = False
+        self.has_something = False
         self.polls = self.rewound = 0
         self.replies, self.failures, self.offsets, self.epoch_ends = [], [], [], []
 
@@ -298,18 +298,6 @@ async def test_a_pull_that_is_to_end_is_interrupted_and_no_other_is():
     assert queue.interrupted == 0
     await scene.want(EndPull(7))
     assert queue.interrupted == 1
-
-
-@in_loop
-async def test_answers_without_a_queue_of_their_own_are_taken_as_they_come():
-    scene, _ = await with_queue()
-    woken, polls = scene.woken, scene.machine.polls
-    scene.source.answer(0, more=True)
-    assert scene.machine.replies == [(7, 0)] * 2
-    assert (scene.woken, scene.machine.polls) == (woken + 1, polls)
-    scene.machine.needs_poll = True
-    scene.source.answer(0, more=True)
-    assert scene.machine.polls == polls + 1
 
 
 @in_loop

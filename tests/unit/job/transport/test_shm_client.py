@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import queue
 import socket
@@ -10,14 +9,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from kafka_actors.errors import DisconnectedError, NodeNotReadyError
 from kafka_actors.fetch.messages import FetchedPartition, FetchReply, Pull
 from kafka_actors.job.messages import pack, packed_error, unpack
 from kafka_actors.job.transport import shm_client
-from kafka_actors.job.transport.shared_memory import SharedMemory
 from kafka_actors.job.transport.shm_client import (
     PullRequest,
     PullResponse,
@@ -162,53 +159,6 @@ def test_pulls_without_a_response_fail_when_the_socket_ends_and_later_ones_at_on
     peer.pull(3)
     number, error = peer.outcome()
     assert (number, type(error), peer.client.closed) == (3, DisconnectedError, True)
-
-
-def test_several_answers_come_to_one_pull_and_can_be_brought_to_an_end(pair: Any) -> None:
-    peer = Peer(pair)
-    ends: queue.Queue[Any] = queue.Queue()
-    peer.client.fetch(Pull(1), lambda outcome: peer.outcomes.put((1, outcome)), ends.put)
-    peer.pull(2)
-    assert [peer.pulled() for _ in range(2)] == [1, 2]
-    several = [msgspec.structs.replace(reply(1, 3), more=more) for more in (True, True, False)]
-    for each in several[:2]:
-        peer.answer(PullResponse(each), b"abc")
-    assert [peer.outcome()[1][0] for _ in range(2)] == several[:2]
-    answers = ends.get(timeout=SOON_S)
-    assert ends.empty(), "there is one queue for all of them"
-    assert answers.drain() == ()
-    answers.interrupt()
-    assert unpack(receive(peer.socket)[0], PullRequest) == PullRequest(end=True)
-    peer.answer(PullResponse(several[2]), b"abc")
-    peer.answer(PullResponse(reply(2)))
-    assert [number for number, _ in (peer.outcome(), peer.outcome())] == [1, 2]
-    peer.client.close()
-    answers.interrupt()  # of a client that is closed: nothing is left to end
-
-
-def test_memory_that_is_read_no_more_is_given_back_between_the_answers_to_one_pull(pair: Any) -> None:
-    peer = Peer(pair)
-    peer.socket.settimeout(SOON_S)
-    piece = SharedMemory()
-    view = memoryview(piece.allocate(4096))
-    view[:3] = b"abc"
-    peer.pull(1)
-    peer.pulled()
-    region = piece.share([view[:3]])
-    added, descriptors, _ = piece.changes()
-    first = msgspec.structs.replace(reply(1, 3), more=True)
-    send(peer.socket, pack(PullResponse(first, region, added)), descriptors=descriptors)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    _, (_, records) = peer.outcome()
-    assert bytes(records[0]) == b"abc"
-    del records, _
-    gc.collect()
-    peer.answer(PullResponse(msgspec.structs.replace(reply(1), more=True)))
-    peer.outcome()
-    request = unpack(receive(peer.socket)[0], PullRequest)
-    assert (request.pull, request.end, len(request.released)) == (None, False, 1)
-    peer.client.close()
 
 
 def test_a_message_that_is_not_understood_ends_the_transport(

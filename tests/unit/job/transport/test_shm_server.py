@@ -31,11 +31,9 @@ class Target:
 
     def __init__(self, memory: SharedMemory) -> None:
         self.pulls: queue.Queue[tuple[Pull, Callable[[Any], None]]] = queue.Queue()
-        self.queued: Any = None
         self.was_shut = threading.Event()
 
-    def fetch(self, pull: Pull, answered: Callable[[Any], None], queued: Any = None) -> None:
-        self.queued = queued
+    def fetch(self, pull: Pull, answered: Callable[[Any], None]) -> None:
         self.pulls.put((pull, answered))
 
     def shut(self) -> None:
@@ -87,48 +85,6 @@ def test_a_pull_is_answered_with_a_response_or_with_its_error() -> None:
     assert isinstance(second.get(timeout=SOON_S), NodeNotReadyError)
     client.close()
     assert target.was_shut.wait(SOON_S), "nothing is fetched for a worker that is gone"
-
-
-class Answers:
-    """A queue of answers, as a target gives one."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Any] = []
-        self.interrupted = threading.Event()
-        self.wake: Callable[[], object] = object
-
-    def drain(self) -> list[Any]:
-        found, self.waiting = self.waiting, []
-        return found
-
-    def interrupt(self) -> None:
-        self.interrupted.set()
-
-
-def test_answers_of_a_queue_are_sent_as_they_come_until_the_worker_ends_them() -> None:
-    server = Server()
-    client = server.worker("worker-0.1")
-    outcomes: queue.Queue[Any] = queue.Queue()
-    ends: queue.Queue[Any] = queue.Queue()
-    client.fetch(Pull(1), outcomes.put, ends.put)
-    (target,) = server.targets
-    _, answered = target.pulls.get(timeout=SOON_S)
-    answers = Answers()
-    target.queued(answers)
-    reply = FetchReply(broker=1, sequence=1, partitions=[], more=True)
-    answered((reply, []))
-    found = [
-        FetchReply(1, 1, [FetchedPartition("t", 0, (0, 1), n, n + 1, size=1)], more=True) for n in range(2)
-    ]
-    answers.waiting += [(found[0], [b"a"]), (found[1], [b"b"])]
-    answers.wake()
-    assert outcomes.get(timeout=SOON_S)[0] == reply
-    assert [outcomes.get(timeout=SOON_S) for _ in found] == [(found[0], [b"a"]), (found[1], [b"b"])]
-    assert not answers.interrupted.is_set()
-    ends.get(timeout=SOON_S).interrupt()
-    assert answers.interrupted.wait(SOON_S)
-    client.close()
-    assert target.was_shut.wait(SOON_S)
 
 
 def test_a_process_of_another_user_is_served_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ Nothing that comes from the broker is trusted: every length is checked before it
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport EAGAIN, EINTR, EPIPE, errno
+from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy
@@ -68,6 +68,7 @@ cdef enum:
 cdef enum:
     FAIL_CLOSED = -1
     FAIL_MEMORY = -2
+    FAIL_SYSTEM = -16 # less the system's error number
 
 
 cdef struct Known:
@@ -105,6 +106,15 @@ cdef inline Part *parts_of(Answer *answer) noexcept nogil:
 
 cdef inline const uint8_t *bytes_of(Answer *answer) noexcept nogil:
     return <const uint8_t *>(parts_of(answer) + answer.parts)
+
+
+cdef void free_all(Answer *answer) noexcept nogil:
+    """Frees an answer, and those behind it."""
+    cdef Answer *following
+    while answer != NULL:
+        following = answer.next
+        free(answer)
+        answer = following
 
 
 cdef inline double now() noexcept nogil:
@@ -226,12 +236,7 @@ cdef class FetchLoop:
             self._places[self._place(<const uint8_t *>topic_id, want.partition)] = <int32_t>i
 
     def __dealloc__(self):
-        cdef Answer *answer = self._answers
-        cdef Answer *following
-        while answer != NULL:
-            following = answer.next
-            free(answer)
-            answer = following
+        free_all(self._answers)
         free(self._known)
         free(self._places)
         free(self._changed)
@@ -277,7 +282,7 @@ cdef class FetchLoop:
         if end == FAIL_MEMORY:
             raise MemoryError
         if end < 0:
-            raise OSError(-end - 16, strerror(-end - 16))
+            raise OSError(FAIL_SYSTEM - end, strerror(FAIL_SYSTEM - end))
         if end == END_OTHER:
             return end, length, PyBytes_FromStringAndSize(<const char *>self._in, length)
         return end, length, b""
@@ -469,7 +474,7 @@ cdef class FetchLoop:
         cdef Answer *answer
         cdef Answer *following
         cdef Answer *first = NULL
-        cdef list found
+        cdef list found = []
         if self._answers == NULL:
             return ()
         answer = take_all(&self._answers)
@@ -478,18 +483,13 @@ cdef class FetchLoop:
             answer.next = first
             first = answer
             answer = following
-        found = []
         try:
-            while first != NULL:
-                found.append(self._answer(first))
-                following = first.next
-                free(first)
-                first = following
+            answer = first
+            while answer != NULL:
+                found.append(self._answer(answer))
+                answer = answer.next
         finally:
-            while first != NULL:
-                following = first.next
-                free(first)
-                first = following
+            free_all(first)
         return found
 
     cdef tuple _answer(self, Answer *answer):
@@ -522,7 +522,7 @@ cdef int send_all(int fd, const uint8_t *data, int64_t size) noexcept nogil:
         if sent < 0:
             if errno == EINTR:
                 continue
-            return -errno - 16
+            return FAIL_SYSTEM - errno
         data += sent
         size -= sent
     return 0
@@ -537,10 +537,10 @@ cdef int receive_all(int fd, uint8_t *into, int64_t size, double timeout_s) noex
         if received < 0:
             if errno == EINTR:
                 continue
-            return -errno - 16
+            return FAIL_SYSTEM - errno
         if received == 0:
             return FAIL_CLOSED
         left -= received
         if left and now() - began >= timeout_s:
-            return -EAGAIN - 16
+            return FAIL_SYSTEM - EAGAIN
     return 0

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 try:
     from ._fetch_loop import FetchLoop
 except ImportError:
-    FetchLoop = None  # type: ignore[assignment,misc]
+    FetchLoop = None  # type: ignore[assignment,misc]  # not compiled: each response goes the general way
 
 __all__ = [
     "AFTER",

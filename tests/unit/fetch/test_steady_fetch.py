@@ -112,7 +112,7 @@ class Harness:
         return self.queues.get(timeout=SOON_S)
 
     def drained(self, answers: AnswerQueue, count: int) -> list[FetchReply]:
-        """So many answers out of the queue."""
+        """Takes `count` answers out of the queue, as they come."""
         found: list[FetchReply] = []
         while len(found) < count:
             assert self.woken.wait(SOON_S)

@@ -26,6 +26,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import patient_ray
 import pyte
 from fakes.chromium import Chromium, program
 from pace import Measuring
@@ -40,8 +41,6 @@ COLUMNS, LINES = 118, 34
 RATE = 4_000
 """Orders a second."""
 BEFORE_KILL_S, AFTER_KILL_S = 45.0, 35.0
-PATIENT_RAY = {"RAY_agent_register_timeout_ms": "120000", "RAY_raylet_start_wait_time_s": "120"}
-"""On a busy machine Ray gives up its own start."""
 TOPIC, PARTITIONS = "orders", 8
 
 JOB = """
@@ -174,7 +173,7 @@ def take(directory: Path) -> None:
             **os.environ,
             "BOOTSTRAP": cluster.bootstrap_servers,
             "RAY_TMPDIR": str(directory),
-            **PATIENT_RAY,
+            **patient_ray.environment(),
         }
         run = Terminal("run", "work.py:job", "--workers", "4", "--status", ":0", env=env, cwd=directory)
         all_of_it.callback(run.stop)

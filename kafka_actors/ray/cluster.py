@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import StartTimeoutError, UsageError
 
 from .log_settings import quiet_start
 
@@ -20,6 +20,8 @@ __all__ = ["connect_to_ray", "known_cluster", "start_local_ray", "use_ray"]
 logger = logging.getLogger(__name__)
 
 
+_RAY_GIVES_UP_S = 30.0
+"""Seconds after which `ray.init` gives up a node that it has started: a constant of Ray's (`ray._private.node`)."""
 _lock = threading.Lock()
 _users: int | None = None
 """The number of this process's jobs that use the local Ray which was started for them; None without such a Ray."""
@@ -83,9 +85,19 @@ def connect_to_ray(only_existing: bool = False) -> bool:
 
 
 def start_local_ray(**options: Any) -> None:
-    """Starts a Ray for this program alone, without the dashboard. `options` are those of `ray.init`."""
-    with quiet_start():
-        ray.init(address="local", include_dashboard=False, **{"logging_level": _level(), **options})
+    """Starts a Ray for this program alone, without the dashboard. `options` are those of `ray.init`. Raises `StartTimeoutError`
+    where Ray gave its own start up."""
+    try:
+        with quiet_start():
+            ray.init(address="local", include_dashboard=False, **{"logging_level": _level(), **options})
+    except Exception as error:
+        if type(error) is not Exception or "timed out during startup" not in str(error):
+            raise  # Ray has no class for its own timeout
+        raise StartTimeoutError(
+            "the Ray of this machine, which waits no longer; on a busy machine start one with `ray start --head`, which the job then "
+            f"joins. Its logs are in {_directory() / 'session_latest' / 'logs'}",
+            _RAY_GIVES_UP_S,
+        ) from error
 
 
 def _level() -> str:
@@ -101,8 +113,11 @@ def known_cluster() -> str | None:
 def _started_by_hand() -> str | None:
     """Reads the address that `ray start` writes on its machine."""
     try:
-        return (
-            Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
-        ).read_text() or None
+        return (_directory() / "ray_current_cluster").read_text() or None
     except OSError:
         return None
+
+
+def _directory() -> Path:
+    """Returns the directory in which the Rays of this machine have their files."""
+    return Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray"

@@ -1,28 +1,26 @@
 """Fixtures of integration tests. Real clusters are shared, one set a process: see `kafka_actors.testing.plugin`."""
 
-import inspect
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import patient_ray
 import pytest
-from atomic_files import write_atomically
 from fakes.prometheus import MISSING
 from spark_home import spark_environment
 from waiting import slow_s, until
 
-from kafka_actors.testing.node import free_ports
 from kafka_actors.testing.produce import Produce
 
+os.environ.update(patient_ray.environment())
 if find_spec("pyspark") is not None:
     os.environ.pop("SPARK_SUBMIT_OPTS", None)  # of another PySpark, where these tests are run by a test
     os.environ.update(spark_environment())
@@ -145,46 +143,6 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-_PORTS_OF_AGENTS = (
-    "dashboard_agent_listen_port",
-    "metrics_agent_port",
-    "metrics_export_port",
-    "runtime_env_agent_port",
-)
-
-
-def _with_ports_of_agents(start_raylet: Callable[..., Any]) -> Callable[..., Any]:
-    """Chooses the ports of a raylet's agents, and writes them where the agents do when they are up: a raylet ends itself that can't read them
-    there within 15 s, a constant of Ray's."""
-    named = inspect.signature(start_raylet)
-
-    def start(*args: Any, **more: Any) -> Any:
-        bound = named.bind(*args, **more)
-        for name, port in zip(_PORTS_OF_AGENTS, free_ports(len(_PORTS_OF_AGENTS)), strict=True):
-            bound.arguments[name] = port
-            file = f"{name}_{bound.arguments['node_id']}"
-            write_atomically(Path(bound.arguments["session_dir"], file), str(port))
-        return start_raylet(*bound.args, **bound.kwargs)
-
-    return start
-
-
-def _patiently(get_node: Callable[..., Any]) -> Callable[..., Any]:
-    """Waits for a node's raylet as long as for anything that may hang: `ray.init` asks for 30 s, whatever the machine."""
-
-    def wait_for_node(*args: Any, **more: Any) -> Any:
-        end = time.monotonic() + slow_s(30)
-        while True:
-            try:
-                return get_node(*args, **more)
-            except RuntimeError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.1)
-
-    return wait_for_node
-
-
 @pytest.fixture(scope="session")
 def ray_local() -> Iterator[None]:
     """A Ray of our own for the session, whatever other clusters there are. Test code travels by value."""
@@ -195,14 +153,12 @@ def ray_local() -> Iterator[None]:
 
     travel_by_value()
     fork_ray_workers()
+    patient_ray.be_patient(services)
     # Ray starts workers at nice 15: beside brokers and test code on the same two cores they would starve.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(services, "start_raylet", _with_ports_of_agents(services.start_raylet))
-        patch.setattr(services, "get_node", _patiently(services.get_node))
-        ray.init(
-            address="local", num_cpus=4, include_dashboard=False, log_to_driver=True, logging_level="WARNING"
-        )
+    ray.init(
+        address="local", num_cpus=4, include_dashboard=False, log_to_driver=True, logging_level="WARNING"
+    )
     yield
     ray.shutdown()
 

@@ -43,7 +43,6 @@ class Raylets:
     def __init__(self, directory: Path, nodes: Iterable[Mapping[str, Any]]) -> None:
         own = {
             "RAY_worker_niceness": "0",
-            "RAY_raylet_start_wait_time_s": "120",  # a busy machine may take its time
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import StartTimeoutError, UsageError
 from kafka_actors.ray import cluster
 
 
@@ -138,6 +138,25 @@ def test_a_cluster_of_others_goes_on_when_the_last_job_has_ended(
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     cluster.use_ray()()
     assert ray.shutdowns == 0
+
+
+def test_a_ray_that_gives_its_own_start_up_is_an_error_that_says_what_to_do(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    raised = Exception("The current node timed out during startup. This could happen because …")
+
+    def init(**_: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(StartTimeoutError, match="not started within 30 s: the Ray of this machine") as info:
+        cluster.use_ray()
+    assert "`ray start --head`" in str(info.value)
+    assert str(tmp_path / "ray" / "session_latest" / "logs") in str(info.value)
+    raised = Exception("of another kind")
+    with pytest.raises(Exception, match="of another kind") as other:
+        cluster.use_ray()
+    assert type(other.value) is Exception
 
 
 def test_a_ray_that_could_not_be_started_is_started_by_the_next_job(

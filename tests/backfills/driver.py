@@ -107,9 +107,9 @@ def arm(arrow: str, checkpoint: Path, seed: int) -> None:
     elif arrow == "starting":
         start = Job.start
 
-        def starting(self: Any) -> Any:
+        def starting(self: Any, **more: Any) -> Any:
             threading.Timer(wait, die).start()
-            return start(self)
+            return start(self, **more)
 
         Job.start = starting  # type: ignore[method-assign]
     else:

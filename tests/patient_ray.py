@@ -36,7 +36,9 @@ def environment() -> dict[str, str]:
 
 
 def be_patient(services: Any) -> None:
-    """Makes `services`, which is the module `ray._private.services`, patient."""
+    """Makes `services`, which is the module `ray._private.services`, patient, if it isn't yet."""
+    if services.get_node.__module__ == __name__:
+        return
     services.start_raylet = _with_ports_of_agents(services.start_raylet)
     services.get_node = _patiently(services.get_node)
 

@@ -1,6 +1,7 @@
 """Calls of the supervisor that Ray loses, on their way there or back: `RAY_testing_rpc_failure` has it lose them."""
 
 import json
+import os
 import signal
 import time
 

@@ -62,6 +62,8 @@ TOLD = 40
 """Lines of the trace that a failure tells."""
 BY_KEY = 0.25
 """The part of the runs in which calls overlap."""
+LATEST_ANSWER_S = 5.0
+"""The longest delay of a broker's answer."""
 LONGEST_S = 14.0
 """The longest fault."""
 STOP_S = 15.0
@@ -335,6 +337,9 @@ class JobRun:
         self.written = self.function.written
         self.written.ends = [0] * setup.partitions
         self._rules: list[Any] = []
+        self._late_commits = False
+        self._answered_by = 0.0
+        """Until then answers to commits may be late."""
         self._watch = ReadWatch(UNREAD_S)
         self._troubled_until = 0.0
         self._random = Random(f"load {world.seed}")
@@ -542,9 +547,10 @@ class JobRun:
         actions = {
             "answer with error": AnswerWithError(errors[fault.number % len(errors)]),
             "lose response": LoseResponse(fault.number),
-            "delay response": Delay(min(fault.seconds, 5.0)),
+            "delay response": Delay(min(fault.seconds, LATEST_ANSWER_S)),
             "answer twice": Repeat(),
         }
+        self._late_commits |= (fault.kind, fault.name) == ("delay response", "OffsetCommit")
         self._rules.append(
             self.kafka.on(fault.name or "Fetch", actions[fault.kind], times=1 + fault.number % 3)
         )
@@ -592,6 +598,7 @@ class JobRun:
 
     def _heal(self) -> None:
         self.journal.note("HEAL")
+        self._answered_by = self.world.loop.time() + LATEST_ANSWER_S * self._late_commits
         self.function.active = False
         for rule in self._rules:
             rule.end()
@@ -628,6 +635,9 @@ class JobRun:
         # say at a stop what is confirmed, nor one whose workers hear of it too late.
         if late := sum(not call.done() for call in self.nodes.troubled):
             found.append(f"{late} calls are on their way")
+        # Nor one to whose commit the broker's answer is on its way for longer than a stop waits.
+        if self.world.loop.time() < self._answered_by:
+            found.append("a commit may have no answer yet")
         found += [f"{actor.client} stands still" for actor in self.nodes.live if actor.frozen]
         found += [f"{a.client} is in a call" for a in self.nodes.live if self.journal.in_call[a.client]]
         for number, supervisor in enumerate(self.supervisors):

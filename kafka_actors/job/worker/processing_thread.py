@@ -144,14 +144,14 @@ class ProcessingThread:
         """Processes items until `stop`; raises as `work`. Waits in this thread, because any other thread between a record and
         the user's function would have to be woken first."""
         try:
+            taken = self._look()
             while not self._stopped:
-                self._woken.clear()
-                taken = self._ahead.take()
-                patience = 0.0 if taken is not None else self.idle_s()
-                if patience > 0:
+                if taken is None and (patience := self.idle_s()) > 0:
                     self._woken.wait(patience)
+                    taken = self._look()
                 else:
                     self.work(*(taken or (None,)))
+                    taken = None  # `work` has looked, and nothing was there
         finally:
             self._ahead.close()
 
@@ -175,13 +175,18 @@ class ProcessingThread:
                 while not self._stopped and (newcomer := self._reader.take_newcomer()) is not None:
                     self._carry_out(self._in_turn(newcomer, None))
                 self._carry_out(self._in_turn(fetched, unpacked))
-                if self._stopped or (taken := self._ahead.take()) is None:
+                if self._stopped or (taken := self._look()) is None:
                     return
                 fetched, unpacked = taken
         finally:
             self._taken = None
             self._turns.end()
             self.counters.work_ends(self._clock())
+
+    def _look(self) -> tuple[FetchedBytes, Iterator[Chunk]] | None:
+        """Takes the next item. What comes later wakes the next wait."""
+        self._woken.clear()
+        return self._ahead.take()
 
     def stop(self) -> None:
         """Ends `work` after the item in hand, and then `run`. For any thread."""

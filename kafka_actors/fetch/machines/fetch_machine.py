@@ -164,7 +164,7 @@ class FetchMachine:
         self._fairness.discard()
         self._streams.route(now, self._fairness.left_out)
         for stream in list(self._streams.by_broker.values()):
-            actions += [*self._pulls(stream, now), *stream.end_pull()]
+            actions += [*self._pulls(stream, now), *stream.end_pull(self._fairness.wait_ms(stream))]
             if not stream.active and not stream.outstanding:
                 self._streams.end(stream)
             if stream.is_silent(now, self._max_wait_s):
@@ -207,6 +207,7 @@ class FetchMachine:
         if stream is None or stream.token != sent.token:
             return
         stream.answered(reply, now, self._reconnect_backoff)
+        stream.wait_ms = sent.pull.max_wait_ms
         response = self.buffer.hold(sent.broker, reply.size)
         for fetched, data in zip(reply.partitions, records, strict=True):
             tp = TopicPartition(fetched.topic, fetched.partition)

@@ -19,6 +19,7 @@ would keep the changes that come after it waiting too.
 
 A pull may have several small answers, whose bytes are taken from what it may bring; all but the last say so. It counts as one that waits
 for its answer, so no other is sent, until a change has it brought to an end (`EndPull`): its last answer then comes after one long poll at most.
+The broker's wait for records is such a change, too: a short one costs a request each time.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class PullStream:
         "to_forget",
         "token",
         "trouble",
+        "wait_ms",
         "yield_at",
     )
 
@@ -87,6 +89,7 @@ class PullStream:
         self.outstanding: dict[int, int] = {}  # sequence -> bytes that the response may bring
         self.has_more = False  # the last answer was not the only one to its pull: more of them come
         self.ending = False  # and that pull is to be brought to an end
+        self.wait_ms = 0  # the broker's wait for records, under the pull that was answered last
         self.busy = False  # the last answer brought records, so the next pull shouldn't wait for its turn
         self.starved = False  # no room for another response
         self.yield_at = NEVER  # without room until then, partitions that wait behind a long call lose theirs
@@ -131,9 +134,12 @@ class PullStream:
         allowed = credit if self.busy else 1
         return self.active and len(self.outstanding) < allowed and self.retry_at <= now
 
-    def end_pull(self) -> tuple[EndPull, ...]:
-        """Returns what ends a pull that has more answers, once there is something else to ask for, or nothing any more."""
-        if not self.has_more or self.ending or (self.active and not self.to_add and not self.to_forget):
+    def end_pull(self, wait_ms: int) -> tuple[EndPull, ...]:
+        """Returns what ends a pull that has more answers, once there is something else to ask for, or nothing any more, or the broker is to wait
+        for another time: `wait_ms`."""
+        if not self.has_more or self.ending:
+            return ()
+        if self.active and not self.to_add and not self.to_forget and wait_ms == self.wait_ms:
             return ()
         self.ending = True
         return (EndPull(self.token),)

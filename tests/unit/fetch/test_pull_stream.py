@@ -7,7 +7,7 @@ from kafka_actors.errors import (
     NodeNotReadyError,
     SaslAuthenticationFailedError,
 )
-from tests.fakes.fetching import A0, A1, E1, Harness, got, nothing, snapshot, wants
+from tests.fakes.fetching import A0, A1, E1, MIB, Harness, got, nothing, snapshot, wants
 
 
 def test_a_refused_login_fails_the_partitions_and_is_not_tried_again():
@@ -243,6 +243,22 @@ def test_a_pull_that_has_more_answers_is_brought_to_an_end_once_for_a_change(cha
     harness.reply(issue)
     plan = harness.plan()
     assert [pull.pull.changes for pull in plan.pulls] == ([] if change == "a pause of all" else [True])
+
+
+def test_a_pull_that_has_more_answers_and_short_waits_ends_when_nothing_is_left_out_any_more():
+    """Nothing is to be asked for or forgotten then: each wait of 20 ms would be a request, for as long as the credit lasts."""
+    harness = Harness(worker_buffer_bytes=8 * MIB, credit=1, fetch_max_wait_ms=500)
+    harness.assign(A0)
+    harness.assign(A1)
+    harness.reply(harness.pull(), got(10, 30, size=4 * MIB + 1), size=100)
+    issue = harness.pull()
+    assert issue.pull.max_wait_ms == 20
+    harness.reply(issue, nothing(10, partition=1), more=True)
+    assert harness.plan().ended == set()
+    harness.machine.revoke(A0)
+    assert harness.plan().ended == {issue.token}
+    harness.reply(issue)
+    assert harness.pull().pull.max_wait_ms == 500
 
 
 def test_a_broker_whose_answers_cease_is_silent_though_nothing_was_polled_since():

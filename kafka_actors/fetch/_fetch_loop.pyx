@@ -54,6 +54,7 @@ cdef enum:
     CORRELATION_AT = 8
     FIXED = 13 # bytes between the maximum of a response and the topics: isolation level, session id and epoch, and itself
     MOST_EPOCH = 0x7FFFFFFF
+    MOST_CORRELATION_ID = 0x7FFFFFFF
     SMALL_BYTES = 64 * 1024 # as steady_fetch.SMALL_BYTES
 
 cdef int64_t MOST_BASE = 0x7FFFFFFFFFFFFFFF - 0x80000000
@@ -415,7 +416,7 @@ cdef class FetchLoop:
             pass
         self.exchanges += 1
         self._epoch += 1
-        self._correlation_id += 1
+        self._correlation_id = (self._correlation_id + 1) & MOST_CORRELATION_ID
         return True
 
     cdef int64_t _next_request(self, int64_t credit) noexcept nogil:

@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 JOIN_S = 1.0
 IDLE_S = 1.0  # without a pull; then memory that responses were received into is given back to the system
+CORRELATION_IDS = 1 << 31  # from 0 on
 BUSY_WAIT_MS = 100
 """Longest wait of the broker while another worker fetches a partition for this one, too."""
 
@@ -290,7 +291,7 @@ class BrokerFetcher:
         self, channel: BlockingChannel, wait_ms: int, without: Collection[tuple[str, int]]
     ) -> Answer:
         request, version = self._session.request(self._best, wait_ms=wait_ms, without=without)
-        self._correlation_id += 1
+        self._correlation_id = (self._correlation_id + 1) % CORRELATION_IDS
         request_bytes = self._frame(request, version)
         limit_ms = self._config.request_timeout_ms + wait_ms
         began = self._clock()
@@ -315,18 +316,16 @@ class BrokerFetcher:
     def _steadily(self, job: _PullJob, answer: Answer) -> Answer:
         """Goes on from a small answer by a `FetchLoop`, where that can be; returns the last answer to the pull."""
         pull, channel = job.pull, self._channel
-        if (
-            job.queued is None
-            or not may_go_on(pull, answer[0])
-            or self._small < worth_after(len(self._session))
-        ):
+        if job.queued is None or not may_go_on(pull, answer[0]):
+            return answer
+        if self._small < worth_after(len(self._session)):
             return answer
         if FetchLoop is None or channel is None or not channel.is_plain:
             return answer
         if not (partitions := self._session.steady()):
             return answer
         request, version = self._session.request(self._best, wait_ms=pull.max_wait_ms)
-        self._correlation_id += 1
+        self._correlation_id = (self._correlation_id + 1) % CORRELATION_IDS
         encode = partial(self._frame, version=version)
         loop = FetchLoop(partitions, *template_of(request, encode), self.broker, pull.sequence)
         job.queued(loop)
@@ -339,7 +338,7 @@ class BrokerFetcher:
         )
         self._small, self._used = 0, self._clock()
         began = self._used - loop.waited_s
-        self._correlation_id += loop.requests - 1
+        self._correlation_id = (self._correlation_id + loop.requests - 1) % CORRELATION_IDS
         self._session.went_on(loop.exchanges, [(partitions[n].key, offset) for n, offset in loop.advanced()])
         if end == End.TERMS:
             return self._session.serve(()), []

@@ -66,6 +66,7 @@ class Harness:
         self.queues: queue.Queue[AnswerQueue] = queue.Queue()
         self.offset = 0
         self.woken = threading.Event()
+        self.correlation_ids: list[int] = []
 
     def pull(self, sequence: int, **more: Any) -> None:
         pull = Pull(sequence, max_bytes=MAX_BYTES, max_wait_ms=500, **more)
@@ -81,11 +82,18 @@ class Harness:
         header, body = decode_header(
             ApiKey.FETCH, VERSION, "request", memoryview(self.broker.recv(size, socket.MSG_WAITALL))
         )
+        self.correlation_ids.append(header.correlation_id)
         return header.correlation_id, decode_message(FetchRequest, VERSION, body)
 
     def answer(self, count: int = 1, size: int = 10, **fields: Any) -> FetchRequest:
         """Answers the next request with `count` records of partition 0."""
-        correlation_id, request = self.request()
+        return self.answer_to(self.request(), count, size, **fields)
+
+    def answer_to(
+        self, received: tuple[int, FetchRequest], count: int = 1, size: int = 10, **fields: Any
+    ) -> FetchRequest:
+        """Answers a request that was received."""
+        correlation_id, request = received
         rows = pa.record_batch({"value": pa.array([b"x" * size] * count, pa.binary())})
         data = bytes(encode(rows, base_offset=self.offset)) if count else b""
         self.offset += count
@@ -147,19 +155,39 @@ def test_small_answers_come_through_a_queue_while_nothing_else_comes(harness: Ha
 @pytest.mark.parametrize("ends", ["interrupt", "a pull that changes something"])
 def test_the_last_answer_comes_as_soon_as_another_pull_is_wanted(harness: Harness, ends: str) -> None:
     answers = harness.begin()
+    under_way = harness.request()
     if ends == "interrupt":
         answers.interrupt()
-        harness.answer()
+        harness.answer_to(under_way)
         assert harness.outcome()[0] == FetchReply(1, AFTER - 1, [])
     harness.pull(AFTER, wants=[replace(WANT, epoch=(0, 2), fetch_offset=1)])
     if ends != "interrupt":
-        harness.answer()
+        harness.answer_to(under_way)
     request = harness.answer()
     if ends != "interrupt":
         assert harness.outcome()[0] == FetchReply(1, AFTER - 1, [])
     assert [each.fetch_offset for topic in request.topics for each in topic.partitions] == [1]
     assert len(harness.drained(answers, 1)) == 1
     assert harness.outcome()[0].sequence == AFTER
+
+
+@needs_loop
+@pytest.mark.parametrize("highest_at", range(1, AFTER + 4))
+def test_behind_the_highest_correlation_id_comes_the_lowest(harness: Harness, highest_at: int) -> None:
+    harness.fetcher._correlation_id = 2**31 - 1 - highest_at
+    answers = harness.begin()
+    for _ in range(3):
+        harness.answer()
+    harness.drained(answers, 3)
+    under_way = harness.request()
+    answers.interrupt()
+    harness.answer_to(under_way)
+    assert not harness.outcome()[0].more
+    harness.pull(AFTER)
+    harness.answer()
+    assert harness.outcome()[0].sequence == AFTER
+    expected = [(2**31 - highest_at + n) % 2**31 for n in range(AFTER + 5)]
+    assert harness.correlation_ids == expected
 
 
 @needs_loop
@@ -275,8 +303,9 @@ def test_of_many_partitions_more_responses_have_to_be_small_until_a_loop_is_wort
 
 @needs_loop
 def test_behind_a_loop_it_takes_as_many_small_responses_again_to_set_up_another(harness: Harness) -> None:
-    harness.begin().interrupt()
-    harness.answer()
+    answers, under_way = harness.begin(), harness.request()
+    answers.interrupt()
+    harness.answer_to(under_way)
     assert not harness.outcome()[0].more
     for sequence in range(AFTER, 2 * AFTER):
         harness.pull(sequence)

@@ -264,7 +264,8 @@ cdef class FetchLoop:
 
     def run(self, int fd, bytes request not None, int64_t credit, int64_t least_credit, double most_s, double timeout_s):
         """Sends `request` and goes on from its response, until something else than a few records comes, less than `least_credit` of the
-        `credit` in bytes is left, `most_s` seconds are over, or `interrupt` was called. `timeout_s`: the socket's limit for one call.
+        `credit` in bytes is left, `most_s` seconds are over, or `interrupt` was called; where it was called before, nothing is sent.
+        `timeout_s`: the socket's limit for one call.
 
         Returns the reason (steady_fetch.End) and, of a large response, its length, else the response that is left to the caller. Raises
         `OSError` and, where the broker has closed the connection, `EOFError`.
@@ -292,6 +293,8 @@ cdef class FetchLoop:
         cdef uint8_t head[4]
         cdef int status
         cdef int64_t parts
+        if get(&self._interrupted):
+            return END_OF_TERMS
         while True:
             self._began = now()
             status = send_all(fd, request, size)

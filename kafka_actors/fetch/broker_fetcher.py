@@ -36,6 +36,7 @@ from .steady_fetch import (
     SteadyFetch,
     may_go_on,
     template_of,
+    to_name,
     worth_after,
 )
 
@@ -334,12 +335,12 @@ class BrokerFetcher:
         limit_ms = self._config.request_timeout_ms + pull.max_wait_ms
         credit = pull.max_bytes - answer[0].size
         end, length, rest = self._steady.run(
-            loop, channel, encode(request), credit, pull.max_bytes // 2, limit_ms
+            loop, channel, encode(replace(request, max_bytes=credit)), credit, pull.max_bytes // 2, limit_ms
         )
         self._small, self._used = 0, self._clock()
         began = self._used - loop.waited_s
         self._correlation_id = (self._correlation_id + loop.requests - 1) % CORRELATION_IDS
-        self._session.went_on(loop.exchanges, [(partitions[n].key, offset) for n, offset in loop.advanced()])
+        self._session.went_on(loop.exchanges, to_name(loop, partitions, request))
         if end == End.TERMS:
             return self._session.serve(()), []
         if end == End.LARGE:

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 
 from kafka_actors.protocol import FetchRequest
 
-from .messages import FetchReply, Pull
+from .messages import FetchReply, PartitionFetch, Pull
 
 if TYPE_CHECKING:
     from .local_sources import BlockingChannel
@@ -50,6 +50,7 @@ __all__ = [
     "SteadyFetch",
     "may_go_on",
     "template_of",
+    "to_name",
     "worth_after",
 ]
 
@@ -129,6 +130,18 @@ def may_go_on(pull: Pull, reply: FetchReply) -> bool:
         and not pull.pace_ms
         and 2 * reply.size <= pull.max_bytes
     )
+
+
+def to_name(
+    loop: FetchLoop, partitions: list[PartitionFetch], request: FetchRequest
+) -> list[tuple[tuple[str, int], int]]:
+    """Returns the partitions that the request behind a loop has to name, each with its next fetch offset: those that the loop has advanced, or
+    those of its first request, where that was not sent."""
+    if not loop.requests:
+        return [
+            ((t.topic, each.partition), each.fetch_offset) for t in request.topics for each in t.partitions
+        ]
+    return [(partitions[n].key, offset) for n, offset in loop.advanced()]
 
 
 def template_of(request: FetchRequest, encode: Callable[[FetchRequest], bytes]) -> tuple[bytes, int]:

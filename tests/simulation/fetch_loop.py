@@ -54,6 +54,8 @@ class SimulatedFetchLoop:
     def run(
         self, sock: Any, request: bytes, credit: int, least_credit: int, most_s: float, timeout_s: float
     ) -> tuple[int, int, bytes]:
+        if self._interrupted:
+            return End.TERMS, 0, b""
         while True:
             sock.sendall(request)
             self.requests += 1

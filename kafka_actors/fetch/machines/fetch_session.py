@@ -252,8 +252,8 @@ class FetchSession:
         return [replace(wanted.want, fetch_offset=wanted.offset) for wanted in self._wanted.values()]
 
     def went_on(self, responses: int, advanced: Iterable[tuple[Key, int]]) -> None:
-        """Takes over responses without errors that were digested elsewhere, behind the last `request`, and the partitions that they have advanced,
-        each with its next fetch offset, in the order of their last records."""
+        """Takes over responses without errors that were digested elsewhere, behind the last `request`, and the partitions that the next one has to
+        name, each with its next fetch offset, in the order of their last records."""
         self._epoch += responses
         for key, offset in advanced:
             self._advance(key, self._wanted[key], offset)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kafka_actors.fetch.machines.fetch_session import FetchSession
 from kafka_actors.fetch.messages import PartitionFetch, Pull
-from kafka_actors.fetch.steady_fetch import SMALL_BYTES, End, template_of
+from kafka_actors.fetch.steady_fetch import SMALL_BYTES, End, template_of, to_name
 from kafka_actors.protocol import ApiKey, FetchResponse, decode_header, decode_message, frame
 from kafka_actors.protocol.codec import response_frame
 from kafka_actors.protocol.messages.fetch import (
@@ -123,8 +123,7 @@ class Loop:
             self._thread.join(LIMIT_S)
 
     def synced(self, session):
-        moved = [(self.partitions[n].key, offset) for n, offset in self.loop.advanced()]
-        session.went_on(self.loop.exchanges, moved)
+        session.went_on(self.loop.exchanges, to_name(self.loop, self.partitions, self.first))
 
 
 def framed(side, n, message):
@@ -218,6 +217,19 @@ def test_what_comes_behind_a_loop_goes_on_where_it_has_ended():
         ("t1", 2, 11)
     }
     assert side.session.wanted["t0", 0] == 15
+
+
+def test_a_loop_that_was_interrupted_before_sends_nothing_and_its_request_can_be_taken_back():
+    general, side = Side(17, all_partitions()), Side(17, all_partitions())
+    for each in (general, side):
+        each.request()
+        each.session.digest(response(("t0", 0, {"records": records(10, 5)})), next_offset=next_offset)
+    loop = Loop(side, [])
+    loop.loop.interrupt()
+    assert loop.run() == (End.TERMS, 0, b"")
+    assert (loop.requests, loop.loop.requests, loop.loop.exchanges) == ([], 0, 0)
+    side.session.went_on(0, to_name(loop.loop, loop.partitions, loop.first))
+    assert side.session.request(17) == general.session.request(17)
 
 
 UNPLAIN = {

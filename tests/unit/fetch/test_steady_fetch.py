@@ -8,7 +8,7 @@ import queue
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -67,6 +67,7 @@ class Harness:
         self.offset = 0
         self.woken = threading.Event()
         self.correlation_ids: list[int] = []
+        self.on_queue: Callable[[AnswerQueue], object] = lambda _: None
 
     def pull(self, sequence: int, **more: Any) -> None:
         pull = Pull(sequence, max_bytes=MAX_BYTES, max_wait_ms=500, **more)
@@ -75,6 +76,7 @@ class Harness:
     def _queued(self, answers: AnswerQueue) -> None:
         answers.wake = self.woken.set
         self.queues.put(answers)
+        self.on_queue(answers)
 
     def request(self) -> tuple[int, FetchRequest]:
         """The next request, with its correlation id."""
@@ -172,6 +174,29 @@ def test_the_last_answer_comes_as_soon_as_another_pull_is_wanted(harness: Harnes
 
 
 @needs_loop
+@pytest.mark.parametrize("ends", ["interrupt", "a pull that changes something"])
+def test_a_change_that_waits_already_is_held_up_by_no_other_request(harness: Harness, ends: str) -> None:
+    """Each request may be a long poll: one with the old partitions first would have a seek wait for twice as long."""
+    moved = [replace(WANT, epoch=(0, 2), fetch_offset=1)]
+    if ends == "interrupt":
+        harness.on_queue = lambda answers: answers.interrupt()
+    else:
+        harness.on_queue = lambda _: harness.pull(AFTER, wants=moved)
+    harness.begin()
+    if ends == "interrupt":
+        assert harness.outcome()[0] == FetchReply(1, AFTER - 1, [])
+        harness.pull(AFTER)
+    request = harness.answer()
+    named = [each.fetch_offset for topic in request.topics for each in topic.partitions]
+    assert named == ([AFTER] if ends == "interrupt" else [1]), "what the broker doesn't know yet"
+    assert request.session_epoch == AFTER
+    assert harness.correlation_ids == list(range(1, AFTER + 2))
+    if ends != "interrupt":
+        assert harness.outcome()[0] == FetchReply(1, AFTER - 1, [])
+    assert harness.outcome()[0].sequence == AFTER
+
+
+@needs_loop
 @pytest.mark.parametrize("highest_at", range(1, AFTER + 4))
 def test_behind_the_highest_correlation_id_comes_the_lowest(harness: Harness, highest_at: int) -> None:
     harness.fetcher._correlation_id = 2**31 - 1 - highest_at
@@ -191,9 +216,18 @@ def test_behind_the_highest_correlation_id_comes_the_lowest(harness: Harness, hi
 
 
 @needs_loop
-def test_a_pull_that_changes_something_before_the_loop_runs_ends_it_behind_one_answer(
-    harness: Harness,
-) -> None:
+def test_the_first_request_of_a_loop_asks_for_what_is_left_of_its_pull(harness: Harness) -> None:
+    harness.pull(0, wants=[WANT])
+    harness.answer()
+    harness.pull(1)
+    harness.outcome()
+    harness.answer()
+    size = harness.outcome()[0].size
+    assert harness.request()[1].max_bytes == MAX_BYTES - size
+
+
+@needs_loop
+def test_a_pull_that_changes_something_interrupts_the_loop_whenever_it_comes(harness: Harness) -> None:
     steady = SteadyFetch()
     steady.waits(Pull(1))
     steady.waits(Pull(2, wants=[WANT]))

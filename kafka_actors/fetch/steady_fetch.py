@@ -8,7 +8,8 @@ the response, checks it, advances the session and queues the answer, as long as
 - the socket is plain: TLS is OpenSSL's, which Python has;
 - the session goes on as it is (`FetchSession.steady`), with nothing but records in responses of `SMALL_BYTES` at most: no error, no throttling,
   no aborted transaction, no other replica to read from, no batch of an old format;
-- the terms of the pull hold: half of its `max_bytes` is left, nobody has interrupted it, no login has to be renewed.
+- the terms of the pull hold: half of its `max_bytes` is left, nobody has interrupted it, no login has to be renewed
+  and no memory to be given back.
 
 Whatever else comes is the general way's again: it gets the response as it was received, and the session as it stands then
 (`FetchSession.went_on`). So there is one place that knows what an error means, and the loop knows none.
@@ -109,7 +110,7 @@ class SteadyFetch:
                 loop.interrupt()
         try:
             with channel.descriptor(timeout_ms=limit_ms) as descriptor:
-                return loop.run(descriptor, request, credit, least, channel.renews_in_s, limit_ms / 1000)
+                return loop.run(descriptor, request, credit, least, channel.due_in_s, limit_ms / 1000)
         finally:
             with self._lock:
                 self._loop = None

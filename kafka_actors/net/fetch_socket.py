@@ -198,9 +198,10 @@ class FetchSocket(ForkGuard):
         return not self._config.security_protocol.endswith("SSL")
 
     @property
-    def renews_in_s(self) -> float:
-        """Seconds after which `send` renews the session of SASL; infinite where it needs no renewal."""
-        return self._renew_at - self._clock()
+    def due_in_s(self) -> float:
+        """Seconds after which `send` renews the session of SASL, or `receive` gives memory back; infinite where neither is to come."""
+        now = self._clock()
+        return min(self._renew_at - now, self._ring.gives_back_in_s(now))
 
     @contextmanager
     def descriptor(self, *, timeout_ms: float) -> Iterator[int]:

@@ -88,6 +88,10 @@ class ReceiveRing:
         self._touched = max(self._touched, start + size)
         return lent.data
 
+    def gives_back_in_s(self, now: float) -> float:
+        """Returns the seconds after which a small part has memory given back to the system; infinite where there is none."""
+        return float("inf") if self._space is None else max(0.0, self._used + IDLE_S - now)
+
     def trim(self, now: float) -> None:
         """Gives memory back to the system that is not lent. `now` is seconds."""
         self._used = now

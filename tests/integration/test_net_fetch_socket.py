@@ -207,7 +207,7 @@ def test_its_descriptor_is_lent_and_the_rest_of_a_response_is_received_behind(se
 
     fetch = served(serve)
     assert fetch.is_plain
-    assert fetch.renews_in_s == float("inf")
+    assert fetch.due_in_s == float("inf")
     with fetch.descriptor(timeout_ms=slow_s(5) * 1000) as descriptor:
         os.write(descriptor, b"\x00\x00\x00\x03ask")
         assert int.from_bytes(os.read(descriptor, 4), "big") == 4

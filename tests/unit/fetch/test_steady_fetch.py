@@ -21,7 +21,7 @@ from kafka_actors.errors import DisconnectedError
 from kafka_actors.fetch import BrokerFetcher, PartitionFetch, Pull
 from kafka_actors.fetch.messages import AnswerQueue, FetchReply, Outcome
 from kafka_actors.fetch.steady_fetch import AFTER, SMALL_BYTES, FetchLoop, SteadyFetch, may_go_on, worth_after
-from kafka_actors.net import FetchSocket
+from kafka_actors.net import FetchSocket, receive_ring
 from kafka_actors.protocol import ApiKey, FetchRequest, FetchResponse, decode_header, decode_message
 from kafka_actors.protocol.codec import response_frame
 from kafka_actors.protocol.messages.fetch import FetchableTopicResponse, PartitionData
@@ -61,7 +61,8 @@ class Harness:
         ours, self.broker = socket.socketpair()
         self.broker.settimeout(SOON_S)
         config = build(ConsumerConfig, bootstrap_servers="b:1", **options)
-        self.fetcher = BrokerFetcher(1, "b", 1, config, connect=lambda *_: Channel(ours, config))
+        self.channel = Channel(ours, config)
+        self.fetcher = BrokerFetcher(1, "b", 1, config, connect=lambda *_: self.channel)
         self.outcomes: queue.Queue[Outcome] = queue.Queue()
         self.queues: queue.Queue[AnswerQueue] = queue.Queue()
         self.offset = 0
@@ -241,7 +242,7 @@ def test_a_pull_that_changes_something_interrupts_the_loop_whenever_it_comes(har
             return "ended"
 
     class Lends:
-        renews_in_s = 1.0
+        due_in_s = 1.0
 
         def descriptor(self, **_: Any) -> AbstractContextManager[int]:
             return contextlib.nullcontext(3)
@@ -295,6 +296,30 @@ def test_a_connection_that_ends_under_the_loop_fails_the_pull_and_its_answers_st
     outcome = harness.outcomes.get(timeout=SOON_S)
     assert isinstance(outcome, DisconnectedError)
     assert "the broker closed the connection" in str(outcome)
+
+
+@needs_loop
+def test_memory_of_a_backlog_is_given_back_though_small_answers_go_on(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop may go on for days, and receives into memory of its own."""
+    monkeypatch.setattr(receive_ring, "IDLE_S", 0.0)
+    harness.pull(0, wants=[WANT])
+    harness.answer(1, size=2 * receive_ring.SMALL)
+    in_use = harness.outcomes.get(timeout=SOON_S)
+    for sequence in range(1, AFTER + 1):
+        harness.pull(sequence)
+        harness.answer()
+        assert harness.outcome()[0].more == (sequence == AFTER)
+    assert not isinstance(in_use, Exception), in_use
+    del in_use
+    assert harness.channel.due_in_s == 0.0
+    harness.answer()
+    assert not harness.outcome()[0].more
+    harness.pull(AFTER + 1)
+    harness.answer()
+    harness.outcome()
+    assert harness.channel.due_in_s == float("inf")
 
 
 @needs_loop

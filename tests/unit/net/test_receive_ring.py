@@ -96,11 +96,14 @@ def test_small_ones_come_from_the_allocator_and_let_go_of_the_space_in_the_end()
     ring = ReceiveRing(made := Spaces())
     ring.lend(SMALL - 1, 0.0)
     assert made.count == 0
+    assert ring.gives_back_in_s(0.0) == float("inf")
     received(ring.lend(SIZE, 0.0))
     ring.lend(SMALL - 1, IDLE_S)
     assert made.there == SIZE
+    assert [ring.gives_back_in_s(at) for at in (1.0, IDLE_S + 1)] == [IDLE_S - 1, 0.0]
     ring.lend(1, IDLE_S + 1)
     assert made.there == 0
+    assert ring.gives_back_in_s(IDLE_S + 1) == float("inf")
 
 
 def give_back(memory, start, end):

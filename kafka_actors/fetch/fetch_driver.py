@@ -231,7 +231,12 @@ class FetchDriver:
             for sent, queue in self._queues.items():
                 for answer in queue.drain():
                     self._answered(sent.pull, answer)
+        except Exception:  # as below; but whoever comes with the last answer to a pull has to go on, or that pull would never end
+            logger.exception("answers could not be taken: their records are fetched again")
+            self._machine.rewind()
+            self.soon()
         except BaseException:  # an interrupt in the user's thread: what was drained would be lost
+            self.soon()
             self._machine.rewind()
             raise
 

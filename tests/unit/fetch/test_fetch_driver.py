@@ -249,8 +249,9 @@ class Queue:
         self.wake()
 
     def drain(self):
-        if self.error is not None:
-            raise self.error
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
         answers, self._answers = self._answers, []
         return answers
 
@@ -307,6 +308,19 @@ async def test_an_interrupt_while_answers_are_taken_has_all_records_fetched_agai
     with pytest.raises(KeyboardInterrupt), scene.driver.present():
         pass
     assert scene.machine.rewound == 1
+
+
+@in_loop
+async def test_answers_that_memory_was_lacking_for_are_fetched_again_and_the_last_one_counts_all_the_same(
+    caplog,
+):
+    """A pull without its last answer would keep its stream waiting for ever."""
+    scene, queue = await with_queue()
+    queue.error = MemoryError()
+    scene.source.answer(0)
+    assert scene.machine.rewound == 1
+    assert scene.machine.replies == [(7, 0)] * 2
+    assert "could not be taken" in caplog.text
 
 
 # ------------------------------------------------------------ look-ups and metadata

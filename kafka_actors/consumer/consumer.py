@@ -91,16 +91,19 @@ class Consumer(BaseConsumer):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         session = self._open()
         session.check_wanted()
-        with self._one_reader:
-            if not session.ready and not self._drive(session.begun(timeout_s)):
-                session.begin().log_delay()
-                return None
-            session.reader.settle()
-            try:
+        taking = False
+        try:
+            with self._one_reader:
+                if not session.ready and not self._drive(session.begun(timeout_s)):
+                    session.begin().log_delay()
+                    return None
+                session.reader.settle()
+                taking = True
                 return self._next_batch(session, deadline)
-            except BaseException:  # an interrupt: the records that were taken have not reached the user
+        except BaseException:  # an interrupt: the records that were taken have not reached the user
+            if taking:
                 session.reader.put_back()
-                raise
+            raise
 
     def _next_batch(self, session: ConsumerSession, deadline: float | None) -> pa.RecordBatch | None:
         began = time.monotonic()

@@ -238,6 +238,34 @@ def test_a_batch_on_its_last_way_to_the_user_is_not_lost(consumer, monkeypatch, 
     assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
 
 
+def test_a_batch_is_not_lost_where_an_interrupt_comes_as_the_thread_ceases_to_read(consumer, monkeypatch):
+    def interrupted(reader, *_):
+        reader._lock.release()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(consumer._one_reader), "__exit__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll_batch(timeout_ms=0)
+    assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
+
+
+@pytest.mark.parametrize("what", ["begun", "settle"])
+def test_what_the_user_has_is_not_put_back_by_an_interrupt_before_more_is_taken(consumer, monkeypatch, what):
+    session = consumer._session
+    assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS))
+    if what == "begun":
+        session.ready = False
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            *((session, "begun") if what == "begun" else (session.reader, "settle")), Interrupting(None)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll_batch(timeout_ms=0)
+    session.ready = True
+    assert consumer.poll_batch(timeout_ms=0)["offset"].to_pylist() == list(range(ROWS, 2 * ROWS))
+
+
 def test_a_poll_that_waits_while_another_thread_closes_the_consumer_says_so(consumer, monkeypatch):
     session = consumer._session
     for _ in range(2 * RECORDS // ROWS):

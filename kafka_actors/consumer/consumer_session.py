@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
@@ -96,6 +97,7 @@ class ConsumerSession(ForkGuard):
         sink = log_event if events is None else _guarded(events)
         self._events = counting(GroupRecorder(metered(), self.config.group_id), self.config.group_id, sink)
         self._on_wake = on_wake
+        self._begins = threading.Lock()
         self._io: IoThread | None = None
         self._core: ConsumerIO | None = None
         self._reader: Delivery | None = None
@@ -137,10 +139,16 @@ class ConsumerSession(ForkGuard):
     # ------------------------------------------------------------ life
 
     def begin(self) -> Bootstrap:
-        """Begins to connect and to read, in the IO thread, unless it has begun already."""
-        if self._bootstrap is not None:
-            return self._bootstrap
-        io = IoThread(f"kafka-consumer-{self.config.group_id or 'no-group'}")
+        """Begins to connect and to read, in the IO thread, unless it has begun already, perhaps by another thread."""
+        if self._bootstrap is None:
+            with self._begins:
+                if self._bootstrap is None:
+                    self._bootstrap = self._begin()
+        return self._bootstrap
+
+    def _begin(self) -> Bootstrap:
+        self.check_open()
+        self._io = io = IoThread(f"kafka-consumer-{self.config.group_id or 'no-group'}")
 
         async def make() -> ConsumerIO:
             return ConsumerIO(
@@ -151,15 +159,13 @@ class ConsumerSession(ForkGuard):
                 on_ready=self._on_wake,
             )
 
-        self._io = io
         try:
-            self._core = io.run(make())
+            self._core = core = io.run(make())
         except BaseException:
             self.undo()
             raise
-        self._reader = Delivery(self._core.fetcher, self._core.observer)
-        self._bootstrap = Bootstrap(self._core, io.submit(self._core.begin()))
-        return self._bootstrap
+        self._reader = Delivery(core.fetcher, core.observer)
+        return Bootstrap(core, io.submit(core.begin()))
 
     def connect(self, limit: CallLimit | None = None) -> Steps[None]:
         """Waits until the consumer has begun. Raises the reason if it hasn't within the limit; then the next call waits on."""

@@ -75,6 +75,10 @@ class ConsumerOperations:
             offsets = session.tasks.drop(session.assignment())
             yield Call(session.core.unsubscribed(offsets), CallLimit())
         session.subscription.unsubscribe()
+        session.attention = (
+            True  # a loop over messages, or a poll whose listener has called this, would wait for ever
+        )
+        session.wake()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Stops handing out partitions, by default all."""

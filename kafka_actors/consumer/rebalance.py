@@ -233,7 +233,8 @@ class PollTasks:
     def attend(self) -> Iterator[ListenerCall]:
         """Does all that is due, and yields the listener's methods that have to be called meanwhile.
 
-        Raises the error that ended the consumer's work; `UsageError` where another thread closed it meanwhile.
+        Raises the error that ended the consumer's work; `UsageError` where another thread closed it meanwhile, or nothing is to be read
+        any more.
         """
         session = self._session
         session.check_open()
@@ -250,6 +251,7 @@ class PollTasks:
         if core.commit_due:
             core.commit_due = False
             self._auto_commit()
+        session.check_wanted()
 
     def _apply(self, notice: RebalanceNotice) -> Iterator[ListenerCall]:
         session = self._session

@@ -302,6 +302,40 @@ def test_unsubscribe_leaves_at_once_and_commits(consumer_of, cluster, kafka_topi
     assert log.calls[2:] == [("assigned", [0, 1])]
 
 
+def test_a_loop_over_messages_that_unsubscribes_says_that_nothing_is_to_be_read(
+    consumer_of, cluster, kafka_topic, produce, group_id
+):
+    topic = kafka_topic(partitions=1)
+    produce(topic, values(10))
+    consumer = consumer_of([topic])
+    messages = iter(consumer)
+    assert next(messages).offset == 0
+    consumer.unsubscribe()
+    with pytest.raises(UsageError, match="nothing is to be read"):
+        next(messages)
+    consumer.subscribe([topic])
+    assert next(iter(consumer)).offset == 0, "the message in hand was not done"
+
+    async def twin() -> None:
+        options = {"bootstrap_servers": cluster.bootstrap_servers, "auto_offset_reset": "earliest"}
+        async with ka.AsyncConsumer(topic, group_id=f"{group_id}-twin", **options) as asynchronous:
+            async for _ in asynchronous:
+                await asynchronous.unsubscribe()
+
+    with pytest.raises(UsageError, match="nothing is to be read"):
+        asyncio.run(twin())
+
+
+def test_a_poll_whose_listener_unsubscribes_says_that_nothing_is_to_be_read(consumer_of, kafka_topic):
+    class Leaving(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, partitions):
+            consumer.unsubscribe()
+
+    consumer = consumer_of([kafka_topic(partitions=1)], listener=Leaving())
+    with pytest.raises(UsageError, match="nothing is to be read"):
+        consumer.poll_batch(timeout_ms=None)
+
+
 def test_the_async_twin_belongs_to_one_event_loop(cluster, kafka_topic, group_id):
     """Its records would wake another one than the one that waits."""
     consumer = ka.AsyncConsumer(kafka_topic(), group_id=group_id, bootstrap_servers=cluster.bootstrap_servers)

@@ -366,6 +366,7 @@ def session_of(core, called):
         listener=listener,
         io=SimpleNamespace(post=lambda _: None),
         check_open=lambda: None,
+        check_wanted=lambda: None,
         attention=False,
     )
 

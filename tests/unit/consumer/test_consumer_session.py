@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -64,6 +67,33 @@ def test_close_of_the_async_twin_gives_up_after_its_timeout(hanging, caplog):
 
     asyncio.run(test())
     assert "could not be closed in 0.1 s" in caplog.text
+
+
+def test_two_threads_that_use_a_new_consumer_at_once_begin_one(monkeypatch):
+    """A second group member would be nobody's: it would keep its partitions, and no close would end it."""
+    made = []
+
+    class SlowCore(HangingCore):
+        observer = None
+
+        def __init__(self, *_, **__):
+            made.append(self)
+            with suppress(threading.BrokenBarrierError):  # the other one waits where it should
+                both_here.wait(0.2)
+
+        async def begin(self):
+            pass
+
+    monkeypatch.setattr(session_module, "ConsumerIO", SlowCore)
+    monkeypatch.setattr(session_module, "Delivery", lambda *_: None)
+    both_here = threading.Barrier(2)
+    session = Consumer("t", group_id="g")._session
+    with ThreadPoolExecutor() as pool:
+        begun = [pool.submit(session.begin) for _ in range(2)]
+        one, other = (each.result(5) for each in begun)
+    assert one is other
+    assert len(made) == 1
+    session.undo()
 
 
 def test_close_takes_a_timeout_only():

@@ -9,7 +9,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from waiting import slow_s
+
+JARS = "spark__jars"
 
 
 class _Running:
@@ -27,6 +31,8 @@ def spark_session(directory: Path, **settings: str) -> Iterator[SparkSession]:
     if _Running.session is None or _Running.settings != settings or _is_stopped(_Running.session):
         if _Running.session is not None:
             _Running.session.stop()
+            if settings.get(JARS) != _Running.settings.get(JARS):
+                _end_jvm()
         _Running.session, _Running.settings = _started(directory, settings), settings
     session = _Running.session
     before = session.conf.getAll
@@ -38,6 +44,16 @@ def spark_session(directory: Path, **settings: str) -> Iterator[SparkSession]:
     for name, value in before.items():
         if session.conf.get(name) != value:
             session.conf.set(name, value)
+
+
+def _end_jvm() -> None:
+    """Ends the JVM of this process's driver, so that the next session starts another: jars are for the classes of one that starts."""
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with its input
+    gateway.proc.wait(slow_s(30))
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def _is_stopped(session: SparkSession) -> bool:

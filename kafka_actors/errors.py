@@ -19,7 +19,10 @@ from __future__ import annotations
 import pickle
 import re
 import traceback
+from contextlib import suppress
 from typing import Any, ClassVar
+
+from kafka_actors.base.callables import error_text
 
 
 class KafkaActorsError(Exception):
@@ -31,8 +34,7 @@ class KafkaActorsError(Exception):
     wrong. After any other error the transaction is aborted, and the next one can be begun."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = (self.args, dict(self.__dict__), _pack_cause(self.__cause__))
-        return _restore, (type(self), state)
+        return _restore, (type(self), (self.args, dict(self.__dict__), _pack_cause(self.__cause__)))
 
 
 _AS_RAISED = "As it was raised:"
@@ -47,22 +49,19 @@ def _pack_cause(cause: BaseException | None) -> tuple[bytes | None, str, str] | 
     if cause is None:
         return None
     text = "".join(traceback.format_exception_only(cause)).strip()
-    trace = "".join(traceback.format_exception(cause)).rstrip()
     try:
         packed = pickle.dumps(cause)
         pickle.loads(packed)
     except Exception:  # exceptions of users may raise anything in __reduce__ or __init__
         packed = None
-    return packed, text, trace
+    return packed, text, "".join(traceback.format_exception(cause)).rstrip()
 
 
 def _unpack_cause(packed: bytes | None, text: str, trace: str) -> BaseException:
     cause: BaseException = RemoteCauseError(text)
     if packed is not None:
-        try:
+        with suppress(Exception):  # the class is not importable in this process
             cause = pickle.loads(packed)
-        except Exception:  # the class is not importable in this process
-            pass
     if not any(note.startswith(_AS_RAISED) for note in getattr(cause, "__notes__", ())):
         cause.add_note(f"{_AS_RAISED}\n{trace}")  # only the first process has the traceback
     return cause
@@ -760,7 +759,8 @@ class JobFailed(JobError):
     """The job ended with an error; `cause` is that error."""
 
     def __init__(self, cause: BaseException | None = None, message: str | None = None) -> None:
-        super().__init__(message or f"the job failed: {cause if cause is not None else 'cause unknown'}")
+        why = "cause unknown" if cause is None else error_text(cause) or type(cause).__name__
+        super().__init__(message or f"the job failed: {why}")
         self.__cause__ = cause
 
     @property

@@ -17,8 +17,10 @@ __all__ = [
     "async_method",
     "constructed",
     "described",
+    "error_text",
     "is_async",
     "misfit",
+    "type_and_text",
     "unpicklable",
 ]
 
@@ -114,10 +116,23 @@ def _place(target: type, error: BaseException) -> str:
     return f" ({os.path.basename(code.co_filename)}, line {lines[-1] if lines else code.co_firstlineno})"
 
 
+def error_text(error: BaseException) -> str:
+    """Returns the text of an error; empty where its class makes none, since a user's `__str__` may raise, too."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def type_and_text(error: BaseException) -> str:
+    """Returns an error as a traceback's last line has it, `ValueError: no good`; of one without a text the type alone."""
+    text = error_text(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def described(error: BaseException) -> str:
     """An error of users' code in one line: its type and text, and by which constructor or sink it was raised, if a note says."""
-    text = str(error)
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    said = type_and_text(error)
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith("raised ")]
     return f"{said} ({', '.join(notes)})" if notes else said
 
@@ -139,7 +154,7 @@ def unpicklable(target: Any, dumps: Dumps) -> str | None:
         name, part, error = found
         path.append(name)
         above.append(part)
-    message = str(error).strip().partition("\n")[0] or type(error).__name__
+    message = error_text(error).strip().partition("\n")[0] or type(error).__name__
     return f"{' in '.join(reversed(path))}: {message}" if path else message
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from kafka_actors.base.callables import described
+from kafka_actors.base.callables import described, error_text
 from kafka_actors.errors import ConfigError, JobFailed, KafkaActorsError, RemoteCauseError, UsageError
 from kafka_actors.ray.log_settings import quiet_lines
 
@@ -153,9 +153,9 @@ def _text(error: BaseException) -> str:
         return error.format_message()
     if not isinstance(error, KafkaActorsError | RemoteCauseError):
         return described(error)
-    text = str(error) or type(error).__name__
+    text = error_text(error) or type(error).__name__
     cause = error.__cause__
-    if cause is None or str(cause) in text:
+    if cause is None or error_text(cause) in text:
         return text
     return f"{text}: {_text(cause)}"
 

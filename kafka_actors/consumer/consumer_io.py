@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from kafka_actors.base.arguments import API_TIMEOUT_S
+from kafka_actors.base.callables import error_text
 from kafka_actors.base.tasks import SILENT_S, warned_when_slow
 from kafka_actors.cluster import SubscriptionState
 from kafka_actors.config import ConsumerConfig
@@ -126,7 +127,7 @@ class ConsumerIO:
             async with asyncio.timeout(timeout_s):
                 await self._leave(offsets, timeout_s, leave=self.config.group_instance_id in (None, "auto"))
         except Exception as error:  # also one of a user's assignor, which ended the membership
-            logger.warning("%s: %s", LAST_COMMIT, str(error) or "no answer in time")
+            logger.warning("%s: %s", LAST_COMMIT, error_text(error) or "no answer in time")
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self.fetcher.close()

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from kafka_actors.base.callables import error_text
 from kafka_actors.config.references import resolve
 from kafka_actors.errors import KafkaActorsError, SaslError
 
@@ -71,5 +72,5 @@ def user_agent() -> str:
 
 def one_line(error: BaseException) -> str:
     """The kind and the text of an error on one line, cut where it is long."""
-    text = " ".join(str(error).split())
+    text = " ".join(error_text(error).split())
     return f"{type(error).__name__}: {text[:_MAX_SHOWN]}" if text else type(error).__name__

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from kafka_actors.base import decoders
+from kafka_actors.base.callables import type_and_text
 from kafka_actors.errors import KafkaActorsError
 from kafka_actors.events import NewSchemaSeen
 from kafka_actors.types import ConsumerGroupMetadata, TopicPartition
@@ -73,7 +74,7 @@ def packed_error(error: BaseException) -> bytes:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)
     except Exception:
-        pickled = pickle.dumps(KafkaActorsError(f"{type(error).__name__}: {error}"))
+        pickled = pickle.dumps(KafkaActorsError(type_and_text(error)))
     return pickled
 
 
@@ -359,4 +360,4 @@ class JobFailure(Struct, frozen=True, tag=True):
 
 def failure_of(error: BaseException) -> bytes:
     """Packs an exception for the driver; of one that can't be pickled only the text is kept."""
-    return pack(JobFailure(f"{type(error).__name__}: {error}", packed_error(error)))
+    return pack(JobFailure(type_and_text(error), packed_error(error)))

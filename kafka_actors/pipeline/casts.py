@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_actors.base.callables import error_text
+
 from .rows import Array
 
 FLOAT32_MAX = 3.4028234663852886e38
@@ -270,7 +272,7 @@ def _one_by_one(values: list[Any], field: Any, failures: dict[int, str]) -> Arra
 
 def one_line(error: BaseException) -> str:
     """The first line of an error's text, or its class name."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    return error_text(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _reason(error: Exception, kind: Any) -> str:

@@ -262,7 +262,8 @@ def _call_of(made: StageStep, rows: StageRows, source: pa.RecordBatch) -> Callab
 
 
 def _text_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {one_line(error)}"
+    name, line = type(error).__name__, one_line(error)
+    return name if line == name else f"{name}: {line}"
 
 
 def stage_error(

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.base.batches import SCHEMA
-from kafka_actors.base.callables import is_async
+from kafka_actors.base.callables import is_async, type_and_text
 from kafka_actors.errors import ConfigError
 from kafka_actors.schemas.writer_schema import WriterSchema
 
@@ -202,9 +202,7 @@ class Function(Stage, frozen=True, kw_only=True, eq=False):
             try:
                 declared = declared(columns)
             except Exception as error:
-                raise ConfigError(
-                    self.name, f"its output_schema raised {type(error).__name__}: {error}"
-                ) from error
+                raise ConfigError(self.name, f"its output_schema raised {type_and_text(error)}") from error
         return as_schema(self.name, declared)
 
 

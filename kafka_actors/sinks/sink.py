@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_actors.base.batches import numbers
-from kafka_actors.base.callables import async_method, constructed, is_async, misfit
+from kafka_actors.base.callables import async_method, constructed, is_async, misfit, type_and_text
 from kafka_actors.base.paths import directory_of
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError, SinkError
@@ -101,7 +101,7 @@ def close_all(*writers: Closes | None) -> None:
             if writer is not None:
                 writer.close()
         except Exception as error:  # users' classes raise anything
-            logger.warning("%r could not be closed: %s: %s", writer, type(error).__name__, error)
+            logger.warning("%r could not be closed: %s", writer, type_and_text(error))
 
 
 class Flushes(Protocol):
@@ -117,7 +117,7 @@ def flush_all(writers: Iterable[tuple[str, Flushes]]) -> None:
         try:
             writer.flush()
         except Exception as error:
-            raise SinkError(name, f"{type(error).__name__}: {error}") from error
+            raise SinkError(name, type_and_text(error)) from error
 
 
 class WriteTurns:

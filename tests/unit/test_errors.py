@@ -5,6 +5,7 @@ import pickle
 import uuid
 
 import pytest
+from fakes.errors import NoText
 
 from kafka_actors import errors
 from kafka_actors.errors import KafkaActorsError, KafkaError
@@ -175,3 +176,8 @@ def test_a_cause_that_cannot_be_pickled_travels_as_text():
 def test_config_errors_are_value_errors_that_name_the_option():
     with pytest.raises(ValueError, match="group_id: must be a string"):
         raise errors.ConfigError("group_id", "must be a string")
+
+
+def test_a_job_that_failed_with_an_error_without_a_text_names_its_type():
+    assert str(errors.JobFailed(NoText())) == "the job failed: NoText"
+    assert str(errors.JobFailed(ValueError())) == "the job failed: ValueError"

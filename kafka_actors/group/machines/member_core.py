@@ -29,6 +29,7 @@ from dataclasses import replace
 from enum import Enum
 
 from kafka_actors.base.backoff import RetryTimer
+from kafka_actors.base.callables import error_text
 from kafka_actors.errors import KafkaTimeoutError
 
 from .coordinator_finder import CoordinatorFinder
@@ -292,7 +293,7 @@ class MemberCore:
     def fail(self, error: Exception) -> None:
         """Ends the membership for an error."""
         self.goto(MemberState.FATAL)
-        self.lose(str(error))
+        self.lose(error_text(error))
         self.inflight.clear()
         self.unsend()
         self.computation = None

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from msgspec.structs import replace
 
 from kafka_actors import __version__
+from kafka_actors.base.callables import described
 from kafka_actors.errors import JobFailed, KafkaActorsError
 from kafka_actors.events import Event, log_event
 from kafka_actors.job.machines.health import UNANSWERED_S, LastSeen, health
@@ -202,4 +203,4 @@ class JobReport:
 def reason_of(failure: BaseException) -> str:
     """Text of the error that made a job fail: of the cause, where a `JobFailed` has one."""
     cause = failure.cause if isinstance(failure, JobFailed) and failure.cause is not None else failure
-    return str(cause) if isinstance(cause, KafkaActorsError) else f"{type(cause).__name__}: {cause}"
+    return str(cause) if isinstance(cause, KafkaActorsError) else described(cause)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator
 
 import pyarrow as pa
 
+from kafka_actors.base.callables import error_text, type_and_text
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import (
     DeliveryTimeoutError,
@@ -166,7 +167,7 @@ class ProducerSessions(Cut):
         with self._lock:
             if session is None or session is not self.present:
                 return
-            self._end(session, f"{type(error).__name__}: {error}", {})
+            self._end(session, type_and_text(error), {})
             dropped = self._assignment.drop_all()
         self._on_end(dropped)
         if isinstance(error, KafkaActorsError) and not (error.retriable or isinstance(error, _PASSING)):
@@ -280,7 +281,7 @@ class ProducerSessions(Cut):
                 if not self._slot.taken:
                     return self._function.failure(error, first, last)
                 self._refused[partition, first, last] = error
-                failed = TransactionAbortedError(f"a result was written in part: {error}")
+                failed = TransactionAbortedError(f"a result was written in part: {error_text(error)}")
             self.fail(session, failed or error)
             return LOST
         if complete:

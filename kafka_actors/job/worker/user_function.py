@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from kafka_actors.base.backoff import Backoff
 from kafka_actors.base.batches import batches_of, first_and_last_offset
-from kafka_actors.base.callables import DroppedResults, constructed, is_async, misfit
+from kafka_actors.base.callables import (
+    DroppedResults,
+    constructed,
+    error_text,
+    is_async,
+    misfit,
+    type_and_text,
+)
 from kafka_actors.base.fork_guard import end_child, forks
 from kafka_actors.base.message import Message, messages_of
 from kafka_actors.config import ConsumerConfig
@@ -129,7 +136,7 @@ class CallFailed(Exception):
 
     def continues_in(self, behind: CallFailed) -> bool:
         """Whether a failure of the records after these is the same one, by type and text."""
-        return (type(self.cause), str(self.cause)) == (type(behind.cause), str(behind.cause))
+        return type(self.cause) is type(behind.cause) and error_text(self.cause) == error_text(behind.cause)
 
 
 @runtime_checkable
@@ -346,7 +353,7 @@ async def _done(result: Awaitable[Any]) -> None:
     try:
         await result
     except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(_text_of(error)) from error
+        raise RuntimeError(type_and_text(error)) from error
 
 
 class _AsException:
@@ -367,12 +374,7 @@ class _AsException:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         end_child(self._made_after, self._what, error)
         if error is not None and (isinstance(error, StopIteration) or not isinstance(error, Exception)):
-            passing = RuntimeError(_text_of(error))
+            passing = RuntimeError(type_and_text(error))
             for note in getattr(error, "__notes__", ()):
                 passing.add_note(note)
             raise passing from error
-
-
-def _text_of(error: BaseException) -> str:
-    message = str(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafka_actors.base.callables import described
 from kafka_actors.base.tasks import OwnedTasks, woken
 from kafka_actors.cluster import ClusterSnapshot
 from kafka_actors.config import JobConfig
@@ -167,7 +168,7 @@ class Worker:
     def _fail(self, error: BaseException) -> None:
         """Reports the error, with which the job ends. Offsets of records that were processed before are still committed."""
         if self._failed is None:
-            logger.error("worker %s failed: %s: %s", self.name, type(error).__name__, error)
+            logger.error("worker %s failed: %s", self.name, described(error))
             self._failed = failure_of(error)
             self._commit_now.set()
             self._tasks.create_task(self._report_now())
@@ -304,8 +305,7 @@ class Worker:
         with self._lock:
             self._fetch_progress([p for p, held in self._assignment.held.items() if held.processed is None])
             self._processing.note_done()
-            entries = self._assignment.commits()
-            at_once = self._draining or self._failed is not None
+            entries, at_once = self._assignment.commits(), self._draining or self._failed is not None
         if not entries or not self._lease.valid(self._clock()):
             return
         if self._transactions is not None:

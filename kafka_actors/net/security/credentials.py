@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from kafka_actors.base.callables import type_and_text
 from kafka_actors.config import ClientConfig, looked_up, references_of
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import (
@@ -139,7 +140,7 @@ def _token(config: ClientConfig, provider: Any, host: str) -> tuple[Secret, dict
     except Exception as error:  # the user's code
         # A server that is not reached now may be soon.
         kind = ConnectionFailedError if isinstance(error, OSError) else SaslError
-        raise kind(f"OAUTHBEARER: the token provider failed: {type(error).__name__}: {error}") from error
+        raise kind(f"OAUTHBEARER: the token provider failed: {type_and_text(error)}") from error
     if isinstance(token, Secret):
         return token, extensions
     if not isinstance(token, str):

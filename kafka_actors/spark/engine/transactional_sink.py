@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafka_actors.base.callables import type_and_text
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import SinkError
 from kafka_actors.pipeline.engines import CheckedSink
@@ -87,7 +88,7 @@ class TransactionalTaskWriter:
 
     def _failed(self, cause: Exception) -> SinkError:
         """The error of the sink for what ended its transaction."""
-        error = SinkError(self._name, f"{type(cause).__name__}: {cause}")
+        error = SinkError(self._name, type_and_text(cause))
         error.__cause__ = cause
         return error
 

@@ -4,8 +4,9 @@ import pickle
 import threading
 
 import pytest
+from fakes.errors import NoText
 
-from kafka_actors.base.callables import described, unpicklable
+from kafka_actors.base.callables import described, error_text, type_and_text, unpicklable
 
 cloudpickle = pytest.importorskip("ray.cloudpickle")
 
@@ -117,3 +118,16 @@ def test_what_can_be_sent_and_what_nobody_knows_more_of():
     assert unpicklable(lambda batch: batch, cloudpickle.dumps) is None
     assert unpicklable(threading.Lock(), cloudpickle.dumps) == "cannot pickle '_thread.lock' object"
     assert unpicklable(lambda batch: batch, pickle.dumps) is not None
+
+
+def test_an_error_whose_text_cannot_be_made_is_described_by_its_type():
+    error = NoText()
+    error.add_note("raised by the constructor of Made")
+    assert (error_text(error), type_and_text(error)) == ("", "NoText")
+    assert described(error) == "NoText (raised by the constructor of Made)"
+
+    class Refuses:
+        def __reduce__(self):
+            raise error
+
+    assert unpicklable(Refuses(), cloudpickle.dumps) == "NoText"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fakes.errors import NoTextNorTravel
 
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UnknownTopicOrPartitionError
 from kafka_actors.job import messages
@@ -194,12 +195,14 @@ def test_an_error_arrives_with_its_class_and_its_fields() -> None:
     [
         (Unpicklable("no way"), "Unpicklable: no way"),
         (TwoArguments("wrong", 7), "TwoArguments: wrong (7)"),
+        (NoTextNorTravel(), "NoTextNorTravel"),
     ],
 )
 def test_of_an_error_that_cannot_travel_the_text_arrives(error: Exception, text: str) -> None:
     found = pickle.loads(packed_error(error))
     assert type(found) is KafkaActorsError
     assert str(found) == text
+    assert unpack(failure_of(error), JobFailure).text == text
 
 
 def test_a_failure_has_a_text_beside_the_error_for_a_driver_that_lacks_its_class() -> None:

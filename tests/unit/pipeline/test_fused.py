@@ -5,6 +5,7 @@ import asyncio
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from fakes.errors import NoText
 from fakes.records import records
 
 from kafka_actors.base.bisect import MAX_FAILED_CALLS
@@ -96,6 +97,18 @@ def test_under_fail_it_is_tried_again_and_the_error_says_where(run):
     assert isinstance(error.__cause__, ValueError)
     assert naps == [0.1, 0.2, 0.4]
     assert function.sizes == [100] * 4
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_the_policy_holds_for_an_error_whose_text_cannot_be_made(run, policy):
+    def raises(batch):
+        raise NoText
+
+    if policy == "fail":
+        with pytest.raises(StageError, match=r"after 2 attempts: NoText$"):
+            run(raises, policy, retries=1)
+    else:
+        assert run(raises, policy, source(1)).failures == [FailedRecord(0, "score", "NoText")]
 
 
 def test_where_the_caller_counts_all_attempts_but_the_last_raise_at_once():
@@ -273,4 +286,4 @@ def test_a_cancellation_within_an_async_function_is_an_error_of_its_call():
 
     output = awaited(*JSON.map_batches(cancelled, schema=SCHEMA, on_error="skip").check().steps)
     assert ids(output) == [0, 1, 3]
-    assert [(f.record, f.reason) for f in output.failures] == [(2, "CancelledError: CancelledError")]
+    assert [(f.record, f.reason) for f in output.failures] == [(2, "CancelledError")]

@@ -4,6 +4,7 @@ import logging
 
 import pyarrow as pa
 import pytest
+from fakes.errors import NoText
 from fakes.records import records
 
 from kafka_actors.config import ClientConfig
@@ -171,6 +172,8 @@ def test_the_first_flush_that_fails_names_its_sink_and_is_the_last_one():
         flush_all([("a", sound), ("b", full), ("c", third)])
     assert caught.value.sink == "b"
     assert flushed == [sound, third, sound]
+    with pytest.raises(SinkError, match=r"^b: NoText; the offsets"):
+        flush_all([("b", Flushes(NoText()))])
 
 
 def test_all_are_closed_though_one_fails(caplog):

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from fakes.errors import NoText
 
 from kafka_actors.errors import DisconnectedError, JobFailed
 from kafka_actors.events import WorkersChanged
@@ -135,6 +136,8 @@ def test_states_are_told_with_their_moment_and_why():
     assert [text for _, text in stage.told()[:-1]] == ["starting", "running", "paused", "running"]
     assert stage.told()[-1] == ("state", "failed: ValueError: no such country")
     assert stage.report.seen().why == "ValueError: no such country"
+    stage.report.become("failed", JobFailed(NoText()))
+    assert stage.report.seen().why == "NoText"
 
 
 def test_at_the_end_the_last_status_stays_with_the_state_that_it_ended_in():

@@ -4,6 +4,7 @@ import threading
 
 import pyarrow as pa
 import pytest
+from fakes.errors import NoText
 
 from kafka_actors.errors import ProcessError, StageError
 from kafka_actors.events import RecordsDeadLettered, RecordsSkipped
@@ -81,3 +82,13 @@ def test_put_aside_moves_no_offset():
 def test_a_piece_without_its_records_keeps_the_position_behind_it():
     left = behind_all(CallBatch(records(0, 3), 9))
     assert (left.batch.num_rows, left.next_offset) == (0, 9)
+
+
+def test_the_policy_holds_for_an_error_whose_text_cannot_be_made():
+    failure = CallFailed(NoText(), 2, 3)
+    with pytest.raises(ProcessError, match=r"process failed on t-0 offsets 2-3 after 4 attempts: NoText$"):
+        Scene("fail").after(failure)
+    scene = Scene("skip")
+    scene.after(failure)
+    assert scene.events == [RecordsSkipped("t", 0, 2, 3, "NoText")]
+    assert failure.continues_in(CallFailed(NoText(), 3, 3))

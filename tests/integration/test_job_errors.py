@@ -221,8 +221,9 @@ def test_a_flush_that_exits_ends_the_job(filled):
         def flush(self):
             raise SystemExit(3)
 
-    with pytest.raises(ka.JobFailed, match="SystemExit: 3"):
+    with pytest.raises(ka.JobFailed, match=r"Leaving\.flush: SystemExit: 3") as raised:
         filled.start(workers=1, process=Leaving).wait(timeout=slow_s(60))
+    assert isinstance(raised.value.cause, ka.errors.SinkError)
 
 
 def test_a_constructor_that_ends_its_process_is_tried_again(filled, tmp_path):

@@ -27,7 +27,7 @@ from kafka_actors.base.callables import (
 from kafka_actors.base.fork_guard import end_child, forks
 from kafka_actors.base.message import Message, messages_of
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.errors import ConfigError, StageError
+from kafka_actors.errors import ConfigError, SinkError, StageError
 from kafka_actors.events import NewSchemaSeen
 from kafka_actors.schemas.registry import SharedRegistry
 from kafka_actors.sinks.sink import DeferredWrites, check_made, origin_of
@@ -205,17 +205,26 @@ class UserFunction:
         """Flushes the user's object and the outputs, before a commit; returns when all results of finished calls are stored.
         For any thread. `wait` runs the coroutine of an async `flush`.
 
-        Raises why that failed, and the same error from then on: nobody knows what a failed flush has lost.
+        Raises `SinkError`, and the same one from then on: nobody knows what a failed flush has lost.
         """
         if self._flush_error is not None:
             raise self._flush_error
         try:
             with _AsException(self._made_after, self._what):
-                self._finish("flush", wait)
+                self._flush_own(wait)
                 self.outputs.flush()
         except Exception as error:
             self._flush_error = error
             raise
+
+    def _flush_own(self, wait: Wait) -> None:
+        try:
+            self._finish("flush", wait)
+        except SinkError:  # a pipeline names its sinks
+            raise
+        except BaseException as error:
+            end_child(self._made_after, self._what, error)
+            raise SinkError(f"{self.spec.target.__name__}.flush", type_and_text(error)) from error
 
     def _own(self, method: str) -> Callable[[], Any] | None:
         found = getattr(self._made, method, None) if self.spec.is_class else None

@@ -1,4 +1,4 @@
-"""A user's function that forks: a child that leaves the call ends there."""
+"""A user's function: a child that it forks ends where it leaves the call; a flush that fails says whose it was."""
 
 import asyncio
 import os
@@ -7,6 +7,7 @@ import sys
 import pyarrow as pa
 import pytest
 
+from kafka_actors.errors import SinkError
 from kafka_actors.job.worker.user_function import FunctionSpec, UserFunction
 
 BATCH = pa.record_batch({"topic": ["t"], "partition": pa.array([0], pa.int32()), "offset": pa.array([7])})
@@ -82,3 +83,28 @@ def test_a_forked_child_that_leaves_the_call_ends_and_its_parent_goes_on(kind, e
     said = capfd.readouterr().err
     assert (f"process forked process {child}, which has left the call" in said) == says
     assert ("ValueError: no good" in said) == (ends is raises)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ValueError("no room"), r"Stores\.flush: ValueError: no room"),
+        (SystemExit(3), r"Stores\.flush: (RuntimeError: )?SystemExit: 3"),
+        (SinkError("orders", "no room"), "orders: no room"),
+    ],
+    ids=["error", "exit", "named already"],
+)
+def test_the_flush_of_a_class_that_fails_is_a_sinks_error_which_names_it(kind, error, says):
+    def flush(self):
+        raise error
+
+    async def flush_async(self):
+        raise error
+
+    methods = {"__call__": lambda self, batch: None, "flush": flush if kind == "plain" else flush_async}
+    made = UserFunction(FunctionSpec(type("Stores", (), methods), "batch", 0, "fail"))
+    made.make()
+    for _ in range(2):  # nobody knows what the first one has lost
+        with pytest.raises(SinkError, match=f"^{says}; the offsets of its records are not committed$"):
+            made.flush()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
-from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UsageError
+from kafka_actors.errors import DisconnectedError, KafkaActorsError, KafkaTimeoutError, UsageError
 
 from .command import EXIT_DONE, EXIT_FAILED, command, needs
 from .job_options import read_workers
@@ -116,10 +117,14 @@ def resume(output: Output, name: str) -> int:
 @command
 def stop(output: Output, name: str, timeout: float) -> int:
     """Stop a detached job: finish the calls in progress, commit, leave the group."""
-    confirmed = attached(name).stop(timeout=timeout)
+    found = attached(name)
+    confirmed = found.stop(timeout=timeout)
     output.print(f"the job {name} has stopped")
     if not confirmed:
-        output.error(unconfirmed_line([]))
+        partitions: list[tuple[str, int]] = []
+        with suppress(KafkaActorsError):  # of a job that gave no answer nothing is known
+            partitions = found.status().unconfirmed
+        output.error(unconfirmed_line(partitions))
     return EXIT_DONE if confirmed else EXIT_FAILED
 
 

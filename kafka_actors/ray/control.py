@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 import ray
@@ -141,12 +142,15 @@ def _refuse() -> NoReturn:
 
 
 class ActorControl:
-    """Controls a supervisor in a job actor. `name` is the job's."""
+    """Controls a supervisor in a job actor. `name` is the job's. With the actor its status is gone: who stops the job keeps the last one."""
 
     def __init__(self, job_actor: ActorHandle, name: str | None) -> None:
         self._job_actor = job_actor
         self._name = name
         self._confirmed = False
+        self._last: JobStatus | None = None
+        self._failure: JobFailed | None = None
+        self._stopped = False
 
     def call(self, method: str, *args: Any, limit_s: float | None = CONTROL_S) -> Any:
         """Calls a method, again where the job actor can't be reached for a while. Raises `KafkaTimeoutError` after `limit_s` seconds,
@@ -182,40 +186,77 @@ class ActorControl:
         except ActorUnavailableError:  # unlike others of its kind it says nothing about the actor's life
             raise
         except RayActorError:
-            raise DisconnectedError("the job actor is gone") from None
+            raise self._gone() from None
+
+    def _gone(self) -> DisconnectedError:
+        return DisconnectedError(
+            f"the job {self._name!r} has ended: its actor is gone, and with it its status"
+        )
 
     def _silent(self, method: str, limit_s: float | None) -> KafkaTimeoutError:
         return KafkaTimeoutError(f"the job actor did not answer {method!r} within {limit_s:g} s")
 
+    def _call(self, ended: Callable[[], T], method: str, *args: Any, limit_s: float | None = CONTROL_S) -> T:
+        """Calls a method. Returns what `ended` does once the job was stopped here, also by another thread meanwhile."""
+        if not self._stopped:
+            try:
+                answer: T = self.call(method, *args, limit_s=limit_s)
+                return answer
+            except DisconnectedError:
+                if not self._stopped:
+                    raise
+        return ended()
+
     def status(self) -> JobStatus:
-        status: JobStatus = self.call("status")
-        return status
+        return self._call(self._last_status, "status")
+
+    def _last_status(self) -> JobStatus:
+        if self._last is None:  # it did not answer when it was stopped, or had not begun
+            raise self._gone()
+        return self._last
 
     def scale(self, workers: int | Autoscale) -> None:
-        self.call("scale", workers)
+        self._call(_refuse, "scale", workers)
 
     def pause(self, paused: bool) -> None:
-        self.call("pause", paused)
+        self._call(_refuse, "pause", paused)
+
+    def _result(self) -> bool:
+        if self._failure is not None:
+            raise self._failure
+        return True
 
     def wait(self, timeout_s: float | None) -> bool:
         limit_s = None if timeout_s is None else timeout_s + CONTROL_S
         try:
-            return bool(self.call("wait", timeout_s, limit_s=limit_s))
+            return bool(self._call(self._result, "wait", timeout_s, limit_s=limit_s))
         except KafkaTimeoutError:
             return False  # as far as anybody knows: the job goes on while Ray, or its own node, is stopped for a while
 
     def stop(self, timeout_s: float, leave: bool) -> bool:
+        if self._stopped:
+            return self._confirmed
         try:
             self._confirmed = bool(self.call("stop", timeout_s, leave, limit_s=timeout_s + CONTROL_S))
-        except JobFailed:
-            pass
+            self._note_end()
         except KafkaTimeoutError:
             logger.warning("the job actor did not answer within %.1f s and is ended", timeout_s + CONTROL_S)
             self._confirmed = False
         except DisconnectedError:
             return self._confirmed  # of an earlier stop, if there was one
+        self._stopped = True
         ray.kill(self._job_actor)
         return self._confirmed
+
+    def _note_end(self) -> None:
+        """Takes the last status of a job that was stopped, and why it failed, before its actor is ended."""
+        with suppress(KafkaTimeoutError, DisconnectedError):
+            self._last = self.call("starting", limit_s=LOOP_S)
+            try:
+                if self._last is not None:
+                    self.call("wait", 0.0, limit_s=LOOP_S)
+            except JobFailed as failure:
+                self._failure = failure
 
     def detach(self) -> None:
         """Leaves the job running."""

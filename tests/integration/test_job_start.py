@@ -19,6 +19,7 @@ import kafka_actors as ka
 from kafka_actors.cli.main import run_command_line
 from kafka_actors.errors import (
     ConfigError,
+    DisconnectedError,
     JobNameInUseError,
     NoBrokersAvailable,
     StartTimeoutError,
@@ -208,6 +209,10 @@ def test_a_detached_job_goes_on_and_is_found_and_controlled_by_its_name(scene, c
     command("scale", scene.group, "1")
     until(lambda: len(found.status().workers) == 1, 30, "one worker to be left")
     scene.settle()
+    assert found.status().state == "stopped"
+    found.wait()
+    with pytest.raises(DisconnectedError, match=f"the job '{scene.group}' has ended"):
+        running.status()
     with pytest.raises(UsageError, match=scene.group):
         ka.Job.attach(scene.group)
     until(lambda: scene.cluster.describe_group(scene.group).members == [], 5, "the group to be left")

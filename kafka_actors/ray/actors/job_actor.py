@@ -64,7 +64,7 @@ class JobActor(ActorShell):
         await job_process.start()
 
     async def starting(self) -> JobStatus | None:
-        """Returns the status of a starting job as far as it is known; None before `begin`."""
+        """Returns the status as far as it is known without a question to the coordinator; None before `begin`."""
         return None if self._supervisor is None else self._supervisor.report.shown()
 
     @property

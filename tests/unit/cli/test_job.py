@@ -74,6 +74,14 @@ def test_commits_that_nobody_confirmed_are_an_error(
     assert run_command_line(["job", "stop", "nightly"]) == 1
     assert "it is not known whether the last commits were confirmed" in capsys.readouterr().err
 
+    class Stopped(Attached):
+        def status(self) -> Any:
+            return replace(sample_status(workers=2), unconfirmed=[("orders", 3)])
+
+    monkeypatch.setattr("kafka_actors.cli.job.attached", lambda name: Stopped(confirmed=False))
+    assert run_command_line(["job", "stop", "nightly"]) == 1
+    assert "no broker has confirmed the last commits of orders-3" in capsys.readouterr().err
+
 
 def test_a_wrong_number_of_workers_is_refused_before_anything_is_asked(
     capsys: pytest.CaptureFixture[str],

@@ -9,14 +9,25 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayTaskError
 
 from kafka_actors.base.io_thread import IoThread
-from kafka_actors.errors import KafkaTimeoutError
+from kafka_actors.errors import DisconnectedError, JobFailed, KafkaTimeoutError, UsageError
 from kafka_actors.ray import control as control_module
 from kafka_actors.ray import running_job
 from kafka_actors.ray.actors.actor import process_runs
 from kafka_actors.ray.control import ActorControl, LocalControl
+from kafka_actors.ray.running_job import RunningJob
+
+
+def job_actor(**answers):
+    """A job actor: what `ray.get` is asked for at a call is the answer to it."""
+    return SimpleNamespace(
+        **{
+            method: SimpleNamespace(remote=lambda *args, answer=answer: answer)
+            for method, answer in answers.items()
+        }
+    )
 
 
 @pytest.mark.parametrize("answers", [[], [True], [False]], ids=["gone", "confirmed", "unconfirmed"])
@@ -30,9 +41,84 @@ def test_a_job_actor_that_is_gone_has_confirmed_what_it_said_before(monkeypatch,
 
     left = list(answers)
     monkeypatch.setattr(control_module, "ray", SimpleNamespace(get=get, kill=lambda holder: None))
-    control = ActorControl(SimpleNamespace(stop=SimpleNamespace(remote=lambda *args: None)), "nightly")
+    control = ActorControl(job_actor(stop=None, starting=None), "nightly")
     for _ in range(3):
         assert control.stop(1.0, leave=True) is (answers == [True])
+
+
+@pytest.fixture
+def killable(monkeypatch):
+    """Ray, where an actor that is killed answers no more; an answer that is an error is raised. Returns the killed ones."""
+
+    def get(answer, timeout):
+        if killed:
+            raise RayActorError
+        if isinstance(answer, BaseException):
+            raise RayTaskError("wait", "", answer)
+        return answer
+
+    killed = []
+    monkeypatch.setattr(control_module, "ray", SimpleNamespace(get=get, kill=killed.append))
+    return killed
+
+
+def test_who_stopped_a_detached_job_keeps_its_end_as_of_one_in_the_driver(killable):
+    job = RunningJob(ActorControl(job_actor(stop=False, starting="the last status", wait=True), "nightly"))
+    assert job.stop() is False
+    assert len(killable) == 1
+    assert job.stop() is False
+    assert job.status() == "the last status"
+    job.wait(timeout=1)
+    for refused in (job.pause, lambda: job.scale(2)):
+        with pytest.raises(UsageError, match="the job has ended"):
+            refused()
+    assert len(killable) == 1
+
+
+def test_who_stopped_a_detached_job_that_had_failed_is_told_why_at_each_wait(killable):
+    failed = JobFailed(ValueError("no good"))
+    job = RunningJob(ActorControl(job_actor(stop=True, starting="failed", wait=failed), "nightly"))
+    job.stop()
+    for _ in range(2):
+        with pytest.raises(JobFailed, match="no good"):
+            job.wait()
+
+
+def test_another_thread_that_waits_for_a_detached_job_while_it_is_stopped_finds_it_ended(killable):
+    """The job actor may be gone before it has answered."""
+    control = ActorControl(job_actor(stop=True, starting="the last status", wait=True), "nightly")
+    asked = control.call
+
+    def stopped_meanwhile(method, *args, **more):
+        control.call = asked
+        control.stop(1.0, leave=True)
+        return asked(method, *args, **more)
+
+    control.call = stopped_meanwhile
+    assert control.wait(None) is True
+
+
+def test_a_detached_job_that_others_have_stopped_is_named_and_said_to_have_ended(killable):
+    killable.append("by others")
+    job = RunningJob(ActorControl(job_actor(wait=True, status=None, scale=None), "nightly"))
+    for call in (job.status, job.wait, lambda: job.scale(2)):
+        with pytest.raises(
+            DisconnectedError, match="the job 'nightly' has ended: its actor is gone, and with it its status"
+        ):
+            call()
+
+
+def test_of_a_detached_job_that_did_not_answer_its_stop_nothing_is_known(monkeypatch):
+    def get(answer, timeout):
+        raise RayActorError if killed else GetTimeoutError
+
+    killed = []
+    monkeypatch.setattr(control_module, "ray", SimpleNamespace(get=get, kill=killed.append))
+    job = RunningJob(ActorControl(job_actor(stop=True, status=None), "nightly"))
+    assert job.stop(timeout=0) is False
+    with pytest.raises(DisconnectedError, match="the job 'nightly' has ended"):
+        job.status()
+    job.wait(timeout=1)
 
 
 def test_a_detached_job_whose_actor_can_not_be_reached_for_a_while_is_stopped_then(monkeypatch):
@@ -52,9 +138,7 @@ def test_a_detached_job_whose_actor_can_not_be_reached_for_a_while_is_stopped_th
         "time",
         SimpleNamespace(monotonic=lambda: next(clock) / 10, sleep=lambda seconds: None),
     )
-    actor = SimpleNamespace(
-        stop=SimpleNamespace(remote=lambda *args: None), wait=SimpleNamespace(remote=lambda *args: None)
-    )
+    actor = job_actor(stop=True, starting=None, wait=True)
     assert ActorControl(actor, "nightly").stop(
         1.0, leave=True
     )  # 11 seconds at most, with the time of the answer
@@ -81,7 +165,7 @@ def test_a_wait_goes_on_while_the_job_actor_does_not_answer(monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(control_module, "time", clock)
     monkeypatch.setattr(running_job, "time", clock)
-    actor = SimpleNamespace(wait=SimpleNamespace(remote=lambda *args: None))
+    actor = job_actor(wait=True)
     job = running_job.RunningJob(ActorControl(actor, "nightly"), stop_at_exit=False)
     with pytest.raises(KafkaTimeoutError, match="the job still runs after 15 s"):
         job.wait(timeout=15)

@@ -20,6 +20,7 @@ from kafka_actors.job.autoscale import Autoscale
 from kafka_actors.job.status import JobStatus
 
 from .job_process import JobProcess
+from .links import noted_once
 
 __all__ = ["ActorControl", "LocalControl"]
 
@@ -182,7 +183,7 @@ class ActorControl:
         except RayTaskError as error:
             if isinstance(error.cause, KafkaActorsError):
                 raise error.cause from error.cause.__cause__
-            raise
+            raise error.cause from noted_once(error)
         except ActorUnavailableError:  # unlike others of its kind it says nothing about the actor's life
             raise
         except RayActorError:

@@ -50,9 +50,15 @@ async def call(handle: ActorHandle | None, method: str, *args: Any) -> Any:
             raise error.cause from None
         if isinstance(error.cause, TaskCancelledError):  # the actor ends itself
             raise DisconnectedError(f"{method}: {type(error.cause).__name__}") from None
-        raise error.cause from error
+        raise error.cause from noted_once(error)
     except RayError as error:
         raise DisconnectedError(f"{method}: {type(error).__name__}") from None
+
+
+def noted_once(error: RayTaskError) -> RayTaskError:
+    """Returns Ray's error, of which a traceback shows no notes: its text has those of its cause, which it would show again as its own."""
+    error.__notes__ = []
+    return error
 
 
 class CoordinatorActorLink:

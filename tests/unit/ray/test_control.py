@@ -84,6 +84,14 @@ def test_who_stopped_a_detached_job_that_had_failed_is_told_why_at_each_wait(kil
             job.wait()
 
 
+def test_a_user_s_error_in_the_job_actor_is_raised_as_that_of_a_job_in_the_driver(killable):
+    """As what a constructor raises, by the start of a detached job."""
+    control = ActorControl(job_actor(), "nightly")
+    with pytest.raises(ValueError, match=r"^no good$") as raised:
+        control.result("begin", ValueError("no good"), None)
+    assert isinstance(raised.value.__cause__, RayTaskError), "where it was raised"
+
+
 def test_another_thread_that_waits_for_a_detached_job_while_it_is_stopped_finds_it_ended(killable):
     """The job actor may be gone before it has answered."""
     control = ActorControl(job_actor(stop=True, starting="the last status", wait=True), "nightly")

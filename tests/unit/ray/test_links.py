@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -77,6 +78,17 @@ async def test_an_error_of_the_actors_own_is_raised_as_it_was_there() -> None:
     with pytest.raises(ZeroDivisionError) as others:
         await call(handle(poll=raising(failed_in_the_actor(ZeroDivisionError("by 0")))), "poll")
     assert isinstance(others.value.__cause__, RayTaskError), "where it was raised"
+
+
+@in_loop
+async def test_notes_of_an_error_are_shown_once_for_where_it_was_raised() -> None:
+    error = ValueError("no good")
+    error.add_note("raised by the constructor of Made")
+    text = "".join(traceback.format_exception(error))
+    with pytest.raises(ValueError, match="no good") as raised:
+        await call(handle(begin=raising(RayTaskError("begin", text, error).as_instanceof_cause())), "begin")
+    assert raised.value.__notes__ == ["raised by the constructor of Made"]
+    assert "".join(traceback.format_exception(raised.value.__cause__)).count("raised by") == 1
 
 
 @in_loop

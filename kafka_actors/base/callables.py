@@ -19,6 +19,8 @@ __all__ = [
     "described",
     "error_text",
     "is_async",
+    "is_async_generator",
+    "is_generator",
     "misfit",
     "type_and_text",
     "unpicklable",
@@ -44,8 +46,25 @@ class Misfit(NamedTuple):
 
 def is_async(target: Any) -> bool:
     """Whether a call returns an awaitable. For a class, `target` is one of its methods."""
-    call = None if inspect.isclass(target) else getattr(type(target), "__call__", None)  # noqa: B004  is it async?
-    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(_call_of(target))
+
+
+def is_generator(target: Any) -> bool:
+    """Whether a call returns a generator, plain or async, and so runs nothing by itself. For a class, `target` is one of its methods."""
+    return (
+        inspect.isgeneratorfunction(target)
+        or inspect.isgeneratorfunction(_call_of(target))
+        or is_async_generator(target)
+    )
+
+
+def is_async_generator(target: Any) -> bool:
+    """Whether a call returns an async generator. For a class, `target` is one of its methods."""
+    return inspect.isasyncgenfunction(target) or inspect.isasyncgenfunction(_call_of(target))
+
+
+def _call_of(target: Any) -> Any:
+    return None if inspect.isclass(target) else getattr(type(target), "__call__", None)  # noqa: B004  is it async?
 
 
 def async_method(target: type, *names: str) -> str | None:

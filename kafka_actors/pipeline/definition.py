@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, get_args
 import msgspec
 import pyarrow.compute as pc
 
-from kafka_actors.base.callables import async_method, is_async, misfit
+from kafka_actors.base.callables import async_method, is_async, is_async_generator, is_generator, misfit
 from kafka_actors.base.topics import check_topic
 from kafka_actors.errors import ConfigError, kind_of
 
@@ -24,10 +24,16 @@ from .stages import FlatMap, Function, MapMessages, OnError, Ordering, Stage, Wr
 
 
 def checked_function(
-    stage: str, target: Any, arguments: Any, *, method: str = "__call__", awaited: bool = False
+    stage: str,
+    target: Any,
+    arguments: Any,
+    *,
+    method: str = "__call__",
+    awaited: bool = False,
+    returns: bool = True,
 ) -> dict[str, Any]:
     """Checks a user's function or class, whose `method` is called with one argument, and returns the constructor's arguments.
-    `awaited`: whether it may be async. Raises `ConfigError`."""
+    `awaited`: whether it may be async; `returns`: whether what it returns is used. Raises `ConfigError`."""
     of_class = inspect.isclass(target)
     if arguments is not None and not isinstance(arguments, Mapping):
         raise ConfigError(stage, f"fn_constructor_kwargs is {arguments!r}: accepts a dict")
@@ -41,7 +47,9 @@ def checked_function(
     if of_class and method == "__call__" and not any("__call__" in vars(base) for base in target.__mro__):
         raise ConfigError(stage, f"is given the class {target.__name__}, which has no __call__(self, batch)")
     call = getattr(target, method) if of_class else target
-    if inspect.isasyncgenfunction(call):
+    if is_generator(call) and not returns:
+        raise ConfigError(stage, f"is a generator: make it a plain {'method' if of_class else 'function'}")
+    if is_async_generator(call):
         raise ConfigError(stage, "is an async generator: return the batches, or a list of them")
     if is_async(call) and not awaited:
         raise ConfigError(

@@ -340,7 +340,7 @@ class Pipeline(Decoding, frozen=True, kw_only=True, eq=False):
         """
         stage = named(name, f"write({called(function)})")
         method = "write" if isinstance(function, type) else "__call__"
-        arguments = checked_function(stage, function, fn_constructor_kwargs, method=method)
+        arguments = checked_function(stage, function, fn_constructor_kwargs, method=method, returns=False)
         return self._with(s.WriteFunction, stage, on_error, target=function, arguments=arguments, kafka=kafka)
 
     # ------------------------------------------------------------ engines

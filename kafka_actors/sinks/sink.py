@@ -13,7 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_actors.base.batches import numbers
-from kafka_actors.base.callables import async_method, constructed, is_async, misfit, type_and_text
+from kafka_actors.base.callables import (
+    async_method,
+    constructed,
+    is_async,
+    is_generator,
+    misfit,
+    type_and_text,
+)
 from kafka_actors.base.paths import directory_of
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import ConfigError, SinkError
@@ -172,6 +179,16 @@ def check_made(option: str, target: type) -> None:
         raise ConfigError(option, f"is {what}: {wrong.reason}")
 
 
+def check_plain(option: str, target: type, *methods: str) -> None:
+    """Raises `ConfigError` for a class of which one of these methods is a generator: a call would run nothing of it."""
+    for method in methods:
+        if is_generator(getattr(target, method, None)):
+            raise ConfigError(
+                option,
+                f"is the class {target.__name__}, whose {method} is a generator: make it a plain method",
+            )
+
+
 def as_sinks(sink: Any) -> tuple[Sink, ...]:
     """The argument `sink` as sinks: None for none, one, or a list of several. Raises `ConfigError`."""
     if sink is None:
@@ -203,6 +220,7 @@ def as_sink(sink: Any) -> Sink:
             raise ConfigError(
                 "sink", f"is the class {sink.__name__}, whose {method} is async: make it a plain method"
             )
+        check_plain("sink", sink, "write", "flush", "close")
         check_made("sink", sink)
         return UserSink(sink, {})
     if not callable(sink):
@@ -211,6 +229,8 @@ def as_sink(sink: Any) -> Sink:
         )
     if is_async(sink):
         raise ConfigError("sink", "is async: make it a plain function")
+    if is_generator(sink):
+        raise ConfigError("sink", "is a generator: make it a plain function")
     return UserSink(sink, {})
 
 
@@ -266,6 +286,8 @@ class _ObjectWriter:
 
 
 def _check_done(result: Any) -> None:
-    """Raises `TypeError` for an awaitable: nobody awaits it, so nothing would be written."""
+    """Raises `TypeError` for an awaitable and for a generator: nobody awaits or runs it, so nothing would be written."""
     if inspect.isawaitable(result):
         raise TypeError(f"a sink returned {type(result).__name__}, which nobody awaits: make it plain")
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError(f"a sink returned {type(result).__name__}, which nobody runs: make it plain")

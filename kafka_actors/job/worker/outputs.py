@@ -11,9 +11,9 @@ import msgspec
 import pyarrow as pa
 
 from kafka_actors.base.batches import batches_of
-from kafka_actors.base.callables import described
+from kafka_actors.base.callables import described, is_async_generator, is_generator
 from kafka_actors.config import ClientConfig, ConsumerConfig
-from kafka_actors.errors import UsageError
+from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.job.retry_topics import RetryTiers
 from kafka_actors.sinks.sink import Sink, Writer, WriteTurns, close_all, origin_of
 
@@ -27,8 +27,17 @@ __all__ = ["Outputs", "OutputsSpec"]
 
 logger = logging.getLogger(__name__)
 
+NO_SINK = "and the job has no sink=: give it one, or return None"
 LACKING_S = 5.0
 """Seconds for which a retry topic counts as without a partition. The producer asks a broker each time, while other writes wait for their turn."""
+
+
+def check_returns(option: str, call: Any, has_sink: bool) -> None:
+    """Raises `ConfigError` for a function whose results can't be written, as far as its definition tells."""
+    if is_async_generator(call):
+        raise ConfigError(option, "is an async generator: return the batches, or a list of them")
+    if is_generator(call) and not has_sink:
+        raise ConfigError(option, f"is a generator, {NO_SINK}")
 
 
 class OutputsSpec(msgspec.Struct, frozen=True):

@@ -27,13 +27,13 @@ from kafka_actors.base.callables import (
 from kafka_actors.base.fork_guard import end_child, forks
 from kafka_actors.base.message import Message, messages_of
 from kafka_actors.config import ConsumerConfig
-from kafka_actors.errors import ConfigError, SinkError, StageError
+from kafka_actors.errors import ConfigError, SinkError, StageError, kind_of
 from kafka_actors.events import NewSchemaSeen
 from kafka_actors.schemas.registry import SharedRegistry
-from kafka_actors.sinks.sink import DeferredWrites, check_made, origin_of
+from kafka_actors.sinks.sink import DeferredWrites, check_made, check_plain, origin_of
 from kafka_actors.types import TopicPartition
 
-from .outputs import Outputs, OutputsSpec
+from .outputs import NO_SINK, Outputs, OutputsSpec, check_returns
 
 __all__ = ["CallFailed", "FunctionSpec", "OnError", "UserFunction"]
 
@@ -105,8 +105,10 @@ def checked(
             option, f"is {what}: must be a function, an async function, or a class with __call__"
         )
     _check_arity(option, target)
+    check_returns(option, _call_of(target) if inspect.isclass(target) else target, bool(outputs.sinks))
     if inspect.isclass(target):
         check_made(option, target)
+        check_plain(option, target, "flush", "close")
     unit: Literal["batch", "message"] = "batch" if process is not None else "message"
     return FunctionSpec(target, unit, retries, on_error, outputs, backoff or Backoff())
 
@@ -322,9 +324,7 @@ class UserFunction:
             self._collect(result, batch)
             return True
         if not self.outputs.has_sink:
-            raise _WrongReturn(
-                f"process returned a {type(result).__name__}, and the job has no sink=: give it one, or return None"
-            )
+            raise _WrongReturn(f"process returned {kind_of(result)}, {NO_SINK}")
         self.outputs.write(result, batch)
         return True
 

@@ -19,6 +19,7 @@ from kafka_actors.errors import (
     KafkaActorsError,
     SaslAuthenticationFailedError,
     SaslError,
+    kind_of,
 )
 from kafka_actors.net.machines.sasl import Steps, aws_msk_iam, oauthbearer, plain, scram
 
@@ -144,9 +145,7 @@ def _token(config: ClientConfig, provider: Any, host: str) -> tuple[Secret, dict
     if isinstance(token, Secret):
         return token, extensions
     if not isinstance(token, str):
-        raise SaslError(
-            f"OAUTHBEARER: the token provider's token() returned a {type(token).__name__}, not a str"
-        )
+        raise SaslError(f"OAUTHBEARER: the token provider's token() returned {kind_of(token)}, not a str")
     return Secret(token), extensions
 
 

@@ -187,6 +187,10 @@ class Slow:
         """Nobody would await it."""
 
 
+def several(batch):
+    yield batch
+
+
 async def one_after_another(batch):
     yield batch
 
@@ -217,6 +221,10 @@ def test_only_map_batches_and_map_messages_take_async_functions():
         JSON.write(later)
     with pytest.raises(ConfigError, match="is an async generator: return the batches, or a list of them"):
         JSON.map_batches(one_after_another, schema="id INT")
+    for yields in (one_after_another, several):
+        with pytest.raises(ConfigError, match="is a generator: make it a plain function"):
+            JSON.write(yields)
+    assert JSON.map_batches(several, schema="id INT").stages[-1].target is several
     with pytest.raises(
         ConfigError, match="is given the class Slow, whose close is async: make it a plain method"
     ):

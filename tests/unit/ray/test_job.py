@@ -11,6 +11,27 @@ from kafka_actors.errors import ConfigError
 from kafka_actors.job.autoscale import parsed_workers
 
 
+def yields(batch):
+    yield batch
+
+
+async def yields_later(batch):
+    yield batch
+
+
+class Yields:
+    def __call__(self, batch):
+        yield batch
+
+
+class YieldsInFlush:
+    def __call__(self, batch):
+        pass
+
+    def flush(self):
+        yield
+
+
 class Scaled:
     def __init__(self, factor):
         self.factor = factor
@@ -32,6 +53,32 @@ def job(**changed: Any) -> Job:
         ({"topics": ["a", 5]}, "topics", "has 5"),
         ({"topics": []}, "topics", "is empty"),
         ({"topics": "a,b"}, "topics", "has 'a,b': several topics are a list, ['a', 'b']"),
+        (
+            {"process": yields},
+            "process",
+            "is a generator, and the job has no sink=: give it one, or return None",
+        ),
+        (
+            {"process": Yields},
+            "process",
+            "is a generator, and the job has no sink=: give it one, or return None",
+        ),
+        (
+            {"process": YieldsInFlush},
+            "process",
+            "is the class YieldsInFlush, whose flush is a generator: make it",
+        ),
+        ({"process": Yields()}, "process", "is a generator, and the job has no sink="),
+        (
+            {"process": None, "process_message": yields},
+            "process_message",
+            "is a generator, and the job has no",
+        ),
+        (
+            {"process": yields_later, "sink": print},
+            "process",
+            "is an async generator: return the batches, or a list of them",
+        ),
         ({"topics": None}, "topics", "give exactly one of topics= and pattern="),
         ({"pattern": "x"}, "topics", "give exactly one of topics= and pattern="),
         ({"topics": None, "pattern": 5}, "pattern", "is 5, an int: accepts a str"),

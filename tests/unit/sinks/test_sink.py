@@ -1,5 +1,6 @@
 """Functions and classes of users as sinks: what is taken, what is refused, and what they are called with."""
 
+import functools
 import logging
 
 import pyarrow as pa
@@ -111,6 +112,19 @@ async def _later(batch):
     pass
 
 
+def _yields(batch):
+    yield
+
+
+async def _yields_later(batch):
+    yield
+
+
+class _YieldingWrite(Store):
+    def write(self, batch):
+        yield
+
+
 class _NoWrite:
     def flush(self):
         pass
@@ -131,6 +145,13 @@ class _NeedsArguments(Store):
     [
         (5, r"^sink: is 5: accepts KafkaSink\(…\), ParquetSink\(…\), a function or a class with write$"),
         (_later, r"^sink: is async: make it a plain function$"),
+        (_yields, r"^sink: is a generator: make it a plain function$"),
+        (functools.partial(_yields), r"^sink: is a generator: make it a plain function$"),
+        (_yields_later, r"^sink: is a generator: make it a plain function$"),
+        (
+            _YieldingWrite,
+            r"^sink: is the class _YieldingWrite, whose write is a generator: make it a plain method$",
+        ),
         (_NoWrite, r"^sink: is the class _NoWrite, which has no write\(self, batch\)$"),
         (_AsyncFlush, r"^sink: is the class _AsyncFlush, whose flush is async: make it a plain method$"),
         (_NeedsArguments, r"^sink: is the class _NeedsArguments, which is made without arguments .*'path'$"),
@@ -150,6 +171,12 @@ def test_a_function_whose_result_nobody_awaits_has_written_nothing():
     writer = as_sink(lambda batch: _Awaitable()).open(CONNECTION)
     with pytest.raises(TypeError, match="a sink returned _Awaitable, which nobody awaits"):
         writer.write(BATCH, ORIGIN)
+    for function in (_yields, _yields_later):
+        writer = as_sink(lambda batch, function=function: function(batch)).open(CONNECTION)
+        with pytest.raises(
+            TypeError, match=r"a sink returned \w*generator, which nobody runs: make it plain"
+        ):
+            writer.write(BATCH, ORIGIN)
 
 
 def test_the_first_flush_that_fails_names_its_sink_and_is_the_last_one():

@@ -397,6 +397,13 @@ def test_a_sink_that_returns_what_nobody_awaits_has_written_nothing(sink):
         processor(lambda batch: batch, as_sink(sink)).call(BATCH)
 
 
+def test_a_result_without_a_sink_is_named_by_its_type():
+    for result, kind in ((7, "an int"), (iter(()), "a tuple_iterator")):
+        with pytest.raises(CallFailed) as raised:
+            processor(lambda batch, result=result: result).call(BATCH)
+        assert str(raised.value.cause).startswith(f"process returned {kind}, and the job has no sink=")
+
+
 def test_sinks_check_their_options_when_they_are_made():
     assert repr(ka.KafkaSink("scored", linger_ms=1)) == "<KafkaSink to scored>"
     with pytest.raises(ConfigError, match="did you mean 'linger_ms'"):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kafka_actors.base.arguments import offsets_of
 from kafka_actors.base.backoff import RetryTimer
+from kafka_actors.base.tasks import warned_when_slow
 from kafka_actors.config import ProducerConfig
 from kafka_actors.errors import (
     KafkaActorsError,
@@ -211,7 +212,7 @@ class Transactions:
         committing = self.machine.state is _S.COMMITTING
         self._left = True
         try:
-            await self._until("close", lambda: not self._ending, limit_s)
+            await self._turned("close", lambda: not self._ending, limit_s)  # `close` says itself what for
         except KafkaTimeoutError as error:
             if committing and self._left_error is None:
                 raise TransactionOutcomeUnknownError("the producer is closed while it commits") from error
@@ -248,6 +249,15 @@ class Transactions:
             self._intake.refusal = OUTSIDE
 
     async def _until(self, name: str, over: Callable[[], bool], limit_s: float) -> None:
+        """Waits until a verb is over, as `_turned`. If that takes long it logs what for."""
+
+        def waits_for() -> str:
+            return f"{name} waits on, for up to {limit_s:g} s{self.because}"
+
+        with warned_when_slow(logger, waits_for):
+            await self._turned(name, over, limit_s)
+
+    async def _turned(self, name: str, over: Callable[[], bool], limit_s: float) -> None:
         """Waits until a verb is over, and the sender told of its new epoch: what is sent next has to be under that."""
         self._nudge()
         try:

@@ -4,8 +4,10 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from fakes.loop import turns
 
 from kafka_actors import errors
+from kafka_actors.base import tasks
 from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.config import ProducerConfig, build
 from kafka_actors.producer.machines.transaction_errors import TransactionApi, TransactionState
@@ -42,7 +44,7 @@ API, STATE = TransactionApi, TransactionState
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = {A: OffsetAndMetadata(42)}
 MEMBER = ConsumerGroupMetadata("g", 4, "m-1")
-FENCED, BAD_EPOCH, TXN_STATE, MAPPING, CONCURRENT, MOVED, ABORTABLE = 90, 47, 48, 49, 51, 16, 120
+UNKNOWN_TOPIC, FENCED, BAD_EPOCH, TXN_STATE, MAPPING, CONCURRENT, MOVED, ABORTABLE = 3, 90, 47, 48, 49, 51, 16, 120
 VERSIONS = pytest.mark.parametrize("version", [0, 1, 2])
 
 
@@ -749,3 +751,23 @@ def test_a_commit_that_ends_in_the_moment_in_which_its_time_is_over_has_ended():
         assert own.machine.committed
 
     asyncio.run(main())
+
+
+def test_a_verb_that_waits_for_long_says_for_what(monkeypatch, caplog):
+    """As with offsets of a topic that is not there, which are sent again as Java's producer does."""
+
+    async def main():
+        own, c = verbs()
+        c.initialized()
+        await own.begin(1.0)
+        monkeypatch.setattr(tasks, "SILENT_S", 0.0)
+        waiting = asyncio.ensure_future(own.send_offsets(OFFSETS, MEMBER, 60.0))
+        await turns(1)
+        c.does(API.OFFSET_COMMIT, UNKNOWN_TOPIC)
+        await turns(3)
+        waiting.cancel()
+
+    asyncio.run(main())
+    (line,) = caplog.messages
+    assert line.startswith("send_offsets_to_transaction waits on, for up to 60 s; the last error was: ")
+    assert "UNKNOWN_TOPIC_OR_PARTITION (3) in answer to TxnOffsetCommit for t-0 for group 'g'" in line

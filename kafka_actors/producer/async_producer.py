@@ -85,7 +85,11 @@ class AsyncProducer(BaseProducer):
     async def send_batch(self, batch: pa.RecordBatch | pa.Table, topic: str | None = None) -> BatchFuture:
         """Sends each row as a record: see `Producer.send_batch`."""
         began = await self._started()
-        return await self._walk(self._sending.batch(batch, topic), began)
+        try:
+            return await self._walk(self._sending.batch(batch, topic), began)
+        except KafkaActorsError as error:
+            self._lost(error)
+            raise
 
     async def send(
         self,
@@ -98,9 +102,12 @@ class AsyncProducer(BaseProducer):
     ) -> RecordFuture:
         """Sends one record: see `Producer.send`."""
         began = await self._started()
-        return await self._walk(
-            self._sending.record(topic, value, key, headers, partition, timestamp_ms), began
-        )
+        steps = self._sending.record(topic, value, key, headers, partition, timestamp_ms)
+        try:
+            return await self._walk(steps, began)
+        except KafkaActorsError as error:
+            self._lost(error)
+            raise
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partition ids of a topic: see `Producer.partitions_for`."""

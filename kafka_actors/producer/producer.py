@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
@@ -85,9 +84,7 @@ class Producer(BaseProducer):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except KafkaActorsError as failure:
@@ -109,12 +106,16 @@ class Producer(BaseProducer):
         in Java; rows without a key fill one partition's batch after another. `offset` and `timestampType` are ignored,
         so that a batch that was read can be sent.
 
-        The future is that of all rows. Raises `UsageError` for columns that can't be sent, and
-        `MessageTooLargeError`: then no row of that Arrow batch is sent. Raises `KafkaTimeoutError` after
-        `max_block_ms`: then the rows before that are being sent.
+        The future is that of all rows. Raises `UsageError` for columns that can't be sent, and `MessageTooLargeError`: then
+        no row of that Arrow batch is sent. Raises `KafkaTimeoutError` after `max_block_ms`: then the rows before that are
+        being sent. An error other than `UsageError` and `ConfigError` leaves a transaction only to abort (KAFKA-9279).
         """
         began = self._started()
-        return self._walk(self._sending.batch(batch, topic), began)
+        try:
+            return self._walk(self._sending.batch(batch, topic), began)
+        except KafkaActorsError as error:
+            self._lost(error)
+            raise
 
     def send(
         self,
@@ -126,12 +127,14 @@ class Producer(BaseProducer):
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
         """Sends one record. `value` None is a tombstone; text is sent as UTF-8; `headers` are (name, value) pairs;
-        `timestamp_ms` is in milliseconds since 1970, now by default.
-
-        Raises as `send_batch`.
-        """
+        `timestamp_ms` is in milliseconds since 1970, now by default. Raises as `send_batch`."""
         began = self._started()
-        return self._walk(self._sending.record(topic, value, key, headers, partition, timestamp_ms), began)
+        steps = self._sending.record(topic, value, key, headers, partition, timestamp_ms)
+        try:
+            return self._walk(steps, began)
+        except KafkaActorsError as error:
+            self._lost(error)
+            raise
 
     def partitions_for(self, topic: str) -> set[int]:
         """Returns the partition ids of a topic, as Java's `partitionsFor`. Raises as `send_batch`, and
@@ -140,11 +143,10 @@ class Producer(BaseProducer):
         return self._walk(self._sending.partitions(topic), began)
 
     def _walk(self, steps: Steps[T], began: float | None) -> T:
-        value: T
         try:
             wait = next(steps)
         except StopIteration as done:
-            value = done.value
+            value: T = done.value
             return value
         deadline = (began or time.monotonic()) + seconds_of(self.config.max_block_ms)
         try:
@@ -335,10 +337,8 @@ class Producer(BaseProducer):
             )
 
     def _started(self, limit_s: float | None = None) -> float | None:
-        """Waits up to `limit_s` (`max_block_ms`) until connected. Returns when the wait began, None if there was none.
-
-        Connecting goes on in the IO thread where a call's time is over before, and the next call waits on.
-        """
+        """Waits up to `limit_s` (`max_block_ms`) until connected. Returns when the wait began, None if there was none. Connecting goes
+        on in the IO thread where a call's time is over before, and the next call waits on."""
         self._check_open()
         if self._ready:
             return None

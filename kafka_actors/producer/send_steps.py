@@ -21,7 +21,7 @@ from kafka_actors.base.fork_guard import ForkGuard
 from kafka_actors.base.topics import check_topic
 from kafka_actors.cluster.snapshot import ClusterSnapshot
 from kafka_actors.config import ProducerConfig, build, resolved
-from kafka_actors.errors import KafkaTimeoutError, UsageError, kind_of
+from kafka_actors.errors import ConfigError, KafkaActorsError, KafkaTimeoutError, UsageError, kind_of
 from kafka_actors.records.batch import MAX_MILLIS
 from kafka_actors.types import TopicPartition
 
@@ -320,6 +320,18 @@ class BaseProducer(ForkGuard):
         error = self._core.unseen.take()
         if error is not None:
             raise error
+
+    def _lost(self, error: KafkaActorsError) -> None:
+        """Has the transaction aborted whose record could not be taken, so that nobody commits the rest who goes on after the error: as
+        `KafkaProducer.doSend` does with each `ApiException` (KAFKA-9279). What Java throws past its transaction, a wrong argument or state,
+        is a `UsageError` or `ConfigError` here. Producers of sinks (`_missing_s`) go on: refused rows go to their dead letters."""
+        transactions = self._core.transactions
+        if (
+            transactions is not None
+            and self._missing_s is None
+            and not isinstance(error, (UsageError, ConfigError))
+        ):
+            transactions.lost(error)
 
     def _transactions(self, verb: str) -> Transactions:
         """Returns the producer's transactions. Raises `UsageError` where it has none."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 from kafka_actors.base.arguments import offsets_of
@@ -82,6 +83,7 @@ class Transactions:
         self._left = False
         self._left_error: KafkaActorsError | None = None
         """The error with which a commit failed that was left."""
+        self._lost: deque[KafkaActorsError] = deque()
         intake.refusal = OUTSIDE
 
     # ------------------------------------------------------------ verbs
@@ -233,6 +235,7 @@ class Transactions:
         self._intake.shut(ENDING)
 
     def _check_verb(self, name: str) -> None:
+        self._take_lost()
         if (dead := self._dead()) is not None:
             raise dead.with_traceback(None)
         if self._verb is not None:
@@ -295,6 +298,9 @@ class Transactions:
 
     def raise_failure(self) -> None:
         """Raises the error with which the transaction has to be aborted, or the producer ended. For any thread."""
+        if self.open:
+            for error in tuple(self._lost):
+                raise error.with_traceback(None)
         if self.machine.state in _FAILED:
             self._raise_error()
 
@@ -313,6 +319,15 @@ class Transactions:
             return TransactionAbortedError(f"its transaction failed: {error}")
         return TransactionAbortedError("its transaction was aborted") if state is _S.ABORTING else None
 
+    def lost(self, error: KafkaActorsError) -> None:
+        """Has the transaction aborted, if one is open: a record of it could not be taken. For any thread; its next call finds it done."""
+        self._lost.append(error)
+        self._nudge()
+
+    def _take_lost(self) -> None:
+        while self._lost:
+            self.machine.batch_failed(self._lost.popleft(), sent=False)
+
     def settled(self, settled: Iterable[SettledBatch]) -> None:
         """Takes the outcomes of batches."""
         for batch, error in ((s.batch, s.error) for s in settled):
@@ -326,8 +341,9 @@ class Transactions:
     ) -> tuple[float | None, bool]:
         """Takes the machine's decisions. Returns when to do it again, and whether the sender may have something to do now."""
         machine = self.machine
-        machine.busy = bool(self._intake.unsettled or sender.partitions)
         before = machine.state
+        self._take_lost()
+        machine.busy = bool(self._intake.unsettled or sender.partitions)
         self._abort_left()
         ready = machine.poll(now)
         for action in ready.actions:

@@ -7,17 +7,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 
+import pyarrow as pa
 import pytest
+from fakes.loop import in_loop
 from waiting import slow_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import (
     DeliveryTimeoutError,
     KafkaTimeoutError,
+    MessageTooLargeError,
     ProducerFencedError,
     TransactionAbortableError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
+    UsageError,
 )
 from kafka_actors.testing import FakeKafka
 from kafka_actors.testing.fake_kafka import AnswerWithError, DropConnection, LoseResponse
@@ -282,6 +286,62 @@ def test_an_abortable_error_is_named_and_the_next_transaction_goes_well(brokers,
             sent(producer, 2)
         sent(producer, 3)
     assert committed(brokers) == [[1, 3]] * 2
+
+
+def too_large(producer: ka.Producer) -> None:
+    producer.send("out", b"x" * 2_000_000)
+
+
+def too_large_row(producer: ka.Producer) -> None:
+    producer.send_batch(pa.table({"value": [b"x" * 2_000_000]}), "out")
+
+
+def missing_topic(producer: ka.Producer) -> None:
+    producer.send("absent", b"x")
+
+
+@pytest.mark.parametrize(
+    ("lost", "error"),
+    [
+        (too_large, MessageTooLargeError),
+        (too_large_row, MessageTooLargeError),
+        (missing_topic, KafkaTimeoutError),
+    ],
+)
+def test_a_record_that_could_not_be_taken_keeps_the_rest_from_being_committed(brokers, lost, error):
+    """As with Java's producer (KAFKA-9279), also where the program goes on after the error."""
+    waits = {"max_block_ms": slow_s(0.3) * 1000} if lost is missing_topic else {}
+    with producer_of(brokers, **waits) as producer:
+        sent(producer, 1)
+        producer.begin_transaction()
+        producer.send("out", b"2", partition=0)
+        with pytest.raises(error):
+            lost(producer)
+        with pytest.raises(error):
+            producer.flush()
+        with pytest.raises(error):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            for partition in (0, 1):
+                producer.send("out", b"3", partition=partition)
+            with pytest.raises(UsageError):
+                producer.send("out", 4)  # the program's mistake: Java's throws it past the transaction
+    assert committed(brokers) == [[1, 3]] * 2
+
+
+@in_loop
+async def test_an_async_producer_does_not_commit_without_a_record_that_could_not_be_taken(brokers):
+    options = {"bootstrap_servers": brokers.bootstrap_servers, "transactional_id": "copier"}
+    async with ka.AsyncProducer(**options) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("out", b"1", partition=0)
+        with pytest.raises(MessageTooLargeError):
+            await producer.send("out", b"x" * 2_000_000)
+        with pytest.raises(MessageTooLargeError):
+            await producer.commit_transaction()
+    assert committed(brokers) == [[], []]
 
 
 def test_a_zombie_that_comes_back_writes_and_commits_nothing(brokers):

@@ -771,3 +771,22 @@ def test_a_verb_that_waits_for_long_says_for_what(monkeypatch, caplog):
     (line,) = caplog.messages
     assert line.startswith("send_offsets_to_transaction waits on, for up to 60 s; the last error was: ")
     assert "UNKNOWN_TOPIC_OR_PARTITION (3) in answer to TxnOffsetCommit for t-0 for group 'g'" in line
+
+
+def test_a_record_that_was_not_taken_has_its_transaction_aborted_and_no_other_one():
+    """Whatever comes first: the loop's turn, or the next call."""
+
+    async def main():
+        own, c = verbs()
+        c.initialized()
+        lost = errors.MessageTooLargeError("the record takes up to 2000000 bytes")
+        own.lost(lost)  # outside of a transaction: of none
+        await own.begin(1.0)
+        own.lost(lost)
+        with pytest.raises(errors.MessageTooLargeError):
+            own.raise_failure()
+        with pytest.raises(errors.MessageTooLargeError):
+            await own.commit(1.0)
+        assert c.machine.state is STATE.ABORTABLE_ERROR
+
+    asyncio.run(main())

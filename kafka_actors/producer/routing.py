@@ -120,7 +120,8 @@ def check_columns(schema: pa.Schema) -> None:
 
 def rows_of(part: PartitionRows, kernel: Kernel, now_ms: int, max_request_size: int) -> RecordRows:
     """Returns the rows ready to be written. Raises `UsageError` for a column of another type and for a timestamp that the
-    readers here can't express, `MessageTooLargeError`."""
+    readers here can't express, `MessageTooLargeError`. Negative timestamps are taken: rows may be as they were read, and records
+    of Kafka's first format have none, which is -1."""
     try:
         columns = row_columns(part.batch, now_ms)
     except (TypeError, OverflowError) as error:

@@ -214,7 +214,13 @@ class Sending:
         sticky: StickyPartitioner | None = None
         if timestamp_ms is not None:
             timestamp_ms = _int(timestamp_ms, "timestamp_ms")
-            if abs(timestamp_ms) > MAX_MILLIS:
+            if (
+                timestamp_ms < 0
+            ):  # as ProducerRecord of Kafka; -1 stands for none in the log, where this producer always has one
+                raise UsageError(
+                    f"send: timestamp_ms is {timestamp_ms}: it must not be negative; without it, it is the present time"
+                )
+            if timestamp_ms > MAX_MILLIS:
                 raise malformed_timestamp("send: timestamp_ms", timestamp_ms)
         if partition is not None:
             partition = _int(partition, "partition")

@@ -168,11 +168,11 @@ def test_what_is_sent_is_as_it_was_at_the_call() -> None:
     stage.send(value=value, headers={"name": memoryview(b"h"), "none": None})
     value[:] = b"after!"
     stage.send(value="text", headers=[("a", b"1"), ("a", "2")], timestamp_ms=np.int64(5))
-    stage.send(value=None, headers=[])
+    stage.send(value=None, headers=[], timestamp_ms=0)
     assert stage.records == [
         (None, b"before", [(b"name", b"h"), (b"none", None)], NOW_MS),
         (None, b"text", [(b"a", b"1"), (b"a", b"2")], 5),
-        (None, None, None, NOW_MS),
+        (None, None, None, 0),
     ]
 
 
@@ -185,6 +185,8 @@ def test_what_is_sent_is_as_it_was_at_the_call() -> None:
         ({"partition": 1.0}, r"partition is 1\.0, .*: it must be an int"),
         ({"timestamp_ms": "now"}, "timestamp_ms is 'now'"),
         ({"timestamp_ms": 1 << 63}, "timestamp_ms is 9223372036854775808: it must be an int of 64 bits"),
+        ({"timestamp_ms": -1}, "timestamp_ms is -1: it must not be negative"),
+        ({"timestamp_ms": -5}, "timestamp_ms is -5: it must not be negative"),
         ({"timestamp_ms": NOW_MS * 1_000_000}, "timestamp_ms is .*in microseconds"),
         ({"headers": {"a": 5}}, "header 'a' is .*int"),
         ({"headers": {b"a": b"5"}}, "a header's name is .*bytes: it must be a str"),

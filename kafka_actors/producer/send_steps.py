@@ -268,10 +268,20 @@ def _bytes(value: object, name: str) -> bytes | None:
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(value, name)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise UsageError(f"send: {name} is {kind_of(value)}: it must be bytes, a str or None")
+
+
+def _utf8(text: str, name: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"send: {name} can't be sent as UTF-8: its character {error.start} is {text[error.start]!a}, half of a surrogate pair; "
+            "give bytes"
+        ) from None
 
 
 def _headers(headers: Headers) -> list[tuple[bytes, bytes | None]]:
@@ -284,7 +294,7 @@ def _headers(headers: Headers) -> list[tuple[bytes, bytes | None]]:
             raise UsageError(f"send: a header is {pair!r}: it must be (name, value)") from None
         if not isinstance(name, str):
             raise UsageError(f"send: a header's name is {kind_of(name)}: it must be a str")
-        packed.append((name.encode(), _bytes(value, f"header {name!r}")))
+        packed.append((_utf8(name, f"the header's name {name!a}"), _bytes(value, f"header {name!r}")))
     return packed
 
 

@@ -28,12 +28,15 @@ def writer_program(kind: AvroType, columns: pa.Schema) -> ColumnsProgram:
     the path."""
     encoding = _Encoding()
     row = kind if isinstance(kind, AvroRecord) else AvroRecord("", [Field("value", kind)])
-    root = encoding.record(row, pa.struct(list(columns)), ROOT, "")
+    try:
+        root = encoding.record(row, pa.struct(list(columns)), ROOT, "")
+    except _UnfitColumn as unfit:
+        raise ConfigError(unfit.option, unfit.message) from unfit.__cause__
     return ColumnsProgram(flat(columns, root), encoding.columns)
 
 
 class _UnfitColumn(ConfigError):
-    """A column that can't give a type."""
+    """A column that can't give a type: another branch of a union may take it. Outside of this module it is a `ConfigError`."""
 
 
 def _unfit(path: str, kind: AvroType, arrow: Any) -> _UnfitColumn:
@@ -129,7 +132,7 @@ class _Encoding:
             number = next(at for at, one in enumerate(kind.branches) if one is branch)
             member = Step(Op.MEMBER, child.column, size=number, children=[child], path=path)
             return Step(Op.UNION, child.column, size=null, children=[member], path=path)
-        raise _unfit(path, kind, arrow) from problem
+        raise _unfit(path, kind, arrow) from ConfigError(problem.option, problem.message)
 
     def _members(self, kind: Union, arrow: Any, null: int, parent: int, part: Part, path: str) -> Step:
         column = self.columns.add(parent, part)

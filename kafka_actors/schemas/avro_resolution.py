@@ -38,16 +38,19 @@ def program(writer: AvroType, reader: AvroType) -> Program:
     `ConfigError`, naming the path."""
     schema = arrow_schema(reader)
     resolver = Resolver()
-    if isinstance(reader, AvroRecord):
-        root = resolver.step(writer, reader, ROOT, "")
-    else:
-        only = resolver.step(writer, reader, ROOT + 1, "")
-        root = Step(Op.RECORD, ROOT, children=[only])
+    try:
+        if isinstance(reader, AvroRecord):
+            root = resolver.step(writer, reader, ROOT, "")
+        else:
+            only = resolver.step(writer, reader, ROOT + 1, "")
+            root = Step(Op.RECORD, ROOT, children=[only])
+    except _Mismatch as mismatch:
+        raise ConfigError(mismatch.option, mismatch.message) from None
     return flat(schema, root)
 
 
 class _Mismatch(ConfigError):
-    """A writer's type that can't be read as the reader's."""
+    """A writer's type that can't be read as the reader's: another branch of a union may be. Outside of this module it is a `ConfigError`."""
 
 
 def _mismatch(path: str, writer: AvroType, reader: AvroType) -> _Mismatch:

@@ -85,6 +85,10 @@ def with_header_frames(values: Array, headers: Array, column: Literal["key", "va
 def frames(values: Array, is_framed: bool = True) -> Frames:
     """Reads the frames of a binary array, without a Python object for each value. Values that aren't framed have `NO_FRAME` as their id.
     Raises `TypeError` for other arrays, whose offsets are of another form."""
+    if not isinstance(values, (pa.Array, pa.ChunkedArray)):
+        raise TypeError(
+            f"the values are {type(values).__name__}: give a binary array, such as column('value') of a batch"
+        )
     rows, failures = _valid(values)
     if not len(rows):
         return Frames({}, failures)

@@ -75,6 +75,7 @@ def test_what_can_never_be_read_is_refused_by_its_path(writer, reader, said):
     with pytest.raises(ConfigError) as raised:
         program(parse(record(("x", writer))), parse(record(("x", reader))))
     assert said in str(raised.value)
+    assert type(raised.value) is ConfigError  # which users know
 
 
 def test_a_field_that_nobody_writes_needs_a_default():

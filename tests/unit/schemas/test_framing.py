@@ -58,6 +58,23 @@ def test_an_array_of_another_form_is_refused_with_what_to_do(values, said, is_fr
     assert frames(pa.nulls(2)).by_schema == {}
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([b"1"], "the values are list: give a binary array"),
+        (
+            pa.record_batch({"value": [b"1"]}),
+            r"the values are RecordBatch: give .* column\('value'\) of a batch",
+        ),
+        (None, "the values are NoneType"),
+    ],
+    ids=["list", "batch", "None"],
+)
+def test_what_is_no_array_is_refused_with_what_to_give(values, said):
+    with pytest.raises(TypeError, match=said):
+        frames(values)
+
+
 def test_a_frame_in_a_header_stands_in_front_of_its_value_and_the_last_one_counts():
     name, other = HEADERS["value"], HEADERS["key"]
     of = headers(

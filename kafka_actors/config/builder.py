@@ -49,10 +49,12 @@ _ONE_OF = {
 }
 
 _LIBRDKAFKAS = {
+    "auto_commit_enable": "enable_auto_commit",
     "batch_num_messages": "batch_size",
     "compression_codec": "compression_type",
     "fetch_message_max_bytes": "max_partition_fetch_bytes",
     "fetch_wait_max_ms": "fetch_max_wait_ms",
+    "max_in_flight": "max_in_flight_requests_per_connection",
     "message_max_bytes": "max_request_size",
     "message_timeout_ms": "delivery_timeout_ms",
     "metadata_broker_list": "bootstrap_servers",
@@ -60,6 +62,7 @@ _LIBRDKAFKAS = {
     "queue_buffering_max_messages": "buffer_memory",
     "queue_buffering_max_ms": "linger_ms",
     "queued_max_messages_kbytes": "worker_buffer_bytes",
+    "queued_min_messages": "worker_buffer_bytes",
     "request_required_acks": "acks",
     "socket_timeout_ms": "request_timeout_ms",
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
@@ -70,9 +73,9 @@ _LIBRDKAFKAS = {
 _REFUSED = {
     "group_remote_assignor": "is for group_protocol 'consumer' (KIP-848), which comes later",
     "group_protocol": "only 'classic' is supported; the consumer protocol (KIP-848) comes later",
-    "enable_idempotence": "is a producer's option",
-    "transactional_id": "is a producer's option",
-    "transaction_timeout_ms": "is a producer's option",
+    **dict.fromkeys(
+        ("enable_idempotence", "transactional_id", "transaction_timeout_ms"), "is a producer's option"
+    ),
     "retries": "is not used: a producer tries again until delivery_timeout_ms is over",
     "key_serializer": "is not used: keys are sent as the bytes that they are",
     "value_serializer": "is not used: values are sent as the bytes that they are",
@@ -85,6 +88,16 @@ _REFUSED = {
     "default_api_timeout_ms": "is not used: what waits for an answer takes timeout_ms itself",
     "allow_auto_create_topics": "is not used: neither reading nor writing makes a topic",
     "enable_auto_offset_store": "is not used: with enable_auto_commit=False, commit(offsets) says what is done",
+    "enable_partition_eof": "is not used: the end of a partition is no event; end_offsets() says where it is",
+    "broker_address_family": "is not used: all addresses of a broker's name are tried",
+    "error_cb": "is not used: errors are raised, and logged by 'kafka_actors' of Python's logging",
+    "oauth_cb": "is not used: give sasl_oauth_token_provider",
+    "on_commit": "is not used: commit() waits, and raises what is wrong",
+    "on_delivery": "is not used: send() returns a future, which has add_done_callback()",
+    "default_topic_config": "is not used: give what is in it as options",
+    "enable_ssl_certificate_verification": "is not used: ssl_check_hostname=False, or an ssl_context, turns checks off",
+    **dict.fromkeys(("debug", "log_level"), "is not used: logging.getLogger('kafka_actors') has a level"),
+    **dict.fromkeys(("statistics_interval_ms", "stats_cb"), "is not used: give metrics, or OpenTelemetry"),
     **{
         name: f"is one of a worker's resources: give resources_per_worker={{{name!r}: …}}"
         for name in sorted(WORKER_RESOURCES)

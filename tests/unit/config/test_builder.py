@@ -52,6 +52,25 @@ def test_text_is_converted_as_kafkas_own_clients_do():
         ({"max.poll.records": 500}, "max_poll_records", "batch_rows says of how many"),
         ({"consumer_timeout_ms": 500}, "consumer_timeout_ms", "poll_batch(timeout_ms=…) waits"),
         ({"socket.timeout.ms": 500}, "socket_timeout_ms", "is librdkafka's name of request_timeout_ms"),
+        ({"queued.min.messages": 500}, "queued_min_messages", "is librdkafka's name of worker_buffer_bytes"),
+        ({"enable.partition.eof": True}, "enable_partition_eof", "end_offsets() says where it is"),
+        (
+            {"broker.address.family": "v4"},
+            "broker_address_family",
+            "all addresses of a broker's name are tried",
+        ),
+        ({"error_cb": print}, "error_cb", "errors are raised"),
+        ({"on_commit": print}, "on_commit", "commit() waits"),
+        ({"oauth_cb": print}, "oauth_cb", "give sasl_oauth_token_provider"),
+        ({"debug": "broker"}, "debug", "logging.getLogger('kafka_actors')"),
+        ({"log_level": 7}, "log_level", "logging.getLogger('kafka_actors')"),
+        ({"default.topic.config": {}}, "default_topic_config", "give what is in it as options"),
+        (
+            {"enable.ssl.certificate.verification": False},
+            "enable_ssl_certificate_verification",
+            "ssl_check_hostname=False, or an ssl_context",
+        ),
+        ({"statistics.interval.ms": 500}, "statistics_interval_ms", "is not used: give metrics"),
     ],
 )
 def test_what_is_wrong_names_the_option_and_what_it_accepts(options, option, said):

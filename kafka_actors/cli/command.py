@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -25,6 +25,8 @@ __all__ = [
     "EXIT_FAILED",
     "EXIT_USAGE",
     "INT_MAX",
+    "FloatRange",
+    "IntRange",
     "LoadError",
     "command",
     "describe",
@@ -122,6 +124,37 @@ def terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+# ------------------------------------------------------------ numbers
+
+
+class _Bounded:
+    """A number of an option, with a lower bound and perhaps an upper one. What is none is said in a line with the bounds: click only says
+    that it is no "integer range"."""
+
+    kind: ClassVar[str]
+    min: Any
+    max: Any
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)  # type: ignore[misc]
+        except click.BadParameter:
+            bounds = f"from {self.min} " + ("on" if self.max is None else f"to {self.max}")
+            raise click.BadParameter(f"{value!r} is no {self.kind} {bounds}", ctx, param) from None
+
+
+class IntRange(_Bounded, click.IntRange):
+    """An integer between bounds."""
+
+    kind = "integer"
+
+
+class FloatRange(_Bounded, click.FloatRange):
+    """A number between bounds."""
+
+    kind = "number"
 
 
 # ------------------------------------------------------------ errors

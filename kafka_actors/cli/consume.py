@@ -17,7 +17,7 @@ from kafka_actors.errors import KafkaTimeoutError, UsageError
 from kafka_actors.options import ConsumerConfig
 from kafka_actors.types import TopicPartition
 
-from .command import EXIT_DONE, terminable
+from .command import EXIT_DONE, IntRange, terminable
 from .connection import client_command
 from .output import Output, note, slow_notice
 from .record_files import STDIO, Render, Write, check_reader, record_writer
@@ -71,7 +71,7 @@ POLL_MS = 200
     metavar="TIME",
     help="Stop before the first record at or after a time, which isn't in the future; or at the end.",
 )
-@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-c", "--count", type=IntRange(min=1), help="Stop after so many records.")
 @click.option(
     "-o",
     "--output",

@@ -18,7 +18,7 @@ from kafka_actors.options import ClientConfig
 from kafka_actors.sinks.dead_letters import PREFIX, own_headers
 from kafka_actors.types import TopicPartition
 
-from .command import EXIT_DONE, EXIT_FAILED, terminable
+from .command import EXIT_DONE, EXIT_FAILED, IntRange, terminable
 from .connection import client_command
 from .consume import Extent, StartOffset, batches, begin
 from .output import Output, note, slow_notice
@@ -152,7 +152,7 @@ def _passes(letter: DeadLetter, filters: Filters) -> bool:
 
 
 @dead_letters.command("list")
-@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("-c", "--count", type=IntRange(min=1), help="Stop after so many.")
 @dead_letter_command
 def list_dead_letters(
     output: Output,

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kafka_actors.errors import DisconnectedError, KafkaActorsError, KafkaTimeoutError, UsageError
 
-from .command import EXIT_DONE, EXIT_FAILED, command, needs
+from .command import EXIT_DONE, EXIT_FAILED, FloatRange, command, needs
 from .job_options import read_workers
 from .output import Output, note, slow_notice
 from .results import columns, form_option, show
@@ -109,7 +109,7 @@ def resume(output: Output, name: str) -> int:
 @click.argument("name")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=FloatRange(min=0),
     default=30.0,
     show_default=True,
     help="Seconds until its actors are ended, whatever they do.",

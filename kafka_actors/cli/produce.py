@@ -14,7 +14,7 @@ from kafka_actors.config import build
 from kafka_actors.errors import MessageTooLargeError, UndeliveredError, UsageError
 from kafka_actors.options import ProducerConfig
 
-from .command import EXIT_DONE, EXIT_FAILED, INT_MAX, terminable
+from .command import EXIT_DONE, EXIT_FAILED, INT_MAX, IntRange, terminable
 from .connection import client_command
 from .job_options import DeclaredOption
 from .output import Output
@@ -45,7 +45,7 @@ OF_TEXT = ("key_delimiter", "key", "headers", "null")
 @click.option(
     "-p",
     "--partition",
-    type=click.IntRange(0, INT_MAX),
+    type=IntRange(0, INT_MAX),
     metavar="ID",
     help="One partition for all records, in place of the one that a record names or that its key leads to.",
 )

@@ -12,7 +12,7 @@ import click
 
 from kafka_actors.errors import UsageError
 
-from .command import EXIT_DONE
+from .command import EXIT_DONE, IntRange
 from .connection import admin_command, in_turn
 from .output import Output, note
 from .results import columns, show
@@ -51,7 +51,7 @@ COLUMNS = ("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")
 @click.option("--to-earliest", is_flag=True, help="To the start of the log.")
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")
 @click.option("--to-current", is_flag=True, help="To the committed offset; to the end where there is none.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To one offset.")
+@click.option("--to-offset", type=IntRange(min=0), metavar="OFFSET", help="To one offset.")
 @click.option(
     "--to-datetime",
     metavar="TIME",

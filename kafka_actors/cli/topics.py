@@ -10,7 +10,7 @@ import click
 
 from kafka_actors.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError, UsageError
 
-from .command import EXIT_DONE, INT_MAX
+from .command import EXIT_DONE, INT_MAX, IntRange
 from .connection import admin_command, in_turn
 from .output import Output, note
 from .results import plain, show
@@ -114,11 +114,11 @@ def _joined(ids: tuple[int, ...]) -> str:
 @topics.command()
 @click.option("-t", "--topic", "name", metavar="TOPIC", required=True, help="Name of the topic.")
 @click.option(
-    "--partitions", type=click.IntRange(1, INT_MAX), help="Number of partitions; by default the broker's."
+    "--partitions", type=IntRange(1, INT_MAX), help="Number of partitions; by default the broker's."
 )
 @click.option(
     "--replication-factor",
-    type=click.IntRange(1, 0x7FFF),
+    type=IntRange(1, 0x7FFF),
     help="Number of replicas; by default the broker's.",
 )
 @click.option(
@@ -177,7 +177,7 @@ async def create(
     "-t", "--topic", "wanted", metavar="TOPIC", multiple=True, required=True, help="May be repeated."
 )
 @click.option(
-    "--partitions", type=click.IntRange(1, INT_MAX), required=True, help="Number of partitions afterwards."
+    "--partitions", type=IntRange(1, INT_MAX), required=True, help="Number of partitions afterwards."
 )
 @click.option("--validate-only", is_flag=True, help="Only check whether partitions could be added.")
 @admin_command

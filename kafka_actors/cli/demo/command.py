@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import click
 
-from kafka_actors.cli.command import EXIT_DONE, EXIT_FAILED, command, needs
+from kafka_actors.cli.command import EXIT_DONE, EXIT_FAILED, IntRange, command, needs
 from kafka_actors.cli.job_views import view_for
 from kafka_actors.cli.output import Output, slow_notice
 from kafka_actors.cli.run import WatchEnd, start, watch
@@ -35,7 +35,7 @@ SMALL = {"worker_buffer_bytes": 16 * MIB, "max_partition_fetch_bytes": 64 * KIB}
     "--ray", "ray_address", metavar="ADDRESS", help="A Ray cluster, in place of a local one for the demo."
 )
 @click.option(
-    "--orders", type=click.IntRange(min=1_000), default=300_000, show_default=True, help="Number of orders."
+    "--orders", type=IntRange(min=1_000), default=300_000, show_default=True, help="Number of orders."
 )
 @command
 def demo(output: Output, kafka: str | None, ray_address: str | None, orders: int) -> int:

@@ -22,7 +22,10 @@ RESET = ["groups", "reset-offsets", "-g", "g"]
         ([*RESET, "--to-latest", "--topic", "t:x"], "--topic t:x: 'x' is not a partition: give ids such as"),
         ([*RESET, "--topic", "t", "--to-datetime", "today"], "--to-datetime 'today': give YYYY-MM-DDTHH"),
         ([*RESET, "--topic", "t", "--by-duration", "1h"], "--by-duration: '1h' is not a duration such as"),
-        ([*RESET, "--topic", "t", "--to-offset", "-1"], "Invalid value for '--to-offset': -1 is not in"),
+        (
+            [*RESET, "--topic", "t", "--to-offset", "-1"],
+            "Invalid value for '--to-offset': '-1' is no integer from 0 on",
+        ),
         ([*RESET, "--topic", "t", "--from-file", "x.csv"], "--from-file names the topics: give neither"),
         ([*RESET, "--from-file", "none.csv"], "--from-file none.csv: [Errno 2] No such file"),
         ([*RESET, "--topic", "t", "--to-latest", "--dry-run", "--execute"], "give either --dry-run or"),

@@ -328,7 +328,7 @@ def test_ctrl_c_before_the_end_that_was_asked_for_is_an_error(consumers, run):
         (["-t", "orders", "-o", "json", "-f", "%s"], 2, "--format: goes with --output text, not with json"),
         (["-t", "orders", "-o", "arrow", "-Z"], 2, "--null: goes with --output text, not with arrow"),
         (["-t", "orders", "-o", "csv"], 2, "'csv' is not one of 'text', 'json', 'arrow', 'parquet'"),
-        (["-t", "orders", "-c", "0"], 2, "0 is not in the range x>=1"),
+        (["-t", "orders", "-c", "0"], 2, "'0' is no integer from 1 on"),
         (["-t", "orders:0", "-g", "g"], 2, "--group g: gives out the partitions: name orders without any"),
         (
             ["-t", "orders", "-g", "g", "--offset", "5"],

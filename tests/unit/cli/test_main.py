@@ -53,7 +53,16 @@ def test_what_a_terminal_cannot_show_is_escaped(arguments: list[str], says: str,
         (["run", "x:y", "--status", "here"], "status: is 'here': give PORT, :PORT or HOST:PORT"),
         (["run", "x:y", "--until", "never"], "Invalid value for '--until': 'never' is not 'latest'."),
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
-        (["demo", "--orders", "many"], "Invalid value for '--orders': 'many' is not a valid integer range."),
+        (["demo", "--orders", "many"], "Invalid value for '--orders': 'many' is no integer from 1000 on"),
+        (["demo", "--orders", "999"], "Invalid value for '--orders': '999' is no integer from 1000 on"),
+        (
+            ["produce", "-p", "first"],
+            "Invalid value for '-p' / '--partition': 'first' is no integer from 0 to 2147483647",
+        ),
+        (
+            ["job", "stop", "a", "--timeout", "soon"],
+            "Invalid value for '--timeout': 'soon' is no number from 0 on",
+        ),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Never
 
-__all__ = ["ADMIN", "CONSUMER", "PRODUCER", "not_an_iterator", "says_ours"]
+__all__ = ["ADMIN", "CONSUMER", "FUTURE", "PRODUCER", "not_an_iterator", "says_ours"]
 
 _READING = "poll_batch() returns an Arrow batch, and a loop over the consumer gives single messages"
 _ADMIN = "Admin has it"
@@ -30,6 +30,15 @@ PRODUCER: Mapping[str, str] = {
     "stop": "close()",
     "list_topics": f"{_ADMIN}: list_topics()",
 }
+_ALL_OF_THEM = "concurrent.futures waits for its own futures only: call result() of each, or flush(), or await asyncio.gather(*futures)"
+FUTURE: Mapping[str, str] = {
+    "_condition": _ALL_OF_THEM,
+    "get": "result(timeout=…)",
+    **dict.fromkeys(
+        ("add_callback", "add_errback"), "add_done_callback(…), whose future has result() and exception()"
+    ),
+    **dict.fromkeys(("succeeded", "failed"), "exception() is None where it was delivered"),
+}
 ADMIN: Mapping[str, str] = {
     "list_consumer_groups": "list_groups()",
     "describe_groups": "describe_consumer_groups(group_ids)",
@@ -48,7 +57,8 @@ def says_ours(names: Mapping[str, str]) -> Callable[[Any, str], Never]:
         kind = type(self).__name__
         ours = names.get(name)
         if ours is not None:
-            raise AttributeError(f"{kind} has no {name}(): {ours}")
+            called = name if name.startswith("_") else f"{name}()"
+            raise AttributeError(f"{kind} has no {called}: {ours}")
         raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
 
     return missing

@@ -8,13 +8,14 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from kafka_actors.base.io_thread import ThreadWakeup
+from kafka_actors.base.other_clients import FUTURE, says_ours
 from kafka_actors.base.timeouts import timeouts_by_name, wait_of
 from kafka_actors.cluster.future import call_each, in_loop, until_called
 from kafka_actors.errors import KafkaActorsError, KafkaTimeoutError, UndeliveredError, UsageError
@@ -41,9 +42,7 @@ os.register_at_fork(after_in_child=_renew)
 
 class RecordMetadata(msgspec.Struct, frozen=True):
     """The place of a record in the log. `offset` is -1 where the broker had the record already and no longer knew its offset.
-
-    `timestamp_ms` is the record's, or the broker's where the topic has LogAppendTime.
-    """
+    `timestamp_ms` is the record's, or the broker's where the topic has LogAppendTime."""
 
     topic: str
     partition: int
@@ -163,9 +162,13 @@ class BatchResult:
 
 @timeouts_by_name
 class SendFuture(ABC, Generic[T]):
-    """A result that comes when the broker has acknowledged it. For any thread; awaitable from any event loop."""
+    """A result that comes when the broker has acknowledged it. For any thread; awaitable from any event loop. It is no
+    `concurrent.futures.Future`: for several, call `result` of each, or the producer's `flush`, or await `asyncio.gather`."""
 
     __slots__ = ("__weakref__",)
+
+    if not TYPE_CHECKING:
+        __getattr__ = says_ours(FUTURE)
 
     @abstractmethod
     def done(self) -> bool:
@@ -212,8 +215,7 @@ class SendFuture(ABC, Generic[T]):
 
     def add_done_callback(self, callback: Callable[[SendFuture[T]], object]) -> None:
         """Call `callback(self)` when the outcome is known, in the producer's thread; at once if it is. It may send
-        more, but wait for nothing: what it waits for comes through that thread. What it raises is logged.
-        """
+        more, but wait for nothing: what it waits for comes through that thread. What it raises is logged."""
         self._when_done(lambda: call_each([callback], self))
 
     def __await__(self) -> Generator[Any, None, T]:

@@ -1,6 +1,7 @@
 """The futures of records and batches, and failures that nobody asked about."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import math
 import threading
@@ -256,3 +257,24 @@ def test_a_future_says_how_far_its_record_is():
     assert repr(RecordFuture(failed, 3, 0)) == "<RecordFuture orders-1, failed: lost>"
     assert failed.seen == 0  # nobody asked for the error yet
     assert repr(BatchFuture(100)) == "<BatchFuture of 100 rows, not acknowledged yet>"
+
+
+def test_those_who_wait_for_several_are_told_how():
+    """They are no futures of `concurrent.futures`, whose `wait` needs more than a result."""
+    results = [BatchResult(A), BatchResult(B)]
+    futures = [RecordFuture(result, 0, 0) for result in results]
+    for wait in (concurrent.futures.wait, lambda these: list(concurrent.futures.as_completed(these))):
+        with pytest.raises(
+            AttributeError, match=r"RecordFuture has no _condition: .* call result\(\) of each"
+        ):
+            wait(futures)
+    with pytest.raises(AttributeError, match=r"BatchFuture has no get\(\): result\(timeout=…\)"):
+        BatchFuture(0).get()
+    assert not hasattr(futures[0], "cancel")
+    for result in results:
+        settled(result, 1, 7)
+
+    async def together():
+        return [where.offset for where in await asyncio.gather(*futures)]
+
+    assert asyncio.run(together()) == [7, 7]

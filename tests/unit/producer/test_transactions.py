@@ -44,7 +44,16 @@ API, STATE = TransactionApi, TransactionState
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = {A: OffsetAndMetadata(42)}
 MEMBER = ConsumerGroupMetadata("g", 4, "m-1")
-UNKNOWN_TOPIC, FENCED, BAD_EPOCH, TXN_STATE, MAPPING, CONCURRENT, MOVED, ABORTABLE = 3, 90, 47, 48, 49, 51, 16, 120
+UNKNOWN_TOPIC, FENCED, BAD_EPOCH, TXN_STATE, MAPPING, CONCURRENT, MOVED, ABORTABLE = (
+    3,
+    90,
+    47,
+    48,
+    49,
+    51,
+    16,
+    120,
+)
 VERSIONS = pytest.mark.parametrize("version", [0, 1, 2])
 
 

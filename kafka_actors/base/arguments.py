@@ -73,6 +73,12 @@ def offsets_of(values: Any) -> dict[TopicPartition, OffsetAndMetadata]:
             raise UsageError(
                 f"can't commit {tp.topic}-{tp.partition} with {offset!r}: metadata is a str, leader_epoch an int"
             )
+        try:
+            offset.metadata.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"can't commit {tp.topic}-{tp.partition}: its metadata holds a lone surrogate, which UTF-8 can't express"
+            ) from None
         found[tp] = OffsetAndMetadata(offset.offset, offset.metadata, epoch)
     return found
 

@@ -100,6 +100,7 @@ def test_a_partition_is_no_list_of_partitions():
         ({A: -1}, "can't commit t-0 at -1: offsets start at 0"),
         ({A: ()}, "can't commit t-0 at (): give an offset, or OffsetAndMetadata"),
         ({A: OffsetAndMetadata(1, None)}, "metadata is a str"),
+        ({A: OffsetAndMetadata(1, "\ud800")}, "metadata holds a lone surrogate"),
         ({A: (1, "note", "x")}, "leader_epoch an int"),
         ({"t": 1}, "'t', a str, is no partition"),
         ([A], "a list: accepts a dict by TopicPartition"),

@@ -23,6 +23,7 @@ from kafka_actors.errors import (
     TransactionOutcomeUnknownError,
     UsageError,
 )
+from kafka_actors.sinks.kafka import TargetProducer
 from kafka_actors.testing import FakeKafka
 from kafka_actors.testing.fake_kafka import AnswerWithError, DropConnection, LoseResponse
 from kafka_actors.testing.produce import Produce
@@ -310,7 +311,7 @@ def missing_topic(producer: ka.Producer) -> None:
 )
 def test_a_record_that_could_not_be_taken_keeps_the_rest_from_being_committed(brokers, lost, error):
     """As with Java's producer (KAFKA-9279), also where the program goes on after the error."""
-    waits = {"max_block_ms": slow_s(0.3) * 1000} if lost is missing_topic else {}
+    waits = {"max_block_ms": int(slow_s(0.3) * 1000)} if lost is missing_topic else {}
     with producer_of(brokers, **waits) as producer:
         sent(producer, 1)
         producer.begin_transaction()
@@ -328,6 +329,18 @@ def test_a_record_that_could_not_be_taken_keeps_the_rest_from_being_committed(br
             with pytest.raises(UsageError):
                 producer.send("out", 4)  # the program's mistake: Java's throws it past the transaction
     assert committed(brokers) == [[1, 3]] * 2
+
+
+def test_a_sinks_transaction_goes_on_without_a_row_that_was_refused(brokers):
+    """Its record goes to the dead letters."""
+    options = {"bootstrap_servers": brokers.bootstrap_servers, "transactional_id": "copier", **QUICK}
+    with TargetProducer(**options) as producer:
+        with producer.transaction():
+            producer.send("out", b"1", partition=0)
+            with pytest.raises(MessageTooLargeError):
+                too_large_row(producer)
+        assert producer.failure is None
+    assert committed(brokers) == [[1], []]
 
 
 @in_loop

@@ -22,8 +22,6 @@ import traceback
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from kafka_actors.base.callables import error_text
-
 
 class KafkaActorsError(Exception):
     """Base of all errors of this library."""
@@ -759,6 +757,8 @@ class JobFailed(JobError):
     """The job ended with an error; `cause` is that error."""
 
     def __init__(self, cause: BaseException | None = None, message: str | None = None) -> None:
+        from kafka_actors.base.callables import error_text  # readers in Spark import errors alone
+
         why = "cause unknown" if cause is None else error_text(cause) or type(cause).__name__
         super().__init__(message or f"the job failed: {why}")
         self.__cause__ = cause

@@ -139,7 +139,7 @@ class _Bounded:
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return super().convert(value, param, ctx)  # type: ignore[misc]
+            return super().convert(value, param, ctx)  # type: ignore[misc]  # of click's type behind it
         except click.BadParameter:
             bounds = f"from {self.min} " + ("on" if self.max is None else f"to {self.max}")
             raise click.BadParameter(f"{value!r} is no {self.kind} {bounds}", ctx, param) from None

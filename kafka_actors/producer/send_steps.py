@@ -214,9 +214,8 @@ class Sending:
         sticky: StickyPartitioner | None = None
         if timestamp_ms is not None:
             timestamp_ms = _int(timestamp_ms, "timestamp_ms")
-            if (
-                timestamp_ms < 0
-            ):  # as ProducerRecord of Kafka; -1 stands for none in the log, where this producer always has one
+            # Kafka's ProducerRecord refuses it, too; -1 stands for none in the log, where this producer always has one.
+            if timestamp_ms < 0:
                 raise UsageError(
                     f"send: timestamp_ms is {timestamp_ms}: it must not be negative; without it, it is the present time"
                 )

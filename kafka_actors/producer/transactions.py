@@ -299,7 +299,7 @@ class Transactions:
     def raise_failure(self) -> None:
         """Raises the error with which the transaction has to be aborted, or the producer ended. For any thread."""
         if self.open:
-            for error in tuple(self._lost):
+            for error in tuple(self._lost):  # the first; the loop's thread may take it meanwhile
                 raise error.with_traceback(None)
         if self.machine.state in _FAILED:
             self._raise_error()

@@ -310,7 +310,7 @@ def missing_topic(producer: ka.Producer) -> None:
     ],
 )
 def test_a_record_that_could_not_be_taken_keeps_the_rest_from_being_committed(brokers, lost, error):
-    """As with Java's producer (KAFKA-9279), also where the program goes on after the error."""
+    """Java's producer does the same (KAFKA-9279). It holds where the program goes on after the error, too."""
     waits = {"max_block_ms": int(slow_s(0.3) * 1000)} if lost is missing_topic else {}
     with producer_of(brokers, **waits) as producer:
         sent(producer, 1)

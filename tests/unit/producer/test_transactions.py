@@ -44,16 +44,8 @@ API, STATE = TransactionApi, TransactionState
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = {A: OffsetAndMetadata(42)}
 MEMBER = ConsumerGroupMetadata("g", 4, "m-1")
-UNKNOWN_TOPIC, FENCED, BAD_EPOCH, TXN_STATE, MAPPING, CONCURRENT, MOVED, ABORTABLE = (
-    3,
-    90,
-    47,
-    48,
-    49,
-    51,
-    16,
-    120,
-)
+UNKNOWN_TOPIC = 3
+FENCED, BAD_EPOCH, TXN_STATE, MAPPING, CONCURRENT, MOVED, ABORTABLE = 90, 47, 48, 49, 51, 16, 120
 VERSIONS = pytest.mark.parametrize("version", [0, 1, 2])
 
 
@@ -763,7 +755,7 @@ def test_a_commit_that_ends_in_the_moment_in_which_its_time_is_over_has_ended():
 
 
 def test_a_verb_that_waits_for_long_says_for_what(monkeypatch, caplog):
-    """As with offsets of a topic that is not there, which are sent again as Java's producer does."""
+    """Offsets of a topic that is not there are sent again, as by Java's producer."""
 
     async def main():
         own, c = verbs()

@@ -85,7 +85,7 @@ def test_who_stopped_a_detached_job_that_had_failed_is_told_why_at_each_wait(kil
 
 
 def test_a_user_s_error_in_the_job_actor_is_raised_as_that_of_a_job_in_the_driver(killable):
-    """As what a constructor raises, by the start of a detached job."""
+    """The start of a detached job raises what a constructor raised."""
     control = ActorControl(job_actor(), "nightly")
     with pytest.raises(ValueError, match=r"^no good$") as raised:
         control.result("begin", ValueError("no good"), None)

@@ -18,12 +18,10 @@ from atomic_files import write_atomically
 
 PATIENCE_S = 300.0
 """The longest wait for a raylet: ten times Ray's own."""
-_PORTS_OF_AGENTS = (
-    "dashboard_agent_listen_port",
-    "metrics_agent_port",
-    "metrics_export_port",
-    "runtime_env_agent_port",
-)
+_PORTS_OF_DASHBOARD_AGENT = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port")
+_UNUSED = -1
+"""What the dashboard's agent writes where what it needs for its ports isn't installed. A raylet that gets a port looks for 30 s for somebody
+behind it, and then says on all screens that there is nobody."""
 
 
 def environment() -> dict[str, str]:
@@ -48,11 +46,18 @@ def _with_ports_of_agents(start_raylet: Callable[..., Any]) -> Callable[..., Any
     named = inspect.signature(start_raylet)
 
     def start(*args: Any, **more: Any) -> Any:
+        from ray._private.utils import get_dashboard_dependency_error
+
         from kafka_actors.testing.node import free_ports
 
         bound = named.bind(*args, **more)
-        for name, port in zip(_PORTS_OF_AGENTS, free_ports(len(_PORTS_OF_AGENTS)), strict=True):
-            bound.arguments[name] = port
+        names = ["runtime_env_agent_port", *_PORTS_OF_DASHBOARD_AGENT]
+        unused = _PORTS_OF_DASHBOARD_AGENT if get_dashboard_dependency_error() else ()
+        for name, port in zip(names, free_ports(len(names)), strict=True):
+            if name in unused:
+                port = _UNUSED
+            else:
+                bound.arguments[name] = port
             file = f"{name}_{bound.arguments['node_id']}"
             write_atomically(Path(bound.arguments["session_dir"], file), str(port))
         return start_raylet(*bound.args, **bound.kwargs)

@@ -1,5 +1,6 @@
 """Processes that a test starts wait for a Ray of their own as long as those of the tests themselves."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,10 +18,29 @@ from ray._private import services
 print(services.get_node.__module__, services.start_raylet.__module__)
 """
 
+WRITTEN = """
+import json, time
+from pathlib import Path
+import ray
+from ray._private import worker
 
-def where(tmp_path: Path, **variables: str) -> str:
+def written():
+    return {file.name[:file.name.rindex("_")]: (file.read_text(), file.stat().st_mtime_ns) for file in ports()}
+
+def ports():
+    return [file for file in Path(worker._global_node.get_session_dir_path()).glob("*_port_*") if "gcs" not in file.name]
+
+ray.init(num_cpus=1)
+first = written()
+while any(at == first[name][1] for name, (_, at) in written().items()):
+    time.sleep(0.1)
+print(json.dumps([{name: text for name, (text, _) in each.items()} for each in (first, written())]))
+"""
+
+
+def printed(script: str, tmp_path: Path, **variables: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", WHERE],
+        [sys.executable, "-c", script],
         cwd=tmp_path,
         env={**os.environ, **variables},
         stdout=subprocess.PIPE,
@@ -31,8 +51,19 @@ def where(tmp_path: Path, **variables: str) -> str:
 
 
 def test_each_process_that_imports_ray_is_patient(tmp_path: Path) -> None:
-    assert where(tmp_path) == "patient_ray patient_ray\n", "the conftest has set the variables"
-    assert where(tmp_path, PYTHONPATH="") == "ray._private.services ray._private.services\n"
+    assert printed(WHERE, tmp_path) == "patient_ray patient_ray\n", "the conftest has set the variables"
+    assert printed(WHERE, tmp_path, PYTHONPATH="") == "ray._private.services ray._private.services\n"
+
+
+def test_a_raylet_is_told_of_its_agents_what_they_write_themselves(tmp_path: Path) -> None:
+    told, written = json.loads(printed(WRITTEN, tmp_path, RAY_ADDRESS="local"))
+    assert told.keys() == {
+        "dashboard_agent_listen_port",
+        "metrics_agent_port",
+        "metrics_export_port",
+        "runtime_env_agent_port",
+    }
+    assert told == written
 
 
 def test_what_else_is_in_the_path_stays(monkeypatch: pytest.MonkeyPatch) -> None:

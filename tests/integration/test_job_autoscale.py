@@ -13,8 +13,9 @@ import kafka_actors as ka
 
 pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 
-# A call takes 50 ms, most of them asleep, and has 50 records: a worker does at most 1,000 a second, on any machine.
-WORK = {"work": 0.05, "batch_rows": 50}
+# A call takes 200 ms, most of them asleep, and has 200 records: a worker does at most 1,000 a second, on any machine, and is busy for most of
+# its time where each call costs as much again.
+WORK = {"work": 0.2, "batch_rows": 200}
 TARGET_S, DOWN_S, MOST = 5, 4, 4
 BURST = 30_000
 """Records that are six targets of work for one worker, on a quiet machine."""
@@ -59,7 +60,7 @@ def test_a_burst_is_worked_off_in_time_and_a_number_holds_until_the_policy_has_i
     assert len(before.workers) == 1
     burst(scene, int(BURST * pace))  # half a minute for one worker, where the machine is quiet
     began = time.monotonic()
-    until(lambda: len(scene.status().workers) > 1, 15, "more workers")
+    until(lambda: len(scene.status().workers) > 1, 15, "more workers", shown=scene.status)
     scene.load.stop()
     # Two steps of more workers, each with their start; then what waits is to be done within the target.
     until(lambda: drained(scene), 2 * START_S + 2 * TARGET_S, "the burst worked off", pause=0.2)
@@ -110,7 +111,7 @@ def number_holds(scene, policy):
 
 def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(scene):
     policy = ka.Autoscale(
-        min=1, max=4, target_lag_seconds=5, upscale_delay_seconds=1, downscale_delay_seconds=6
+        min=1, max=4, target_lag_seconds=2, upscale_delay_seconds=1, downscale_delay_seconds=6
     )
     limit_s = max(5.0, at_pace_s(3))
     scene.start(
@@ -119,8 +120,9 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
         resources_per_worker={"num_cpus": 3},
         config={"start_timeout_s": limit_s},
     )
-    burst(scene, int(1.3 * limit_s * 1_000))
-    until(lambda: scene.status().scaling.workers > 1, 20, "more workers wanted")
+    # Ten seconds of work: longer than the target for the two that the policy looks on, and for the start of the work.
+    burst(scene, int(2 * limit_s * 1_000))
+    until(lambda: scene.status().scaling.workers > 1, 20, "more workers wanted", shown=scene.status)
     wanted = time.monotonic()
     burst(scene, int(1.1 * limit_s * 1_000))  # of the first one a part is done by now
     until(lambda: requested() == [{"CPU": 3}] * scene.status().scaling.workers, 10, "room asked for")

@@ -126,7 +126,7 @@ def convert(
     Raises `ConfigError` as `build`, but for options that contradict each other.
     """
     if options is not None and not isinstance(options, Mapping):
-        raise ConfigError("config", f"is {options!r}, {kind_of(options)}: accepts a dict of options")
+        raise ConfigError("config", f"is {kind_of(options)}: accepts a dict of options")
     merged: dict[str, Any] = {}
     for key, value in (options or {}).items():
         merged[known_name(kind, key)] = value
@@ -240,7 +240,9 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
     except msgspec.ValidationError as error:
         accepted = [repr(choice) for choice in _choices(wanted)]
         why = f"accepts {' or '.join(accepted)}" if accepted else f"{str(error)[0].lower()}{str(error)[1:]}"
-        raise ConfigError(name, f"is {value!r}: {why}") from None
+        # A table may have a secret in it.
+        shown = kind_of(value) if isinstance(value, dict | list) else repr(value)
+        raise ConfigError(name, f"is {shown}: {why}") from None
 
 
 @functools.cache

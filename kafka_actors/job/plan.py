@@ -42,6 +42,10 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     status_address: tuple[str, int] | None = None
     transactions: TransactionalIds | None = None
 
+    def __repr__(self) -> str:
+        """Name of the job alone: Ray prints an argument that it can't send, and `resources` may have secrets in their `runtime_env`."""
+        return f"<JobPlan {' '.join(filter(None, (self.config.group_id, self.name)))}>"
+
     def setup(self, actor: str, incarnation: int = 0) -> ProcessSetup:
         """Makes the process set-up of one actor, named by its role and incarnation."""
         origin = LogOrigin(self.config.group_id or "", self.name or "", actor, incarnation)

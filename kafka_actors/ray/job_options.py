@@ -138,8 +138,7 @@ def checked_resources(resources: Any) -> dict[str, Any]:
         return {}
     known = ", ".join(sorted(WORKER_RESOURCES))
     if not isinstance(resources, Mapping):
-        what = f"{resources!r}, {kind_of(resources)}"
-        raise ConfigError("resources_per_worker", f"is {what}: accepts a dict with {known}")
+        raise ConfigError("resources_per_worker", f"is {kind_of(resources)}: accepts a dict with {known}")
     for name, value in resources.items():
         if name not in WORKER_RESOURCES:
             raise ConfigError("resources_per_worker", f"has {name!r}: accepts {known}")
@@ -148,7 +147,17 @@ def checked_resources(resources: Any) -> dict[str, Any]:
                 _check_amount(f"resources[{kind!r}]", amount)
         elif name in AMOUNTS:
             _check_amount(name, value)
+        elif name == "runtime_env" and isinstance(value, Mapping):
+            _check_variables(value.get("env_vars"))
     return dict(resources)
+
+
+def _check_variables(variables: Any) -> None:
+    """Refuses a variable that is no text, which Ray would at the start, in an error that shows it."""
+    for name, value in variables.items() if isinstance(variables, Mapping) else ():
+        if not isinstance(value, str):
+            where = f"runtime_env['env_vars'][{name!r}]"
+            raise ConfigError("resources_per_worker", f"has {where}, {kind_of(value)}: variables are str")
 
 
 def _check_amount(name: str, value: Any) -> None:

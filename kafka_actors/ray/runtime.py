@@ -125,7 +125,9 @@ class RayRuntime:
 
     def why_not_placed(self, key: ActorKey) -> str:
         wanted = {"num_cpus": 0, **(self._requested if key.kind == "worker" else {})}
-        needs = ", ".join(f"{name}={value}" for name, value in wanted.items() if value)
+        needs = ", ".join(
+            f"{name}={value}" for name, value in wanted.items() if value and name != "runtime_env"
+        )
         total, free = ray.cluster_resources(), ray.available_resources()
         has = ", ".join(
             f"{name} {_amount(name, free.get(name, 0))} of {_amount(name, total[name])} free"

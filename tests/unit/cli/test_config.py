@@ -238,6 +238,16 @@ def test_secrets_within_tables_and_urls_are_masked_and_no_error_shows_them(
     assert "in-a-table" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["resources_per_worker", "spark_options"])
+def test_a_text_that_is_no_table_is_refused_without_what_is_in_it(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command_line(["config", "show", "-X", f'{option}=[{{"password": "hush-hush"}}]']) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"kafka-actors: error: {option}: is a list: expected ")
+    assert "hush-hush" not in said
+
+
 def test_the_reference_has_every_option_of_the_clients_with_javas_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

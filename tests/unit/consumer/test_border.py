@@ -34,7 +34,7 @@ A = TopicPartition("t", 0)
         ({"pattern": b"x"}, "pattern", "is b'x', a bytes: accepts a regular expression"),
         ({"pattern": "("}, "pattern", "is '(', not a regular expression"),
         ({"topics": "a", "pattern": "a"}, "topics", "either topics or pattern"),
-        ({"config": 5}, "config", "is 5, an int: accepts a dict of options"),
+        ({"config": 5}, "config", "is an int: accepts a dict of options"),
         ({"config": [("group_id", "g")]}, "config", "a list: accepts a dict"),
         ({"listener": print}, "listener", "accepts a ConsumerRebalanceListener"),
         ({"events": "log"}, "events", "is 'log', a str: accepts a function of one event"),

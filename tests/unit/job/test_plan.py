@@ -47,6 +47,13 @@ def test_a_worker_without_a_capacity_of_its_own_counts_as_one() -> None:
     assert [made.capacity_of(worker) for worker in range(3)] == [1.0, 2.0, 1.0]
 
 
+def test_what_a_plan_is_printed_as_shows_no_option() -> None:
+    """Ray prints an argument that it can't send, and variables of a worker's environment are where secrets are."""
+    made = plan(name="orders", resources_per_worker={"runtime_env": {"env_vars": {"API_KEY": "hush-hush"}}})
+    assert repr(made) == "<JobPlan g orders>"
+    assert repr(plan()) == "<JobPlan g>"
+
+
 def test_a_plan_travels_to_the_job_actor() -> None:
     made = plan(name="orders", status_address=":0")
     copy = pickle.loads(pickle.dumps(made))

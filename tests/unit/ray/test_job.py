@@ -87,7 +87,12 @@ def job(**changed: Any) -> Job:
         ({"name": 5}, "name", "is 5: accepts a name"),
         ({"status_address": 8000}, "status_address", "is 8000, an int: accepts a text such as ':8000'"),
         ({"status_address": "here"}, "status_address", "is 'here': give PORT, :PORT or HOST:PORT"),
-        ({"resources_per_worker": 5}, "resources_per_worker", "is 5, an int: accepts a dict with"),
+        ({"resources_per_worker": 5}, "resources_per_worker", "is an int: accepts a dict with"),
+        (
+            {"resources_per_worker": {"runtime_env": {"env_vars": {"KEY": 7133}}}},
+            "resources_per_worker",
+            "has runtime_env['env_vars']['KEY'], an int: variables are str",
+        ),
         (
             {"resources_per_worker": {"cpus": 5}},
             "resources_per_worker",
@@ -122,7 +127,7 @@ def job(**changed: Any) -> Job:
             "process",
             "is the class Scaled, which is made without arguments in each worker: missing a required argument: 'factor'",
         ),
-        ({"config": 5}, "config", "is 5, an int: accepts a dict of options"),
+        ({"config": 5}, "config", "is an int: accepts a dict of options"),
         ({"worker_assignor": 5}, "worker_assignor", "5 is no assignor"),
         ({"auto_offset_rest": "latest"}, "auto_offset_rest", "did you mean 'auto_offset_reset'?"),
         ({"foo": 1}, "foo", "is not an option"),

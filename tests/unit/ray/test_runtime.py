@@ -27,6 +27,31 @@ def test_a_worker_without_a_place_though_there_is_room_waits_for_its_process(fre
     assert ("its process is still starting, or no single node has all of that free" in said) == starting
 
 
+def test_what_a_worker_needs_is_told_without_its_runtime_environment(monkeypatch):
+    """The line is on the status page and in logs, and variables of the environment are where secrets are."""
+    cluster = SimpleNamespace(
+        nodes=list,
+        get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: "here"),
+        cluster_resources=lambda: {"CPU": 4.0, "scoring": 1.0},
+        available_resources=dict,
+    )
+    monkeypatch.setattr(runtime, "ray", cluster)
+    wanted = {
+        "num_cpus": 2,
+        "num_gpus": 0,
+        "resources": {"scoring": 1},
+        "accelerator_type": "L4",
+        "runtime_env": {"env_vars": {"API_KEY": "hush-hush"}},
+    }
+    said = runtime.RayRuntime(wanted).why_not_placed(ActorKey("worker", 0))
+    assert said.startswith(
+        "worker-0 needs num_cpus=2, resources={'scoring': 1}, accelerator_type=L4; the Ray"
+    )
+    assert "scoring 0 of 1 free" in said
+    only = runtime.RayRuntime({"runtime_env": wanted["runtime_env"]}).why_not_placed(ActorKey("worker", 0))
+    assert only.startswith("worker-0 needs a process; ")
+
+
 @pytest.mark.parametrize(("over_client", "ended"), [(False, [7]), (True, [])])
 def test_a_driver_over_ray_client_takes_no_process_of_its_machine_for_an_actor(
     over_client, ended, monkeypatch

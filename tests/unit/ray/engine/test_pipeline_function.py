@@ -421,7 +421,7 @@ def test_options_of_the_source_count_unless_on_ray_says_otherwise():
     ("make", "said"),
     [
         (lambda p: p.on_ray(workers=0), "workers: is 0"),
-        (lambda p: p.on_ray(resources_per_worker=5), "resources_per_worker: is 5, an int: accepts a dict"),
+        (lambda p: p.on_ray(resources_per_worker=5), "resources_per_worker: is an int: accepts a dict"),
         (lambda p: p.on_ray(on_error="skip"), "on_error: is the pipeline's"),
         (lambda p: p.on_ray(sink=print), "sink: is the pipeline's"),
         (lambda p: p.on_ray(config={"retries": 5}), "retries: is the pipeline's"),

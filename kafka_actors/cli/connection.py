@@ -18,6 +18,7 @@ from kafka_actors.options import ClientConfig
 from .command import command
 from .job_options import OF_RUN, DeclaredOption, RunConfig, other_variables
 from .option_sources import (
+    PREFIX,
     Layer,
     OptionValues,
     from_environment,
@@ -153,7 +154,8 @@ def _waits_for(admin: AsyncAdmin) -> str:
 
 def _around(kind: type[ClientConfig], command_config: str | None) -> tuple[Layer, ...]:
     """Layers below the flags: the environment, and the file."""
-    environment = from_environment(kind, os.environ, other_variables())
+    of_run = {PREFIX + name.upper() for name in OF_RUN}
+    environment = from_environment(kind, os.environ, other_variables() | of_run)
     if command_config is None:
         return (environment,)
     in_file = read_config_file("--command-config", command_config, RunConfig.__struct_fields__)

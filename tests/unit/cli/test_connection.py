@@ -11,8 +11,9 @@ import pytest
 
 from kafka_actors.cli import connection
 from kafka_actors.cli.connection import admin_command, client_command
+from kafka_actors.cli.job_options import OF_RUN
 from kafka_actors.cli.main import commands, run_command_line
-from kafka_actors.cli.option_sources import OptionValues
+from kafka_actors.cli.option_sources import PREFIX, OptionValues
 from kafka_actors.cli.output import Output
 from kafka_actors.options import ConsumerConfig
 
@@ -105,6 +106,13 @@ def test_the_file_of_a_job_serves_a_connection_and_what_is_of_the_run_is_left_ou
     assert settings_of(monkeypatch, "--command-config", "job.toml") == {"client_id": "mine"}
     assert "linger_ms is not an option of a connection and not used" in caplog.text
     assert "workers" not in caplog.text
+
+
+@pytest.mark.parametrize("name", OF_RUN)
+def test_the_environment_of_a_job_serves_a_connection(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + name.upper(), "${env:NOT_THERE}")
+    monkeypatch.setenv("KAFKA_ACTORS_CLIENT_ID", "mine")
+    assert settings_of(monkeypatch) == {"client_id": "mine"}
 
 
 def test_an_option_of_another_kind_of_client_is_refused_where_it_is_given_by_hand(

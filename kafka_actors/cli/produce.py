@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -11,14 +12,14 @@ import click
 import msgspec
 
 from kafka_actors.config import build
-from kafka_actors.errors import MessageTooLargeError, UndeliveredError, UsageError
+from kafka_actors.errors import KafkaActorsError, MessageTooLargeError, UndeliveredError, UsageError
 from kafka_actors.options import ProducerConfig
 
 from .command import EXIT_DONE, EXIT_FAILED, INT_MAX, IntRange, terminable
 from .connection import client_command
 from .job_options import DeclaredOption
-from .output import Output
-from .record_files import STDIO, arrow_batches, opened_for_reading
+from .output import Output, note
+from .record_files import STDIO, arrow_batches, is_pipe, opened_for_reading
 from .results import RECORD_FORMS, show
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = ["BatchSender", "InputBatch", "LineFormat", "complete_lines", "produce
 
 CHUNK_BYTES = 1024 * 1024
 """Most that is read at a time, and becomes one batch; a pipe gives what it has."""
+OF_LINES = ("text", "json")
 OF_TEXT = ("key_delimiter", "key", "headers", "null")
 
 
@@ -102,6 +104,8 @@ def produce(
     if form == "text" and topic is None:
         raise UsageError("--topic: name the topic to send to")
     lines = LineFormat(**text)
+    for each in files or (STDIO,):
+        check_file(form, each)
     from kafka_actors.producer import Producer
 
     with settings.named():
@@ -109,17 +113,32 @@ def produce(
         producer = Producer(config=msgspec.structs.asdict(config))
     with terminable(), producer:
         sender = BatchSender(producer, topic, output.error)
-        try:
-            for each in files or (STDIO,):
-                for batch in read_batches(form, each, lines, sender.failed):
-                    sender.send(batch.to(partition, repartition))
-        finally:  # also after Ctrl-C: what was read is sent
-            sender.settle()
-    show(output, "text", [f"Produced {sender.sent} {'record' if sender.sent == 1 else 'records'}."], None)
+        with _counted(sender):
+            try:
+                for each in files or (STDIO,):
+                    for batch in read_batches(form, each, lines, sender.failed):
+                        sender.send(batch.to(partition, repartition))
+            finally:  # also after Ctrl-C: what was read is sent
+                sender.settle()
+    show(output, "text", [f"{sender.said}."], None)
     if sender.lost:
         output.error(f"{sender.lost} {'record was' if sender.lost == 1 else 'records were'} not sent")
         return EXIT_FAILED
     return EXIT_DONE
+
+
+@contextmanager
+def _counted(sender: BatchSender) -> Iterator[None]:
+    """Context manager that says how many records were sent before an error. What was wrong about a file is no wrong usage then: who gives
+    the same command again has records twice."""
+    try:
+        yield
+    except BaseException as error:
+        if sender.sent:
+            note(f"{sender.said} before that.")
+            if isinstance(error, UsageError):
+                raise KafkaActorsError(str(error)) from error
+        raise
 
 
 # ------------------------------------------------------------ reading
@@ -156,22 +175,40 @@ Failed = Callable[[str, str, Sequence[int], str], object]
 """Function that is told of records that can't be sent: file, unit, numbers and the reason."""
 
 
+def check_file(form: str, file: str) -> None:
+    """Raises `UsageError` as `read_batches` would at the beginning of a file. From stdin nothing is read, and a pipe is not opened: closed
+    again, it would end its writer."""
+    if file != STDIO and is_pipe(file):
+        return
+    with opened_for_reading(form, file) as stream:
+        if form not in OF_LINES and file != STDIO:
+            with _naming(form, file):
+                arrow_batches(form, stream)
+
+
 def read_batches(form: str, file: str, lines: LineFormat, failed: Failed) -> Iterator[InputBatch]:
     """Batches of a file, or of stdin. Raises `UsageError` for one that can't be opened or isn't of the form."""
-    import pyarrow as pa
-
     origin = "" if file == STDIO else file
     with opened_for_reading(form, file) as stream:
-        if form in ("text", "json"):
+        if form in OF_LINES:
             yield from _line_batches(form, stream, origin, lines, failed)
             return
         number = 1
-        try:
+        with _naming(form, origin):
             for batch in arrow_batches(form, stream):
                 yield InputBatch(batch, origin, "row", range(number, number + batch.num_rows))
                 number += batch.num_rows
-        except (pa.ArrowInvalid, OSError, TypeError) as error:
-            raise UsageError(f"--input {form}: {origin or 'stdin'}: {error}") from None
+
+
+@contextmanager
+def _naming(form: str, origin: str) -> Iterator[None]:
+    """Context manager that names the file in errors of what it holds."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError, TypeError) as error:
+        raise UsageError(f"--input {form}: {origin or 'stdin'}: {error}") from None
 
 
 def _line_batches(
@@ -279,6 +316,11 @@ class BatchSender:
         self._waiting: deque[tuple[BatchFuture, InputBatch]] = deque()
         self.sent = 0
         self.lost = 0
+
+    @property
+    def said(self) -> str:
+        """Number of records that were sent, in words."""
+        return f"Produced {self.sent} {'record' if self.sent == 1 else 'records'}"
 
     def send(self, part: InputBatch) -> None:
         """Sends a batch; where a record of it is refused, the others without it. Raises errors of the topic and the cluster."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import select
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,7 +18,16 @@ if TYPE_CHECKING:
 
     from .output import Output
 
-__all__ = ["STDIO", "Render", "Write", "arrow_batches", "check_reader", "opened_for_reading", "record_writer"]
+__all__ = [
+    "STDIO",
+    "Render",
+    "Write",
+    "arrow_batches",
+    "check_reader",
+    "is_pipe",
+    "opened_for_reading",
+    "record_writer",
+]
 
 OF_DISKS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a disk that is full or broken, and of a file that is too large for it."""
@@ -142,6 +153,14 @@ class _RowGroups:
 
 
 # ------------------------------------------------------------ reading
+
+
+def is_pipe(file: str) -> bool:
+    """Whether a file is a named pipe, or one of the shell's: `<(command)`."""
+    try:
+        return stat.S_ISFIFO(os.stat(file).st_mode)
+    except OSError:  # opening it says what is wrong
+        return False
 
 
 def opened_for_reading(form: str, file: str) -> AbstractContextManager[IO[bytes]]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fakes.batches import records
+from waiting import slow_s
 
 from kafka_actors.cli import produce as module
 from kafka_actors.cli.main import run_command_line
@@ -267,7 +271,8 @@ def test_ctrl_c_sends_what_was_read(producers, run, monkeypatch):
             settled.append(self.sent)
 
     monkeypatch.setattr(module, "BatchSender", Interrupted)
-    assert run(b"1\n2\n", "-t", "orders") == (1, "", "kafka-actors: error: interrupted\n")
+    said = "Produced 2 records before that.\nkafka-actors: error: interrupted\n"
+    assert run(b"1\n2\n", "-t", "orders") == (1, "", said)
     assert (settled, producers[0].closed) == ([2], True)
 
 
@@ -313,4 +318,59 @@ def test_columns_that_cannot_be_sent_are_named_with_their_file(producers, run, t
     code, _, err = run(b"", "-t", "t", "-i", "parquet", str(tmp_path / "in"))
     assert code == 2
     assert f"--input parquet: {tmp_path}/in: there is a column 'customer': the columns are key, value" in err
-    assert producers[0].rows == []
+    assert producers == []
+
+
+@pytest.mark.parametrize(
+    ("form", "wrong"),
+    [
+        *itertools.product(["text", "json", "arrow", "parquet"], ["missing", "directory"]),
+        ("arrow", "nonsense"),
+        ("parquet", "nonsense"),
+    ],
+)
+def test_a_file_that_can_not_be_read_is_known_before_the_first_is_sent(producers, run, tmp_path, form, wrong):
+    write_one(form, tmp_path / "good")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "nonsense").write_bytes(b"nonsense")
+    code, out, err = run(b"", "-t", "t", "-i", form, str(tmp_path / "good"), str(tmp_path / wrong))
+    assert (code, out, producers) == (2, "", [])
+    assert f"{tmp_path}/{wrong}: " in err
+
+
+def test_a_file_that_breaks_off_ends_it_with_the_number_of_records_that_are_sent(producers, run, tmp_path):
+    """It is no wrong usage then: who gives the same command again has records twice."""
+    write_one("arrow", tmp_path / "good")
+    whole = (tmp_path / "good").read_bytes()
+    (tmp_path / "cut").write_bytes(whole[:-40])
+    code, out, err = run(b"", "-t", "t", "-i", "arrow", str(tmp_path / "good"), str(tmp_path / "cut"))
+    assert (code, out, len(producers[0].rows)) == (1, "", 1)
+    first, second = err.splitlines()
+    assert first == "Produced 1 record before that."
+    assert second.startswith(f"kafka-actors: error: --input arrow: {tmp_path}/cut: ")
+
+
+def test_a_pipe_is_opened_once(producers, run, tmp_path):
+    """Opened for a look and closed, it would have ended what its writer writes."""
+    (tmp_path / "good").write_bytes(b"1\n")
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"2\n3\n",), daemon=True)
+    writer.start()
+    assert run(b"", "-t", "t", str(tmp_path / "good"), str(tmp_path / "pipe"))[:2] == (
+        0,
+        "Produced 3 records.\n",
+    )
+    writer.join(timeout=slow_s(10))
+    assert not writer.is_alive()
+
+
+def write_one(form: str, path: Path) -> None:
+    """Writes a file of one record."""
+    batch = records([b"a"])
+    if form == "arrow":
+        with pa.ipc.new_stream(path, batch.schema) as writer:
+            writer.write_batch(batch)
+    elif form == "parquet":
+        pq.write_table(pa.Table.from_batches([batch]), path)
+    else:
+        path.write_bytes(b'{"value":"a"}\n')

@@ -26,7 +26,7 @@ from kafka_actors.base import decoders
 from kafka_actors.config import ClientConfig, convert, known_name
 from kafka_actors.config.java import from_java, without_effect
 from kafka_actors.config.references import parse_properties, refers, resolve, trimmed
-from kafka_actors.config.security import LOOKED_UP_LATE, is_secret
+from kafka_actors.config.security import LOOKED_UP_LATE, check_beside_context, is_secret
 from kafka_actors.errors import ConfigError, UsageError
 from kafka_actors.options import JobConfig, ProducerConfig
 
@@ -109,14 +109,17 @@ Layer = dict[str, tuple[Any, OptionSource]]
 def layered(kind: type[ClientConfig], *layers: Layer) -> OptionValues:
     """Options of all layers, the first of which wins; each value is checked by itself.
 
-    Raises `ConfigError` with the option and its source, for a value that wins.
+    Raises `ConfigError` with the option and its source, for a value that wins, and for one that can't win over a store.
     """
     values: Layer = {}
     for layer in reversed(layers):
         values.update(layer)
     sources = {name: source for name, (_, source) in values.items()}
     settings = OptionValues({}, sources)
+    context = sources.get("ssl_context")
     with settings.named():
+        if context is not None and context.given is not None:  # made of a store in a file
+            check_beside_context(values, f"the PKCS12 store of {context.given} in {context.name}")
         settings.options = convert(kind, {name: value for name, (value, _) in values.items()})
     return settings
 

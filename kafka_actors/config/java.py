@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from kafka_actors.errors import ConfigError
 
+from .security import check_beside_context
+
 __all__ = ["FromJava", "from_java", "login_of", "without_effect"]
 
 _OPTION = re.compile(r"""\s*([\w.]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""")
@@ -371,6 +373,7 @@ def _stores(taken: dict[str, Any], origins: dict[str, str]) -> None:
         _pem(_KEYS, lambda: context.load_cert_chain(keys, password=taken.get(_KEY_PASSWORD) or ""))
     for name in (_TRUST, _TRUST_PASSWORD, _KEYS, _KEYS_PASSWORD, _KEY_PASSWORD):
         taken.pop(name, None)
+    check_beside_context(taken, f"the PKCS12 store of {pkcs12[0]}")
     taken["ssl_context"] = context
     origins["ssl_context"] = pkcs12[0]
 

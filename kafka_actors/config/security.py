@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +28,7 @@ __all__ = [
     "RENAMED",
     "SECRETS",
     "Secret",
+    "check_beside_context",
     "check_security",
     "identity_of",
     "is_secret",
@@ -198,7 +199,7 @@ def _changed(config: ClientConfig, prefix: str) -> list[str]:
 
 
 def _check_tls(config: ClientConfig, travels: bool) -> None:
-    if config.ssl_context is not None:  # all other ssl_* options have no meaning then
+    if config.ssl_context is not None:
         if not hasattr(config.ssl_context, "wrap_bio"):
             raise ConfigError("ssl_context", f"is {kind_of(config.ssl_context)}: accepts an ssl.SSLContext")
         if travels:
@@ -207,6 +208,7 @@ def _check_tls(config: ClientConfig, travels: bool) -> None:
                 "can't be sent to the processes of a job: give ssl_cafile, ssl_certfile and ssl_keyfile, "
                 "with files that every node has",
             )
+        check_beside_context(_changed(config, "s"), "ssl_context")
         return
     for name in _FILES:
         path = getattr(config, name)
@@ -215,6 +217,18 @@ def _check_tls(config: ClientConfig, travels: bool) -> None:
     for name in ("ssl_keyfile", "ssl_password"):
         if getattr(config, name) is not None and config.ssl_certfile is None:
             raise ConfigError(name, "is given without ssl_certfile")
+
+
+def check_beside_context(options: Iterable[str], context: str) -> None:
+    """Raises `ConfigError` for the first of these options that a context takes the place of. `context`: its name in the error."""
+    names = list(options)
+    of_endpoint = {"ssl_cafile"} if _ENDPOINT[0] in names else set()  # its CA: the context is for brokers
+    for name in names:
+        if name.startswith("ssl_") and name not in {"ssl_context", *of_endpoint}:
+            raise ConfigError(
+                name,
+                f"has no effect beside {context}, which takes the place of all other ssl_ options: give PEM files instead",
+            )
 
 
 def _check_sasl(config: ClientConfig, protocol: str) -> None:

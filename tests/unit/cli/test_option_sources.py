@@ -1,11 +1,19 @@
 """Which source of an option counts, and what is said of it."""
 
+import ssl
 from pathlib import Path
 
 import pytest
 
 from kafka_actors.cli.job_options import RunConfig
-from kafka_actors.cli.option_sources import from_environment, from_file, from_flags, layered
+from kafka_actors.cli.option_sources import (
+    Layer,
+    OptionSource,
+    from_environment,
+    from_file,
+    from_flags,
+    layered,
+)
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.errors import ConfigError
 
@@ -65,6 +73,22 @@ def test_what_says_it_instead_is_named(pair: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         layered(RunConfig, from_flags(RunConfig, (pair,)))
     assert str(caught.value) == says
+
+
+@pytest.mark.parametrize(
+    "pair", ["ssl_check_hostname=true", "ssl.crlfile=r.pem", "ssl_certfile=c.pem", "ssl_ciphers=AES"]
+)
+def test_what_a_pkcs12_store_in_the_file_takes_the_place_of_is_refused_on_the_command_line(pair: str) -> None:
+    """The command line wins over the file: it can't here, and a name that is not checked lets anybody pose as the broker."""
+    store = OptionSource("file", "c.properties", given="ssl_truststore_location")
+    in_file: Layer = {"ssl_context": (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), store)}
+    with pytest.raises(ConfigError) as caught:
+        layered(ClientConfig, from_flags(ClientConfig, (pair,)), in_file)
+    assert caught.value.option == pair.partition("=")[0].replace(".", "_")
+    assert "the PKCS12 store of ssl_truststore_location in c.properties" in caught.value.message
+    variable = {"KAFKA_ACTORS_SSL_CHECK_HOSTNAME": "true"}
+    with pytest.raises(ConfigError, match=r"\(in KAFKA_ACTORS_SSL_CHECK_HOSTNAME\)$"):
+        layered(ClientConfig, from_environment(ClientConfig, variable, ()), in_file)
 
 
 def test_a_value_that_does_not_count_is_not_complained_of() -> None:

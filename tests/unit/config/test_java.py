@@ -79,6 +79,20 @@ def test_pkcs12_stores_become_a_context(stores: Path, files: Files) -> None:
     assert sorted(path.name for path in stores.iterdir()) == ["keys.p12", "trust.p12"]
 
 
+def test_an_option_that_a_pkcs12_store_takes_the_place_of_is_refused(stores: Path, files: Files) -> None:
+    store = {
+        "ssl_truststore_location": str(stores / "trust.p12"),
+        "ssl_truststore_password": "changeit",
+    }
+    with pytest.raises(ConfigError) as caught:
+        from_java({**store, "ssl_ciphers": "AES"})
+    assert caught.value.option == "ssl_ciphers"
+    assert "has no effect beside the PKCS12 store of ssl_truststore_location" in str(caught.value)
+    assert not from_java({**store, "ssl_check_hostname": "false"}).options["ssl_context"].check_hostname
+    tokens = {"sasl_oauthbearer_token_endpoint_url": "https://idp/token", "ssl_cafile": files.ca}
+    assert from_java({**store, **tokens}).options["ssl_cafile"] == files.ca
+
+
 @pytest.mark.parametrize(
     ("head", "says"),
     [

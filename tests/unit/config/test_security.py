@@ -148,6 +148,30 @@ def test_dotted_names_and_small_letters():
     assert config.ssl_check_hostname is False
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"ssl_check_hostname": False},
+        {"ssl_cafile": __file__},
+        {"ssl_certfile": __file__},
+        {"ssl_password": "hush-hush"},
+        {"ssl_crlfile": __file__},
+        {"ssl_ciphers": "AES"},
+    ],
+)
+def test_an_option_that_a_context_takes_the_place_of_is_refused(beside):
+    """A list of revoked certificates that is given and not loaded would let every one of them in."""
+    error = refusal({"security_protocol": "SSL", "ssl_context": ssl.create_default_context(), **beside})
+    assert error.option == next(iter(beside))
+    assert "has no effect beside ssl_context" in error.message
+
+
+def test_a_ca_beside_a_context_is_for_the_endpoint_of_tokens():
+    options = {**OAUTH, **ENDPOINT, "ssl_context": ssl.create_default_context(), "ssl_cafile": __file__}
+    assert build(ClientConfig, options).ssl_cafile == __file__
+    assert refusal({**options, "ssl_crlfile": __file__}).option == "ssl_crlfile"
+
+
 def test_a_context_cannot_travel_with_a_job():
     options = {"security_protocol": "SSL", "ssl_context": ssl.create_default_context()}
     assert build(ConsumerConfig, options).ssl_context is options["ssl_context"]

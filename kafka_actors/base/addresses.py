@@ -7,20 +7,34 @@ import ipaddress
 import re
 from typing import Any
 
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, kind_of
 
 DEFAULT_PORT = 9092
 _PORT = re.compile(r"[0-9]{1,5}")
 _NOT_IN_A_NAME = re.compile(r"[\s/@;,'\"\\\[\]]")
 """Characters of URLs, quotes and other separators, which no host name has: a resolver would look such a name up."""
+_USER_INFO = re.compile(r"(?<=://)((?!://).)*@")
+MASKED = "***"
 _ACCEPTS = "accepts 'host:port', '[ipv6]:port', a comma-separated text or a list of these"
+
+
+def without_user_info(text: str, *, bare: bool = False) -> str:
+    """A text whose URLs have `MASKED` in the place of user and password. `bare`: it is one address, which may lack its scheme."""
+    if bare and "://" not in text:
+        _, at, host = text.rpartition("@")
+        return f"{MASKED}@{host}" if at else text
+    return _USER_INFO.sub(f"{MASKED}@", text)
+
+
+def _shown(text: str) -> str:
+    return repr(without_user_info(text, bare=True))
 
 
 def parse_bootstrap_servers(value: Any) -> list[str]:
     """Checks a list of broker addresses and returns each as `host:port` (IPv6 in brackets). Raises `ConfigError`."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
-        raise ConfigError("bootstrap_servers", f"is {value!r}: {_ACCEPTS}")
+        raise ConfigError("bootstrap_servers", f"is {kind_of(value)}: {_ACCEPTS}")
     # Kafka's own clients accept a trailing comma.
     stripped = [p.strip() for p in parts if p.strip()]
     if not stripped:
@@ -36,7 +50,7 @@ def parse_address(text: str) -> tuple[str, int]:
         host, bracket, tail = rest[1:].partition("]")
         if not bracket or not _is_ipv6(host) or not (tail == "" or tail.startswith(":")):
             raise ConfigError(
-                "bootstrap_servers", f"has {text!r}: an IPv6 address needs the form [address]:port"
+                "bootstrap_servers", f"has {_shown(text)}: an IPv6 address needs the form [address]:port"
             )
         colon, port = tail[:1], tail[1:]
     elif _is_ipv6(rest):
@@ -44,13 +58,17 @@ def parse_address(text: str) -> tuple[str, int]:
     else:
         host, colon, port = rest.partition(":")
     if not host:
-        raise ConfigError("bootstrap_servers", f"has {text!r}: no host; {_ACCEPTS}")
+        raise ConfigError("bootstrap_servers", f"has {_shown(text)}: no host; {_ACCEPTS}")
     if not host.isprintable() or _NOT_IN_A_NAME.search(host):
-        raise ConfigError("bootstrap_servers", f"has {text!r}: {host!r} is not a valid host name; {_ACCEPTS}")
+        raise ConfigError(
+            "bootstrap_servers", f"has {_shown(text)}: {_shown(host)} is not a valid host name; {_ACCEPTS}"
+        )
     if not colon:
         return host, DEFAULT_PORT
     if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
-        raise ConfigError("bootstrap_servers", f"has {text!r}: {port!r} is not a port (1 to 65535)")
+        raise ConfigError(
+            "bootstrap_servers", f"has {_shown(text)}: {_shown(port)} is not a port (1 to 65535)"
+        )
     return host, int(port)
 
 
@@ -74,5 +92,5 @@ def parse_listening(option: str, text: str) -> tuple[str, int]:
     inside = host.startswith("[") and host.endswith("]") and _is_ipv6(host[1:-1])
     fits = inside or (":" not in host and host.isprintable() and _NOT_IN_A_NAME.search(host) is None)
     if _PORT.fullmatch(port) is None or int(port) > 65535 or not fits:
-        raise ConfigError(option, f"is {text!r}: give PORT, :PORT or HOST:PORT")
+        raise ConfigError(option, f"is {_shown(text)}: give PORT, :PORT or HOST:PORT")
     return (host[1:-1] if inside else host) or "localhost", int(port)

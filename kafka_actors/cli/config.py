@@ -9,8 +9,9 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from kafka_actors.base.addresses import MASKED, without_user_info
 from kafka_actors.config import build
-from kafka_actors.config.security import MASKED, SECRETS, without_secrets, without_user_info
+from kafka_actors.config.security import SECRETS, without_secrets
 from kafka_actors.options import JobConfig
 
 from .command import EXIT_DONE, command

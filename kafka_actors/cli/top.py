@@ -14,6 +14,7 @@ from urllib.parse import urljoin
 import click
 
 from kafka_actors.base import decoders
+from kafka_actors.base.addresses import without_user_info
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UsageError
 from kafka_actors.job.status import JobStatus
 
@@ -143,8 +144,10 @@ class PageClient:
             if "://" in address
             else f"http://{'localhost' if address.startswith(':') else ''}{address}"
         )
-        if not complete.startswith(("http://", "https://")):
-            raise UsageError(f"{address!r} is not the address of a status page: give http://host:port")
+        host = complete.partition("://")[2].partition("/")[0]
+        if not complete.startswith(("http://", "https://")) or "@" in host:
+            shown = without_user_info(address)
+            raise UsageError(f"{shown!r} is not the address of a status page: give http://host:port")
         self._url = urljoin(complete if complete.endswith("/") else complete + "/", "status.json")
         # Without the proxies of the environment, which are for addresses outside of the cluster.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

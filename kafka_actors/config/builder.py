@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from kafka_actors.base import decoders
-from kafka_actors.base.addresses import parse_bootstrap_servers
+from kafka_actors.base.addresses import parse_bootstrap_servers, without_user_info
 from kafka_actors.errors import ConfigError, kind_of
 from kafka_actors.options import WORKER_RESOURCES, ClientConfig, ConsumerConfig, JobConfig, ProducerConfig
 
@@ -241,7 +241,7 @@ def _converted(kind: type[ClientConfig], name: str, value: Any) -> Any:
         accepted = [repr(choice) for choice in _choices(wanted)]
         why = f"accepts {' or '.join(accepted)}" if accepted else f"{str(error)[0].lower()}{str(error)[1:]}"
         # A table may have a secret in it.
-        shown = kind_of(value) if isinstance(value, dict | list) else repr(value)
+        shown = kind_of(value) if isinstance(value, dict | list) else without_user_info(repr(value))
         raise ConfigError(name, f"is {shown}: {why}") from None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kafka_actors.base import decoders
+from kafka_actors.base.addresses import MASKED, without_user_info
 from kafka_actors.errors import ConfigError, kind_of
 
 from .references import refers
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOOKED_UP_LATE",
-    "MASKED",
     "MECHANISMS",
     "RENAMED",
     "SECRETS",
@@ -33,7 +33,6 @@ __all__ = [
     "identity_of",
     "is_secret",
     "without_secrets",
-    "without_user_info",
 ]
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
@@ -101,9 +100,8 @@ _IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SECRET_NAME = re.compile(r"secret|passw|passphrase|private_?key|token$|credential", re.IGNORECASE)
 
 # Options of Java's clients and of registries'; an argument of an identity provider may well be called so.
-_ALSO_SECRET = re.compile(r"jaas|basic[._]auth", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
-MASKED = "***"
+_ALSO_SECRET = re.compile(r"jaas|basic[._]auth|api[._-]?key", re.IGNORECASE)
+_OF_VARIABLES = "env_vars"
 
 _PEM = "is Java's; PEM files are read: "
 RENAMED = {
@@ -283,8 +281,9 @@ def _check_endpoint(config: ClientConfig) -> None:
         raise ConfigError(_IDENTITY, f"is given without {_PROVIDER}")
     _require(config, _ENDPOINT[:1], why)
     url = str(config.sasl_oauthbearer_token_endpoint_url)
-    if not refers(url) and not url.startswith("https://"):
-        raise ConfigError(url_option, f"is {url!r}: accepts an https:// address")
+    if not refers(url) and (not url.startswith("https://") or "@" in url.split("/")[2]):
+        shown = without_user_info(url, bare=True)
+        raise ConfigError(url_option, f"is {shown!r}: accepts an https:// address, without a user in it")
     proofs = [name for name in (_ASSERTION_FILE, _PRIVATE_KEY, secret) if getattr(config, name) is not None]
     if len(proofs) > 1:
         raise ConfigError(proofs[1], f"is given beside {proofs[0]}: one of them proves who the client is")
@@ -333,17 +332,17 @@ def _require(config: ClientConfig, names: tuple[str, ...], why: str) -> None:
             raise ConfigError(name, f"is required {why}")
 
 
-def without_secrets(table: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A table of options with `MASKED` in the place of each secret, which its name tells, unless it is a reference to one."""
-    return {
-        key: MASKED if is_secret(str(key)) and not (isinstance(value, str) and refers(value)) else value
-        for key, value in table.items()
-    }
-
-
-def without_user_info(text: str) -> str:
-    """A text whose URLs have `MASKED` in the place of user and password."""
-    return _USER_INFO.sub(f"{MASKED}@", text)
+def without_secrets(table: Mapping[Any, Any], *, of_variables: bool = False) -> dict[Any, Any]:
+    """A table of options with `MASKED` in the place of each secret, which its name tells, unless it is a reference to one.
+    `of_variables`: the table is of variables of the environment, each of which may be one."""
+    found: dict[Any, Any] = {}
+    for key, value in table.items():
+        secret = of_variables or is_secret(str(key))
+        if key == _OF_VARIABLES and isinstance(value, Mapping):
+            found[key] = without_secrets(value, of_variables=True)
+        else:
+            found[key] = MASKED if secret and not (isinstance(value, str) and refers(value)) else value
+    return found
 
 
 def is_secret(name: str) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from kafka_actors.base.addresses import without_user_info
 from kafka_actors.base.paths import sync, wrong_path
 from kafka_actors.config import PARQUET_COMPRESSIONS, ClientConfig, JobConfig
 from kafka_actors.errors import ConfigError
@@ -52,7 +53,7 @@ class ParquetSink:
         return ParquetWriter(self.path, self.compression, by_partition=by_partition)
 
     def __repr__(self) -> str:
-        return f"<ParquetSink {self.path}>"
+        return f"<ParquetSink {without_user_info(self.path)}>"
 
 
 class _OpenFile:

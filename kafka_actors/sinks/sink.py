@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kafka_actors.base.addresses import without_user_info
 from kafka_actors.base.batches import numbers
 from kafka_actors.base.callables import (
     async_method,
@@ -204,7 +205,8 @@ def as_sinks(sink: Any) -> tuple[Sink, ...]:
     for path in directories:
         if directories.count(path) > 1:
             raise ConfigError(
-                "sink", f"writes to {path!r} twice: each ParquetSink needs a directory of its own"
+                "sink",
+                f"writes to {without_user_info(path)!r} twice: each ParquetSink needs a directory of its own",
             )
     return sinks
 

@@ -212,6 +212,54 @@ def test_objects_and_nested_secrets_show_nothing_of_their_contents(tmp_path: Pat
     assert table["ssl_password"] == "***"
 
 
+def test_variables_of_workers_are_masked_whatever_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    """A reference within the JSON is looked up before: what it refers to is written out then, too."""
+    environment = {"API_KEY": "hush-hush", "MODE": "hush-hush"}
+    table = {"num_cpus": 1, "runtime_env": {"env_vars": environment, "pip": ["https://u:hush-hush@h/p"]}}
+    for form in ("json", "text"):
+        given = ["-X", f"resources_per_worker={json.dumps(table)}", "-o", form]
+        assert "hush-hush" not in _show(capsys, *given)
+    found = {row["option"]: row["value"] for row in json.loads(_show(capsys, *given[:2], "-o", "json"))}
+    assert found["resources_per_worker"] == {
+        "num_cpus": 1,
+        "runtime_env": {
+            "env_vars": {"API_KEY": "***", "MODE": "***"},
+            "pip": ["https://***@h/p"],
+        },
+    }
+
+
+@pytest.mark.parametrize("name", ["api.key", "schema.registry.apikey", "API-KEY", "openai_api_key"])
+def test_keys_of_apis_in_tables_are_masked(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "hush-hush" not in _show(capsys, "-X", f"spark_options={json.dumps({name: 'hush-hush'})}")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "shown"),
+    [
+        ("bootstrap_servers", "u:hush@h:9092", "***@h:9092"),
+        ("bootstrap_servers", "SASL_SSL://u:hush@h:9092", "SASL_SSL://***@h:9092"),
+        ("bootstrap_servers", "u:hu/sh@h:9092", "***@h:9092"),
+        ("bootstrap_servers", "hush@h", "***@h"),
+        ("status", "u:hush@h:80", "***@h:80"),
+        ("prometheus", "http://u:hush@h:80", "http://***@h:80"),
+        ("sasl_oauthbearer_token_endpoint_url", "http://u:hush@h", "http://***@h"),
+        ("sasl_oauthbearer_token_endpoint_url", "https://u:hush@h/t", "https://***@h/t"),
+        ("sasl_oauthbearer_token_endpoint_url", "u:hush@h", "***@h"),
+        ("retries", "https://u:hush@h", "https://***@h"),
+    ],
+)
+def test_a_refused_address_is_shown_without_user_and_password(
+    option: str, value: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    login = ["security_protocol=SASL_SSL", "sasl_mechanism=OAUTHBEARER"] if "oauth" in option else []
+    pairs = [part for pair in [*login, f"{option}={value}"] for part in ("-X", pair)]
+    assert run_command_line(["config", "show", *pairs]) == 2
+    said = capsys.readouterr().err
+    assert "hu" not in said
+    assert repr(shown) in said
+
+
 def test_secrets_within_tables_and_urls_are_masked_and_no_error_shows_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,11 @@ def test_only_http_is_asked() -> None:
         PageClient("file:///etc/passwd")
 
 
+def test_a_page_has_no_user_and_a_password_is_not_shown() -> None:
+    with pytest.raises(UsageError, match=r"'https://\*\*\*@h:1' is not the address of a status page"):
+        PageClient("https://u:hush@h:1")
+
+
 def test_a_wrong_address_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["top", "ftp://x"]) == 2
     out, err = capsys.readouterr()

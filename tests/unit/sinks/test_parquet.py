@@ -25,6 +25,11 @@ def writer(tmp_path):
     return ParquetSink(str(tmp_path / "out")).open(ClientConfig())
 
 
+def test_a_sink_is_shown_without_the_keys_of_its_store() -> None:
+    """Notes of errors name the sink, and an address of S3 may have keys in it."""
+    assert repr(ParquetSink("s3://key:hush@bucket/out")) == "<ParquetSink s3://***@bucket/out>"
+
+
 def test_nothing_is_there_before_the_flush_and_one_file_of_each_partition_after(tmp_path, writer):
     writer.write(rows(0, 10), Origin("t", 0, 0, 9))
     writer.write(rows(10, 5), Origin("t", 0, 10, 19))

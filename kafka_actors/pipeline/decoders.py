@@ -25,9 +25,8 @@ def reader_schema(stage: str, registry: Any, **options: Any) -> ReaderSchema:
     if registry is None:
         raise ConfigError(stage, "needs a schema, or registry=, a kafka_actors.SchemaRegistry")
     check_registry(stage, registry)
-    for name, value in options.items():
-        if name in _CHOICES and value not in _CHOICES[name]:
-            raise ConfigError(stage, f"{name} is {value!r}: accepts {' or '.join(map(repr, _CHOICES[name]))}")
+    for name in _CHOICES.keys() & options.keys():
+        _check_choice(stage, name, options[name])
     subject, version = options.get("subject"), options.get("version", "latest")
     if subject is not None and (not isinstance(subject, str) or not subject):
         raise ConfigError(stage, f"subject is {subject!r}: accepts a subject's name")
@@ -44,6 +43,7 @@ def reader_schema(stage: str, registry: Any, **options: Any) -> ReaderSchema:
 def avro_decoder(stage: str, schema: Any, schema_id: Any, registry: Any, on_new_schema: Any) -> ValueDecoder:
     """A decoder by a given schema: of values with one id, of any id that a registry knows, or of values without framing."""
     check_id(stage, schema_id)
+    _check_choice(stage, "on_new_schema", on_new_schema)
     if isinstance(schema, Registry):
         raise ConfigError(stage, "has a registry in the place of its schema: give it as registry=")
     if registry is not None:
@@ -66,6 +66,7 @@ def protobuf_decoder(
     """A decoder of a message of a .proto file; of framed values where there is a registry."""
     if registry is not None:
         check_registry(stage, registry)
+    _check_choice(stage, "on_new_schema", on_new_schema)
     try:
         made = ProtobufDecoder(
             schema, message=message, enums=enums, registry=registry, on_new_schema=on_new_schema
@@ -74,6 +75,11 @@ def protobuf_decoder(
         raise ConfigError(stage, f"{error.option}: {error.message}") from error
     check_names(stage, made.schema)
     return made
+
+
+def _check_choice(stage: str, name: str, value: Any) -> None:
+    if value not in _CHOICES[name]:
+        raise ConfigError(stage, f"{name} is {value!r}: accepts {' or '.join(map(repr, _CHOICES[name]))}")
 
 
 def check_id(stage: str, schema_id: Any) -> None:

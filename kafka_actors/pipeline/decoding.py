@@ -91,7 +91,8 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
         stage = named(name, "decode_avro")
         if schema is not None:
             decoder = avro_decoder(stage, schema, schema_id, registry, on_new_schema)
-            return self._with(Decode, stage, on_error, decoder=decoder)
+            known_of = registry if on_new_schema == "fail" else None
+            return self._with(Decode, stage, on_error, decoder=decoder, registry=known_of)
         reader = reader_schema(
             stage,
             registry,
@@ -122,7 +123,8 @@ class Decoding(Definition, frozen=True, kw_only=True, eq=False):
         stage = named(name, "decode_protobuf")
         if source is not None:
             decoder = protobuf_decoder(stage, source, message, enums, registry, on_new_schema)
-            return self._with(Decode, stage, on_error, decoder=decoder)
+            known_of = registry if on_new_schema == "fail" else None
+            return self._with(Decode, stage, on_error, decoder=decoder, registry=known_of)
         reader = reader_schema(
             stage,
             registry,

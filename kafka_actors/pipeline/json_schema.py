@@ -99,6 +99,12 @@ class JsonSchemaDecoder:
         made._prepare()
         return made
 
+    def knowing(self, known: Mapping[SchemaKey, Schema]) -> JsonSchemaDecoder:
+        """A decoder of the same values that knows more writers' schemas beforehand."""
+        made = copy(self)
+        made._known = self._known | frozenset(known)
+        return made
+
     def refusal(self, schema: Schema) -> str:
         """Why no value by a writer's schema can be decoded; empty where there is no such reason."""
         if schema.type != "JSON":

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from kafka_actors.base.batches import SCHEMA
 from kafka_actors.errors import ConfigError
-from kafka_actors.schemas.reader_schema import ChosenSchema, ReaderSchema
-from kafka_actors.schemas.registry import Schema, SchemaKey
+from kafka_actors.schemas.reader_schema import ChosenSchema, ReaderSchema, versions_of_topics
+from kafka_actors.schemas.registry import Registry, Schema, SchemaKey
 
 from .rows import check_names
 from .stages import LATE, Columns, Stage, value_column
@@ -19,17 +19,21 @@ from .stages import LATE, Columns, Stage, value_column
 
 class SchemaStage(Stage, frozen=True, kw_only=True, eq=False):
     """Base of stages that decode by a schema. `decoder` None: `reader` says which schema of a registry it will be, once the pipeline is made
-    ready. `chosen` is the schema that it was, and `chosen_schema` the whole of it; `known` are the ids and GUIDs of writers' schemas that were
+    ready. `registry` is the one of values' schemas where the reader's was given and new ones are to fail. `chosen` is the schema that it was, and `chosen_schema` the whole of it; `known` are the ids and GUIDs of writers' schemas that were
     known then, None where no registry was asked."""
 
     decoder: Any = None
     reader: ReaderSchema | None = None
+    registry: Registry | None = None
     chosen: str = ""
     chosen_schema: Schema | None = None
     known: frozenset[SchemaKey] | None = None
 
     def ready(self, topics: Sequence[str] | None) -> Self:
         """The stage with its decoder, for which the registry is asked. Raises `ConfigError`, `SchemaRegistryError`."""
+        if self.registry is not None and self.known is None:
+            known = versions_of_topics(self.name, self.registry, topics, "fail")
+            return msgspec.structs.replace(self, decoder=self.decoder.knowing(known), known=frozenset(known))
         if self.decoder is not None or self.reader is None:
             return self
         return self._by(self.reader.chosen(self.name, topics))
@@ -39,10 +43,10 @@ class SchemaStage(Stage, frozen=True, kw_only=True, eq=False):
         """Whether its schema is a registry's that isn't named, but the latest at the first start."""
         return self.reader is not None and not self.reader.pinned
 
-    def again(self, schema_id: int, subject: str, version: int | None) -> Self:
+    def again(self, schema_id: int, subject: str, version: int | None, topics: Sequence[str] | None) -> Self:
         """The stage with the decoder by the schema that was chosen at an earlier start. Raises as `ready`."""
         assert self.reader is not None
-        return self._by(self.reader.again(self.name, schema_id, subject, version))
+        return self._by(self.reader.again(self.name, schema_id, subject, version, topics))
 
     def _by(self, found: ChosenSchema) -> Self:
         return msgspec.structs.replace(

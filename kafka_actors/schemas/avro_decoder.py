@@ -182,6 +182,12 @@ class AvroDecoder:
         made._prepare()
         return made
 
+    def knowing(self, known: Mapping[SchemaKey, Schema]) -> AvroDecoder:
+        """A decoder of the same values that knows more writers' schemas beforehand."""
+        made = copy(self)
+        made._known = {**self._known, **known}
+        return made
+
     def refusal(self, schema: Schema) -> str:
         """Why no value by a writer's schema can be decoded; empty where there is no such reason."""
         if schema.type != "AVRO":

@@ -55,6 +55,8 @@ class ProtobufDecoder:
     ) -> None:
         if enums not in ("name", "number"):
             raise ConfigError("enums", f"is {enums!r}: accepts 'name' or 'number'")
+        if registry is None and on_new_schema == "fail":
+            raise ConfigError("on_new_schema", "is for values whose schemas a registry has: give registry=")
         descriptors = compiled(proto_text(schema), references)
         self._enums = enums
         self._descriptors = descriptors
@@ -193,6 +195,12 @@ class ProtobufDecoder:
         made._writers = {schema.id: made._descriptors}
         made._names = {}
         made._prepare()
+        return made
+
+    def knowing(self, known: Mapping[SchemaKey, Schema]) -> ProtobufDecoder:
+        """A decoder of the same values that knows more writers' schemas beforehand."""
+        made = copy(self)
+        made._known = {**self._known, **known}
         return made
 
     def refusal(self, schema: Schema) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from kafka_actors.errors import ConfigError
 
 from .avro_decoder import AvroDecoder
+from .errors import SchemaNotFoundError
 from .protobuf_decoder import ProtobufDecoder
 from .registry import Registry, Schema, SchemaKey, SchemaType, Version
 from .results import ValueDecoder
@@ -46,10 +47,9 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
     def chosen(self, stage: str, topics: Iterable[str] | None) -> ChosenSchema:
         """Asks the registry. Raises `ConfigError`, naming the stage, where the topics' schemas give different columns or
         something can't be decoded, and `SchemaRegistryError`."""
+        topics = None if topics is None else tuple(topics)
         found = self._schemas(stage, topics)
-        known: dict[SchemaKey, Schema] = {}
-        for schema in found.values():
-            known.update(self._versions(schema))
+        known = self._known(found.values(), topics)
         decoders = {topic: self._decoder(stage, schema, known) for topic, schema in found.items()}
         (first, decoder), *others = decoders.items()
         for topic, other in others:
@@ -61,13 +61,15 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
                 )
         return ChosenSchema(decoder, found[first], frozenset(known))
 
-    def again(self, stage: str, schema_id: int, subject: str, version: int | None) -> ChosenSchema:
+    def again(
+        self, stage: str, schema_id: int, subject: str, version: int | None, topics: Iterable[str] | None
+    ) -> ChosenSchema:
         """The schema that was chosen once before, whatever is the latest now. Raises as `chosen`."""
         found = msgspec.structs.replace(
             self.registry.schema_by_id(schema_id), subject=subject, version=version
         )
-        versions = self._versions(found)
-        return ChosenSchema(self._decoder(stage, found, versions), found, frozenset(versions))
+        known = self._known((found,), topics)
+        return ChosenSchema(self._decoder(stage, found, known), found, frozenset(known))
 
     def _schemas(self, stage: str, topics: Iterable[str] | None) -> dict[str, Schema]:
         """The schema of each topic; under one name where one is named."""
@@ -81,11 +83,19 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
             )
         return {topic: self.registry.schema_of(f"{topic}-{self.of}", self.version) for topic in topics}
 
-    def _versions(self, schema: Schema) -> Mapping[SchemaKey, Schema]:
-        """The versions of a schema's subject; itself where it was asked for by its id."""
-        return self.registry.known_schemas(schema.subject) if schema.subject else {schema.id: schema}
+    def _known(self, chosen: Collection[Schema], topics: Iterable[str] | None) -> Mapping[SchemaKey, Schema]:
+        """The schemas that are known beforehand: the chosen ones, the versions of their subjects, and of the topics' own. Where another
+        subject or an id names the reader's, those are asked for only if new ones fail."""
+        known = {key: schema for schema in chosen for key in (schema.id, schema.guid) if key != ""}
+        subjects = {schema.subject: None for schema in chosen if schema.subject}
+        for subject in subjects:
+            known.update(self.registry.known_schemas(subject))
+        if self.on_new_schema == "fail" or (self.subject is None and self.schema_id is None):
+            own = (f"{topic}-{self.of}" for topic in topics or ())
+            known.update(versions_of(self.registry, (each for each in own if each not in subjects)))
+        return known
 
-    def _decoder(self, stage: str, schema: Schema, versions: Mapping[SchemaKey, Schema]) -> ValueDecoder:
+    def _decoder(self, stage: str, schema: Schema, known: Mapping[SchemaKey, Schema]) -> ValueDecoder:
         if self.schema_type is not None and schema.type != self.schema_type:
             raise ConfigError(
                 stage, f"{schema} is of type {schema.type}, not {self.schema_type}: use .decode(registry)"
@@ -94,7 +104,7 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
             "registry": self.registry,
             "references": dict(self.registry.references_of(schema)),
             "subject": schema.subject,
-            "known": versions,
+            "known": known,
             "on_new_schema": self.on_new_schema,
         }
         try:
@@ -118,6 +128,34 @@ class ChosenSchema(NamedTuple):
     decoder: ValueDecoder
     schema: Schema
     known: frozenset[SchemaKey]
+
+
+def versions_of(registry: Registry, subjects: Iterable[str]) -> dict[SchemaKey, Schema]:
+    """All versions of subjects; of those that the registry doesn't have none. Raises `SchemaRegistryError`."""
+    known: dict[SchemaKey, Schema] = {}
+    for subject in subjects:
+        try:
+            known.update(registry.known_schemas(subject))
+        except SchemaNotFoundError:
+            continue
+    return known
+
+
+def versions_of_topics(
+    stage: str, registry: Registry, topics: Iterable[str] | None, on_new_schema: OnNewSchema
+) -> dict[SchemaKey, Schema]:
+    """All versions of the subjects of topics' values, for a reader's schema that was given. Raises `ConfigError`, naming the stage, where new
+    schemas fail and none is known, and `SchemaRegistryError`."""
+    subjects = [f"{topic}-value" for topic in topics or ()]
+    known = versions_of(registry, subjects)
+    if not known and on_new_schema == "fail":
+        why = (
+            f"the registry has no subject {' or '.join(subjects)}"
+            if subjects
+            else "the topics are given by a pattern"
+        )
+        raise ConfigError(stage, f"on_new_schema is 'fail', and {why}: no schema of a value would be known")
+    return known
 
 
 def _names(decoder: ValueDecoder) -> str:

@@ -59,6 +59,10 @@ class ValueDecoder(Protocol):
         Raises `ConfigError` for one that can't be a reader's."""
         ...
 
+    def knowing(self, known: Mapping[SchemaKey, Schema]) -> ValueDecoder:
+        """A decoder of the same values that knows more writers' schemas beforehand, by id or GUID."""
+        ...
+
     def refusal(self, schema: Schema) -> str:
         """Why no value by a writer's schema can be decoded; empty where there is no such reason."""
         ...

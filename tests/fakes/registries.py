@@ -30,7 +30,7 @@ class RegistryInMemory:
         return len(self.schemas)
 
     def schema_by_id(self, schema_id: int) -> Schema:
-        return self._found(schema_id, lambda one: one.id == schema_id)
+        return replace(self._found(schema_id, lambda one: one.id == schema_id), subject="", version=None)
 
     def schema_by_guid(self, guid: str) -> Schema:
         return replace(self._found(guid, lambda one: one.guid == guid), id=-1, subject="", version=None)

@@ -98,7 +98,7 @@ def as_before(pipeline: P, spark: Any, checkpoint: str | None) -> P:
     kept = kept_schema(spark, checkpoint, source.selects)
     if kept is None or (stage.chosen_schema is not None and stage.chosen_schema.id == kept.id):
         return pipeline
-    again = stage.again(kept.id, kept.subject, kept.version)
+    again = stage.again(kept.id, kept.subject, kept.version, source.topics)
     return replace(pipeline, stages=tuple(again if one is stage else one for one in pipeline.stages))
 
 

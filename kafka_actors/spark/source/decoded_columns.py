@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,9 @@ from kafka_actors.pipeline.decoders import avro_decoder, protobuf_decoder
 from kafka_actors.pipeline.fused import REGISTRY_BACKOFF_MAX_S, FailedRecord, stage_error
 from kafka_actors.pipeline.json_schema import JsonSchemaDecoder
 from kafka_actors.pipeline.rows import KAFKA, KAFKA_FIELD, check_names, kafka_struct
-from kafka_actors.schemas import Schema, SchemaNotFoundError, SchemaRegistryUnavailableError
+from kafka_actors.schemas import Schema, SchemaRegistryUnavailableError
 from kafka_actors.schemas.framing import framed
-from kafka_actors.schemas.reader_schema import ReaderSchema
+from kafka_actors.schemas.reader_schema import ReaderSchema, versions_of_topics
 from kafka_actors.schemas.registry import SchemaType
 from kafka_actors.schemas.results import DecodedRows, row_of_each
 from kafka_actors.spark.python_worker import WorkerCache
@@ -140,7 +140,9 @@ def decoding_of(
         decoder: Any = _by_text(options, registry)
         schema = None
         if registry is not None:
-            _learn(registry, topics or ())
+            # Tasks needn't ask for the schemas that writers of the topics use.
+            known = versions_of_topics(DECODE, registry, topics, options.on_new_schema)
+            decoder = decoder.knowing(known)
     else:
         assert registry is not None  # the options are checked together
         if topics is None and options.subject is None and options.schema_id is None:
@@ -159,7 +161,7 @@ def decoding_of(
         )
         again = kept is not None and not options.pinned
         decoder, schema, _ = (
-            reader.again(DECODE, kept.id, kept.subject, kept.version)
+            reader.again(DECODE, kept.id, kept.subject, kept.version, topics)
             if kept is not None and again
             else reader.chosen(DECODE, topics)
         )
@@ -200,15 +202,6 @@ def _by_text(options: DecodeOptions, registry: Any) -> Any:
         )
     except ConfigError as error:
         raise ConfigError(SCHEMA, error.message) from None
-
-
-def _learn(registry: Any, topics: Iterable[str]) -> None:
-    """Learns the schemas that writers of the topics use, so that tasks needn't ask for each."""
-    for topic in topics:
-        try:
-            registry.known_schemas(f"{topic}-value")
-        except SchemaNotFoundError:
-            continue
 
 
 # ---------------------------------------------------------------- in the tasks

@@ -45,6 +45,18 @@ PROTO = 'syntax = "proto3"; message M { }'
         (lambda: READ.decode_avro("{", registry=7), "decode_avro: registry is an int"),
         (lambda: READ.decode_protobuf(PROTO, enums="x"), "decode_protobuf: enums: is 'x'"),
         (
+            lambda: READ.decode_protobuf(PROTO, on_new_schema="fail"),
+            "decode_protobuf: on_new_schema: is for values whose schemas a registry has",
+        ),
+        (
+            lambda: READ.decode_protobuf(PROTO, registry=REGISTRY, on_new_schema="skip"),
+            "decode_protobuf: on_new_schema is 'skip': accepts 'keep' or 'fail'",
+        ),
+        (
+            lambda: READ.decode_avro('"long"', registry=REGISTRY, on_new_schema="skip"),
+            "decode_avro: on_new_schema is 'skip': accepts 'keep' or 'fail'",
+        ),
+        (
             lambda: READ.decode_protobuf(PROTO, message="N"),
             "decode_protobuf: message: is 'N': the schema has M",
         ),

@@ -127,6 +127,32 @@ def test_protobuf_by_a_text_and_by_a_registry(registry):
     assert outcome.rows[0].batch.to_pylist() == [{"id": 6}]
 
 
+@pytest.mark.parametrize("form", ["AVRO", "PROTOBUF"])
+def test_by_a_schema_that_is_given_those_of_the_topics_are_known_where_new_ones_fail(form):
+    registry = RegistryInMemory()
+    schema = ORDER if form == "AVRO" else 'syntax = "proto3"; message Order { int64 id = 1; }'
+    decode, body = (READ.decode_avro, b"\x08") if form == "AVRO" else (READ.decode_protobuf, b"\0\x08\4")
+    strict = decode(schema, registry=registry, on_new_schema="fail", on_error="skip")
+    with pytest.raises(
+        ConfigError, match=r"decode.*: on_new_schema is 'fail', and .* no subject orders-value"
+    ):
+        strict.ready()
+    registry.add("orders-value", schema, form)
+    ready = strict.ready()
+    registry.add(
+        "orders-value", {**ORDER, "doc": "new"} if form == "AVRO" else f"{schema} message M {{ }}", form
+    )
+    assert ready.ready().stages == ready.stages
+    outcome = FusedSteps(pickle.loads(pickle.dumps(ready.check().steps))).run(
+        records([frame(1) + body, frame(2) + body])
+    )
+    assert [rows.batch.to_pylist() for rows in outcome.rows] == [[{"id": 4}]]
+    assert [(failed.record, "wasn't known" in failed.reason) for failed in outcome.failures] == [(1, True)]
+    pattern = Pipeline.read_kafka(pattern="ord.*", bootstrap_servers="localhost:9092")
+    with pytest.raises(ConfigError, match=r"decode_avro: on_new_schema is 'fail', and .* given by a pattern"):
+        pattern.decode_avro(ORDER, registry=registry, on_new_schema="fail").ready()
+
+
 def in_header(guid):
     return [(HEADERS["value"], b"\1" + uuid.UUID(guid).bytes)]
 

@@ -1,5 +1,7 @@
 """The reader's schema of a pipeline: chosen once, by subject, version or id, and refused where topics don't agree."""
 
+import uuid
+
 import pyarrow as pa
 import pytest
 from fakes.registries import RegistryInMemory
@@ -43,6 +45,51 @@ def test_schemas_of_all_topics_are_known_before(registry):
     rows = decoder.decode(pa.array(values, pa.binary()))
     assert rows.batch.to_pylist() == [{"id": 1, "x": 2}]
     assert [at for at, _ in rows.failures] == [1]
+
+
+def guid_frame(schema):
+    return b"\1" + uuid.UUID(schema.guid).bytes
+
+
+def kept_by(registry):
+    """The decoder of a query that is started again, by the schema that it chose before."""
+    return ReaderSchema(registry=registry, on_new_schema="fail").again(
+        "decode", 2, "a-value", 2, ["a", "b", "z"]
+    )
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        kept_by,
+        lambda registry: ReaderSchema(registry=registry, schema_id=2, on_new_schema="fail").chosen(
+            "decode", ["a", "b", "z"]
+        ),
+        lambda registry: ReaderSchema(registry=registry, subject="a-value", on_new_schema="fail").chosen(
+            "decode", ["a", "b", "z"]
+        ),
+    ],
+    ids=["again", "id", "subject"],
+)
+def test_where_new_schemas_fail_those_of_all_topics_are_known_whatever_names_the_readers(registry, chosen):
+    """A topic's subject that the registry doesn't have has no schema to know."""
+    decoder, _, known = chosen(registry)
+    later = registry.add("b-value", order({"name": "x", "type": "int", "default": 2}))
+    body = [b"\2", b"\2\4", b"\2\4"]
+    values = [frame(key) + value for key, value in zip((1, 2, 3), body, strict=True)]
+    by_guid = [guid_frame(one) + value for one, value in zip(registry.schemas[:3], body, strict=True)]
+    rows = decoder.decode(pa.array([*values, *by_guid, frame(later) + b"\2\4"], pa.binary()))
+    assert rows.records.tolist() == [0, 1, 2, 3, 4, 5]
+    assert [at for at, _ in rows.failures] == [6]
+    assert known == {key for one in registry.schemas[:3] for key in (one.id, one.guid)}
+
+
+def test_a_schema_that_is_named_by_its_id_is_known_by_its_guid_too(registry):
+    decoder, _, known = ReaderSchema(registry=registry, schema_id=2, on_new_schema="fail").chosen(
+        "decode", None
+    )
+    rows = decoder.decode(pa.array([guid_frame(registry.schemas[1]) + b"\2\4"], pa.binary()))
+    assert (rows.batch.num_rows, known) == (1, {2, registry.schemas[1].guid})
 
 
 def test_topics_that_do_not_agree_are_refused(registry):

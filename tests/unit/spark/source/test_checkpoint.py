@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from fakes.registries import RegistryInMemory
 
@@ -178,3 +179,15 @@ def test_a_pipeline_goes_on_by_the_schema_of_its_checkpoint(
         assert made.stages[0].chosen_schema.version == version  # type: ignore[attr-defined]
     assert as_before(read, None, None) is read
     assert asked == ([] if arguments else [True, True])
+
+
+def test_a_pipeline_that_goes_on_knows_the_schemas_of_all_its_topics(
+    monkeypatch: pytest.MonkeyPatch, registry: RegistryInMemory
+) -> None:
+    """Where new ones fail, all values of the second topic would otherwise."""
+    registry.add("u-value", registry.schemas[0].text)
+    monkeypatch.setattr(checkpoint, "kept_schema", lambda *_: KeptSchema(1, "t-value", 1))
+    read = ka.Pipeline.read_kafka(["t", "u"], bootstrap_servers="a:1")
+    (stage,) = as_before(read.decode(registry, on_new_schema="fail"), None, "/c").stages
+    rows = stage.decoder.decode(pa.array([b"\0\0\0\0\1\2", b"\0\0\0\0\3\4"], pa.binary()))  # type: ignore[attr-defined]
+    assert (rows.batch.to_pylist(), rows.failures) == ([{"id": 1}, {"id": 2}], [])

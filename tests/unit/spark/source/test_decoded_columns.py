@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import uuid
 from typing import Any
@@ -218,6 +219,54 @@ def test_the_latest_is_chosen_unless_it_was_before_or_is_named(registry: Registr
     assert decoding(kept, schema__registry__version="2").kept == KeptSchema(2, "orders-value", 2)
     assert decoding(schema__registry__version="1").kept == kept
     assert decoding(schema__registry__id="1").kept.id == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kept", [None, KeptSchema(1, "orders-value", 1)], ids=["first", "again"])
+def test_where_new_schemas_fail_those_of_all_topics_are_known_at_each_start(
+    registry: RegistryInMemory, kept: KeptSchema | None
+) -> None:
+    """Also of a table, whose columns have the schema that was chosen when it was created."""
+    second = registry.add("more-value", order(ID, NOTE))
+    made = decoding(kept, subscribe="orders,more", decode__on_new_schema="fail")
+    later = registry.add("more-value", order(ID, NOTE, {"name": "x", "type": "int", "default": 0}))
+    values = [value(0, 1), value(0, 2, second), value(0, 3, later)]
+    rows = made.decoder.decode(pa.array(values, pa.binary()))
+    assert [row["id"] for row in rows.batch.to_pylist()] == [1, 2]
+    assert [at for at, _ in rows.failures] == [2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "body"),
+    [
+        ("avro", json.dumps(order(ID)), b"\2"),
+        ("protobuf", 'syntax = "proto3"; message Order { int64 id = 1; }', b"\0\x08\1"),
+        ("json_schema", '{"type": "object", "properties": {"id": {"type": "integer"}}}', b'{"id": 1}'),
+    ],
+)
+def test_by_a_schema_that_is_given_those_of_the_topics_are_known_where_new_ones_fail(
+    registry: RegistryInMemory, kind: str, schema: str, body: bytes
+) -> None:
+    types = {"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
+    registry.schemas.clear()
+    options = {"decode": kind, "decode__schema": schema, "decode__on_new_schema": "fail"}
+    with pytest.raises(
+        ConfigError, match=r"^decode: on_new_schema is 'fail', and .* no subject orders-value"
+    ):
+        decoding(**options)
+    registry.add("orders-value", schema, types[kind])
+    made = decoding(**options)
+    registry.add("orders-value", schema.replace("id", "no"), types[kind])
+    decoder = pickle.loads(pickle.dumps(made.decoder))
+    rows = decoder.decode(pa.array([b"\0\0\0\0\1" + body, b"\0\0\0\0\2" + body], pa.binary()))
+    assert rows.batch.to_pylist() == [{"id": 1}]
+    assert [at for at, _ in rows.failures] == [1]
+    pattern = {name.replace("__", "."): text for name, text in options.items()}
+    parsed = parse_batch(
+        {**{n: text for n, text in BASE.items() if n != "subscribe"}, **pattern, "subscribePattern": "ord.*"}
+    )
+    assert parsed.decode is not None
+    with pytest.raises(ConfigError, match=r"^decode: on_new_schema is 'fail', and .* given by a pattern"):
+        decoding_of(parsed.decode, parsed.selection)
 
 
 def test_what_was_chosen_is_in_the_columns_that_spark_passes_back(registry: RegistryInMemory) -> None:

@@ -43,7 +43,7 @@ class JsonSchemaDecoder:
     ) -> None:
         self._document = loaded(schema)
         self._references = dict(references or {})
-        self.framed = registry is not None
+        self._registry = registry
         self._subject = subject
         self._validate = validate
         self._known = frozenset(known or ())
@@ -65,6 +65,11 @@ class JsonSchemaDecoder:
 
     def __repr__(self) -> str:
         return f"<JsonSchemaDecoder {', '.join(self.schema.names)}>"
+
+    @property
+    def framed(self) -> bool:
+        """Whether values have the frame of a registry's serializer."""
+        return self._registry is not None
 
     def __call__(self, values: Array) -> Array:
         """The values as a StructArray, null where the value is. Raises `DeserializationError` for the first one that can't be decoded."""
@@ -109,8 +114,9 @@ class JsonSchemaDecoder:
         """Why no value by a writer's schema can be decoded; empty where there is no such reason."""
         if schema.type != "JSON":
             return f"it is of type {schema.type}, not JSON"
+        references = {} if self._registry is None else self._registry.references_of(schema)
         try:
-            writer = arrow_schema(schema.text, self._references)
+            writer = arrow_schema(schema.text, references)
         except ConfigError as error:
             return error.message
         for field in self.schema:

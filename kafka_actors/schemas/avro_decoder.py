@@ -17,7 +17,7 @@ from .avro_schema import AvroRecord, AvroType, arrow_schema, parse
 from .errors import SchemaNotFoundError
 from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import avro_kernel
-from .registry import Registry, Schema, SchemaKey, Version, check_subject, schema_at
+from .registry import Registry, Schema, SchemaKey, Version, check_subject, named_schema, schema_at
 from .results import Array, DecodedRows, decoded_struct
 
 
@@ -158,7 +158,7 @@ class AvroDecoder:
             writer = self._reader if self._writer is None else parse(self._writer)
             return WriterProgram(writer, self._reader, "")
         assert self._registry is not None
-        what = f"schema {key}" + (f" (subject {self._subject})" if self._subject else "")
+        what = named_schema(key, self._known, self._subject)
         if key not in self._known and self._on_new_schema == "fail":
             return WriterProgram.refusing(
                 f"{what} wasn't known when the pipeline was made ready, and on_new_schema is 'fail'",

@@ -18,7 +18,7 @@ from .framing import NO_FRAME, Part, Rows, frame_bytes, frames, joined
 from .kernels import protobuf_kernel
 from .protobuf_plan import Plan, ProtobufMachine, plan
 from .protobuf_schema import Files, compiled, proto_text
-from .registry import Registry, Schema, SchemaKey, schema_at
+from .registry import Registry, Schema, SchemaKey, named_schema, schema_at
 from .results import Array, DecodedRows, decoded_struct
 
 FIRST = (0,)
@@ -158,7 +158,7 @@ class ProtobufDecoder:
     def _name_of(self, key: SchemaKey, indexes: tuple[int, ...]) -> tuple[str, bool]:
         """The name of a message in a writer's schema, or a reason that begins with "schema"; and whether that is kept: broken values have any
         ids and indexes."""
-        what = f"schema {key}" + (f" (subject {self._subject})" if self._subject else "")
+        what = named_schema(key, self._known, self._subject)
         writer = self._writers.get(key)
         if writer is None:
             if key not in self._known and self._on_new_schema == "fail":

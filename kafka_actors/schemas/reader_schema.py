@@ -45,8 +45,8 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
         return self.schema_id is not None or self.version != "latest"
 
     def chosen(self, stage: str, topics: Iterable[str] | None) -> ChosenSchema:
-        """Asks the registry. Raises `ConfigError`, naming the stage, where the topics' schemas give different columns or
-        something can't be decoded, and `SchemaRegistryError`."""
+        """Asks the registry. Raises `ConfigError`, naming the stage, where the topics' schemas give different columns, one of them can't be
+        read by the first one's, or something can't be decoded, and `SchemaRegistryError`."""
         topics = None if topics is None else tuple(topics)
         found = self._schemas(stage, topics)
         known = self._known(found.values(), topics)
@@ -58,6 +58,11 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
                     stage,
                     f"the schemas of {first} and {topic} give different columns ({_names(decoder)}; {_names(other)}): "
                     "name one subject for all, or read each topic by itself",
+                )
+            if reason := decoder.refusal(found[topic]):
+                raise ConfigError(
+                    stage,
+                    f"values of {topic} can't be read by the schema of {first}: {reason}: read each topic by itself",
                 )
         return ChosenSchema(decoder, found[first], frozenset(known))
 
@@ -103,7 +108,7 @@ class ReaderSchema(msgspec.Struct, frozen=True, kw_only=True):
         common: dict[str, Any] = {
             "registry": self.registry,
             "references": dict(self.registry.references_of(schema)),
-            "subject": schema.subject,
+            "subject": schema.subject if {one.subject for one in known.values()} == {schema.subject} else "",
             "known": known,
             "on_new_schema": self.on_new_schema,
         }

@@ -43,6 +43,13 @@ class Schema(Struct, frozen=True):
         )
 
 
+def named_schema(key: SchemaKey, known: Mapping[SchemaKey, Schema], subject: str | None) -> str:
+    """The writer's schema with this id or GUID in an error, with its subject; `subject` is that of those which aren't `known`."""
+    found = known.get(key)
+    named = subject if found is None else found.subject
+    return f"schema {key}" + (f" (subject {named})" if named else "")
+
+
 @runtime_checkable
 class Registry(Protocol):
     """Questions to a registry. Each method raises `SchemaNotFoundError`, or another `SchemaRegistryError`."""

@@ -106,6 +106,13 @@ def test_whether_a_writers_schema_can_be_read_is_known_before_a_value_is_there(c
     assert JsonSchemaDecoder(ORDER).refusal(Schema(2, "AVRO", "{}")) == "it is of type AVRO, not JSON"
 
 
+def test_what_a_writers_schema_refers_to_is_the_registrys():
+    registry = RegistryInMemory()
+    registry.references = {"id.json": '{"type": "integer"}'}
+    writer = {**ORDER, "properties": {**ORDER["properties"], "id": {"$ref": "id.json"}}}
+    assert JsonSchemaDecoder(ORDER, registry=registry).refusal(Schema(2, "JSON", json.dumps(writer))) == ""
+
+
 def test_a_copy_validates_as_the_original():
     copy = pickle.loads(pickle.dumps(JsonSchemaDecoder(ORDER, validate=True)))
     assert repr(copy) == "<JsonSchemaDecoder id, at, parts>"

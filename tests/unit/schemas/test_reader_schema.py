@@ -92,6 +92,33 @@ def test_a_schema_that_is_named_by_its_id_is_known_by_its_guid_too(registry):
     assert (rows.batch.num_rows, known) == (1, {2, registry.schemas[1].guid})
 
 
+def test_topics_whose_records_have_other_names_are_refused_though_their_columns_are_the_same(registry):
+    """Otherwise each value of all topics but the first would fail."""
+    registry.add("us-value", {**order(), "name": "OrderUs"})
+    with pytest.raises(
+        ConfigError,
+        match=r"^decode: values of us can't be read by the schema of c: .*writer OrderUs.*: read each topic by itself",
+    ):
+        ReaderSchema(registry=registry).chosen("decode", ["c", "us"])
+    registry.add("q-value", 'syntax = "proto3"; message Other { int32 a = 1; }', "PROTOBUF")
+    with pytest.raises(
+        ConfigError, match=r"^decode: values of q can't be read by the schema of p: .*M.*: read each topic"
+    ):
+        ReaderSchema(registry=registry).chosen("decode", ["p", "q"])
+
+
+def test_a_reason_names_the_subject_of_its_own_schema_and_none_where_that_is_not_known(registry):
+    registry.add("b-value", {**order(), "name": "Refund"})
+    registry.add("b-value", registry.schemas[2].text)
+    decoder, *_ = ReaderSchema(registry=registry).chosen("decode", ["a", "b"])
+    rows = decoder.decode(pa.array([frame(6) + b"\2", frame(9) + b"\2", frame(2)], pa.binary()))
+    assert [reason.split(":")[0] for _, reason in rows.failures] == [
+        "schema 6 (subject b-value) can't be read by the reader's",
+        "schema 9",
+        "schema 2 (subject a-value)",
+    ]
+
+
 def test_topics_that_do_not_agree_are_refused(registry):
     with pytest.raises(
         ConfigError,

@@ -11,7 +11,9 @@ from fakes.spark_runs import BAD, GOOD, SCHEMA, Place
 from pyspark import cloudpickle
 from waiting import slow_s
 
+import kafka_actors as ka
 from kafka_actors.errors import ConfigError
+from kafka_actors.types import TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -108,6 +110,27 @@ def test_in_a_stream_they_go_past_the_dataframe_stage(place, tmp_path):
     place.fill([30, 31], {30: b"late"})
     pipeline.on_spark(place.spark, checkpoint=checkpoint, trigger="availableNow").run()
     assert len(written(place)) == 2
+    assert dead_letter_runs(place) == sorted([*BAD.values(), b"late"])
+
+
+def test_a_stream_goes_on_from_its_checkpoint_though_its_old_start_is_gone(place, tmp_path):
+    """The group's offset, at which it began, is below what retention has left."""
+    with ka.Admin(bootstrap_servers=place.cluster.bootstrap_servers) as admin:
+        admin.alter_consumer_group_offsets(place.group, {TopicPartition(place.input, 0): 2})
+    pipeline = (
+        place.read()
+        .decode_json(SCHEMA, on_error="dead_letter")
+        .sql("select * from {this}")
+        .write_kafka(place.output)
+        .dead_letters(place.dead)
+    )
+    options = {"checkpoint": str(tmp_path / "c"), "trigger": "availableNow", "start": "committed"}
+    pipeline.on_spark(place.spark, **options).run()
+    assert written(place) == [n for n in GOOD if n not in (0, 3)]
+    place.cluster.delete_records(place.input, 0, 5)
+    place.fill([30, 31], {30: b"late"})
+    pipeline.on_spark(place.spark, **options).run()
+    assert written(place) == [*(n for n in GOOD if n not in (0, 3)), 31]
     assert dead_letter_runs(place) == sorted([*BAD.values(), b"late"])
 
 

@@ -136,7 +136,7 @@ class DataFrameBuilder:
                 "has no sink: end it with write_kafka(…), write_parquet(…) or write(function), or take .dataframe()",
             )
         need, explicit = sink_needs(sinks)
-        df, frame = self._built(need, explicit=explicit, to_user=False)
+        df, frame = self._built(need, explicit=explicit, to_user=False, checkpoint=checkpoint)
         for step in (step for sink in sinks for step in (sink.key, sink.step) if step is not None):
             step.stage.output(frame.user_schema)
             if names_kafka(step.stage) and not frame.kafka:
@@ -185,13 +185,16 @@ class DataFrameBuilder:
 
     # ------------------------------------------------------------ from group to group
 
-    def _built(self, end: ColumnNeeds, *, explicit: bool, to_user: bool) -> tuple[Any, PipelineFrame]:
+    def _built(
+        self, end: ColumnNeeds, *, explicit: bool, to_user: bool, checkpoint: str | None = None
+    ) -> tuple[Any, PipelineFrame]:
         needs = needs_of(self._groups, end, explicit=explicit)
         apart = self._streaming and not to_user and has_failed_before_dataframe(self._groups)
         if apart:
+            assert checkpoint is not None  # a stream that is written has one
             check_repeatable(self._checked)
             check_format(self._options)
-            self._begin = self._begin or begin_of_both(self._options, self._ends)
+            self._begin = self._begin or begin_of_both(self._options, self._ends, self._spark, checkpoint)
         df, frame = self._source(self._groups[0], needs[0], errors=not apart)
         if apart:
             self._failed = self._failed_source()

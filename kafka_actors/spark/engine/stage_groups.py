@@ -7,6 +7,7 @@ to the sink (`with_failed`).
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby, takewhile
@@ -16,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import functions
 
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, DataLossError
 from kafka_actors.pipeline.engines import CheckedPipeline, CheckedSink, CheckedStage, Place, placed
 from kafka_actors.pipeline.rows import KAFKA
 from kafka_actors.pipeline.stages import (
@@ -31,6 +32,7 @@ from kafka_actors.pipeline.stages import (
     WriteParquet,
 )
 from kafka_actors.spark.source.arrow_types import ERROR, ERROR_FIELD, spark_schema
+from kafka_actors.spark.source.checkpoint import checkpoint_of
 from kafka_actors.spark.source.machines.offset_ranges import SpecificOffsets
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
 from kafka_actors.spark.source.options import parse_stream
@@ -39,6 +41,8 @@ from kafka_actors.types import EARLIEST, LATEST
 
 from .frames import PipelineFrame
 from .pipeline_source import initial_offsets
+
+logger = logging.getLogger(__name__)
 
 
 class StageGroup(NamedTuple):
@@ -164,26 +168,46 @@ def check_format(options: Mapping[str, str]) -> None:
         )
 
 
-def begin_of_both(options: Mapping[str, str], ends: StreamOffsets | None) -> StreamOffsets | None:
+def begin_of_both(
+    options: Mapping[str, str], ends: StreamOffsets | None, spark: Any, checkpoint: str
+) -> StreamOffsets | None:
     """The start of both sources of a new stream, resolved once, because retention may delete records between two look-ups of the
-    earliest offsets. None where the options name offsets.
+    earliest offsets. None where the options name offsets, and where the checkpoint has some, which win.
 
-    Raises as `StreamDriver.initial`.
+    Raises as `StreamDriver.initial`; over Spark Connect, from where the checkpoint is unknown, not for a start that can't be.
     """
-    start = parse_stream(options, limits=LIMITS).start
-    if isinstance(start, SpecificOffsets) and not {EARLIEST, LATEST} & set(start.by_partition.values()):
+    if _names_offsets(options):
         return None
-    return initial_offsets(options, ends)
+    found = checkpoint_of(spark, checkpoint)
+    if found is not None and found.newest_offsets(spark._jvm) is not None:
+        return None
+    try:
+        return initial_offsets(options, ends)
+    except (ConfigError, DataLossError) as error:
+        if found is not None:
+            raise
+        logger.warning(
+            "the checkpoint can't be seen over Spark Connect: a query that is new can't start (%s)", error
+        )
+        return None
+
+
+def _names_offsets(options: Mapping[str, str]) -> bool:
+    """Whether the start is an offset for each partition, and not a word, a time, or the group's offset."""
+    start = parse_stream(options, limits=LIMITS).start
+    return isinstance(start, SpecificOffsets) and not {EARLIEST, LATEST} & set(start.by_partition.values())
 
 
 def options_of_failed(options: Mapping[str, str], begin: StreamOffsets | None) -> dict[str, str]:
-    """The options of the source of a stream's failed records, which commits nothing and begins where the other source does."""
-    prefix = "starting" if begin is not None else ()
-    return {
+    """The options of the source of a stream's failed records, which commits nothing and begins where the other source does: at `begin`, at
+    the offsets that the options name, or where the checkpoint says."""
+    named = begin is None and _names_offsets(options)
+    kept = {
         name: value
         for name, value in options.items()
-        if name.lower() not in _GROUP_OPTIONS and not name.lower().startswith(prefix)
+        if name.lower() not in _GROUP_OPTIONS and (named or not name.lower().startswith("starting"))
     }
+    return kept if named or begin is not None else {**kept, "startingOffsets": "earliest"}
 
 
 def with_failed(df: Any, frame: PipelineFrame, failed: Any) -> tuple[Any, PipelineFrame]:

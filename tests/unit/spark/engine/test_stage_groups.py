@@ -1,10 +1,12 @@
 """Which frames have the hidden column, and how failed records go round DataFrame stages."""
 
+from types import SimpleNamespace
+
 import pyarrow.compute as pc
 import pytest
 
 import kafka_actors as ka
-from kafka_actors.errors import ConfigError
+from kafka_actors.errors import ConfigError, DataLossError
 
 pytest.importorskip("pyspark")
 from kafka_actors.spark.engine.stage_groups import (
@@ -78,6 +80,7 @@ def test_a_later_stage_with_dead_letters_needs_the_values():
     assert needs(gpu.write_parquet("p", on_error="fail").dead_letters("d"))[0][1] == ColumnNeeds(True, True)
 
 
+NO_SESSION = SimpleNamespace(_jvm=None)
 OPTIONS = {"subscribe": "orders", "kafka.bootstrap.servers": "a:1"}
 
 
@@ -110,16 +113,59 @@ def test_failed_records_need_the_stages_up_to_the_last_that_has_dead_letters():
 
 def test_two_sources_of_a_stream_begin_where_one_of_them_asked(monkeypatch):
     asked = StreamOffsets({TopicPartition("orders", 0): 3}, initial=True)
+    monkeypatch.setattr(
+        "kafka_actors.spark.engine.stage_groups.checkpoint_of", lambda spark, checkpoint: Checkpoint(None)
+    )
     monkeypatch.setattr("kafka_actors.spark.engine.stage_groups.initial_offsets", lambda *_: asked)
     for start in ("earliest", "latest", '{"orders": {"0": -2}}', '{"orders": {"0": 5, "1": -1}}'):
-        assert begin_of_both({**OPTIONS, "startingOffsets": start}, None) is asked
-    assert begin_of_both({**OPTIONS, "startingOffsets": '{"orders": {"0": 5}}'}, None) is None
+        assert begin_of_both({**OPTIONS, "startingOffsets": start}, None, NO_SESSION, "c") is asked
+    assert (
+        begin_of_both({**OPTIONS, "startingOffsets": '{"orders": {"0": 5}}'}, None, NO_SESSION, "c") is None
+    )
     given = {**OPTIONS, "startingOffsets": "committed", "kafka.group.id": "g", "commitOffsets": "true"}
     begin = StreamOffsets({TopicPartition("orders", 0): 5}, initial=True)
     assert options_of_failed(given, begin) == OPTIONS
     assert (
         options_of_failed({**OPTIONS, "startingOffsets": "earliest"}, None)["startingOffsets"] == "earliest"
     )
+
+
+class Checkpoint:
+    """A checkpoint of which only the newest file of the offset log exists, or none."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def newest_offsets(self, jvm):
+        return self.text
+
+
+GONE = DataLossError("orders", 0, 5, "the start of the range is gone: the log holds offsets 7 to 9")
+NOT_NAMED = ConfigError("startingOffsets", "names not all partitions that are read")
+
+
+@pytest.mark.parametrize("error", [GONE, NOT_NAMED], ids=["gone", "other partitions"])
+def test_a_query_that_is_started_again_has_its_start_in_the_checkpoint(monkeypatch, caplog, error):
+    """Retention may have taken the records at the old start, or the group's offsets, long after the query passed them."""
+
+    def initial(*_):
+        raise error
+
+    found = [Checkpoint("v1"), Checkpoint(None), None]
+    monkeypatch.setattr("kafka_actors.spark.engine.stage_groups.initial_offsets", initial)
+    monkeypatch.setattr(
+        "kafka_actors.spark.engine.stage_groups.checkpoint_of", lambda spark, checkpoint: found.pop(0)
+    )
+    given = {**OPTIONS, "startingOffsets": "committed", "kafka.group.id": "g"}
+    assert begin_of_both(given, None, NO_SESSION, "c") is None
+    assert caplog.messages == []
+    with pytest.raises(type(error)):
+        begin_of_both(given, None, NO_SESSION, "c")
+    assert begin_of_both(given, None, NO_SESSION, "c") is None
+    assert "can't be seen over Spark Connect" in caplog.text, "a new query's rows have the error themselves"
+    assert str(error) in caplog.text
+    # Where the query is new after all, no dead letter may be missing.
+    assert options_of_failed(given, None) == {**OPTIONS, "startingOffsets": "earliest"}
 
 
 def test_a_stream_of_two_sources_has_no_place_for_what_sparks_form_leaves_out():

@@ -29,6 +29,8 @@ class JsonSchemaDecoder:
     """
 
     of_records = True
+    fails_again = True
+    """Whether a value that fails does so each time it is decoded, as it does where no writer's schema is asked for."""
 
     def __init__(
         self,

@@ -92,6 +92,11 @@ class ProtobufDecoder:
         """Whether values have the frame of a registry's serializer."""
         return self._registry is not None
 
+    @property
+    def fails_again(self) -> bool:
+        """Whether a value that fails does so each time it is decoded; not where its schema may be in the registry by then."""
+        return self._registry is None or self._on_new_schema == "fail"
+
     def __call__(self, values: Array) -> Array:
         """The values as a StructArray, null where the value is. Raises `DeserializationError` for the first one that can't be decoded."""
         return decoded_struct(self, values)

@@ -49,6 +49,11 @@ class ValueDecoder(Protocol):
         """Whether values are records; otherwise the only column, `value`, is the value itself."""
         ...
 
+    @property
+    def fails_again(self) -> bool:
+        """Whether a value that fails does so each time it is decoded; not where its schema may be in the registry by then."""
+        ...
+
     def decode(self, values: Array) -> DecodedRows:
         """Decodes an Arrow array of type binary. A null, and a value that can't be decoded, is a failure. Raises
         `SchemaRegistryError` where the registry can't be asked for a schema: then nothing is known of the values."""

@@ -20,6 +20,7 @@ from pyspark.sql import functions
 from kafka_actors.errors import ConfigError, DataLossError
 from kafka_actors.pipeline.engines import CheckedPipeline, CheckedSink, CheckedStage, Place, placed
 from kafka_actors.pipeline.rows import KAFKA
+from kafka_actors.pipeline.schema_stages import SchemaStage
 from kafka_actors.pipeline.stages import (
     DataFrames,
     Filter,
@@ -140,21 +141,28 @@ def has_failed_before_dataframe(groups: list[StageGroup]) -> bool:
 
 
 def check_repeatable(checked: CheckedPipeline) -> None:
-    """Raises `ConfigError` for dead letters of a stream at, or behind, a user's function before a DataFrame stage.
+    """Raises `ConfigError` for dead letters of a stream at, or behind, a user's function before a DataFrame stage; and a decoder that asks a
+    registry and doesn't fail the stream.
 
     There a stream processes records twice, once for the rows and once for the dead letters, and the same ones have to
-    fail both times. A user's function need not be deterministic.
+    fail both times. A user's function need not be deterministic, and a registry may have a schema the second time that it lacked, so that the
+    record would be neither a row nor a dead letter.
     """
-    function: str | None = None
+    why = ""
     for step in takewhile(lambda step: not isinstance(step.stage, DataFrames), checked.steps):
-        if isinstance(step.stage, Function):
-            function = step.stage.name
-        if step.on_error == "dead_letter" and function is not None:
+        stage = step.stage
+        if isinstance(stage, Function):
+            why = f"{stage.name} may not fail for the same ones again: use 'fail' or 'skip' for it"
+        if isinstance(stage, SchemaStage) and step.on_error != "fail" and not stage.decoder.fails_again:
+            why = (
+                f"the registry may lack a schema that {stage.name} needs the first time only: say on_new_schema='fail' or "
+                "on_error='fail' for it"
+            )
+        if step.on_error == "dead_letter" and why:
             raise ConfigError(
-                step.stage.name,
+                stage.name,
                 "has on_error='dead_letter' before a DataFrame stage of a stream, where records are processed twice, "
-                f"and {function} may not fail for the same ones again: use 'fail' or 'skip' for it, or run it in another "
-                "pipeline that writes to a topic",
+                f"and {why}, or run it in another pipeline that writes to a topic",
             )
 
 

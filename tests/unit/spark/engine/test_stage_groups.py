@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pyarrow.compute as pc
 import pytest
+from fakes.registries import RegistryInMemory
 
 import kafka_actors as ka
 from kafka_actors.errors import ConfigError, DataLossError
@@ -81,6 +82,7 @@ def test_a_later_stage_with_dead_letters_needs_the_values():
 
 
 NO_SESSION = SimpleNamespace(_jvm=None)
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 OPTIONS = {"subscribe": "orders", "kafka.bootstrap.servers": "a:1"}
 
 
@@ -100,6 +102,40 @@ def test_what_may_fail_differently_cannot_be_worked_on_twice():
         ConfigError, match=r"^score: has on_error='dead_letter' before a DataFrame stage of a stream"
     ):
         check_repeatable(called.sql("select * from {this}").check("spark"))
+
+
+@pytest.mark.parametrize(
+    ("decoded", "refused"),
+    [
+        (lambda r: DEAD.decode(r, on_error="dead_letter"), True),
+        (lambda r: DEAD.decode_avro(ORDER, registry=r, on_error="dead_letter"), True),
+        (lambda r: DEAD.decode(r, subject="proto", on_error="dead_letter"), True),
+        (lambda r: DEAD.raw().decode_key(r, column="shop", subject="orders-value", version=1, on_error="dead_letter"), True),
+        (lambda r: DEAD.decode(r, on_error="skip").filter(pc.field("id") > 1, on_error="dead_letter"), True),
+        (lambda r: DEAD.decode(r).filter(pc.field("id") > 1, on_error="dead_letter"), False),
+        (lambda r: DEAD.decode(r, on_error="skip"), False),
+        (lambda r: DEAD.decode(r, on_new_schema="fail", on_error="dead_letter"), False),
+        (lambda r: DEAD.decode(r, subject="proto", on_new_schema="fail", on_error="dead_letter"), False),
+        (lambda r: DEAD.decode(r, subject="json", on_error="dead_letter"), False),
+        (lambda r: DEAD.decode_avro(ORDER, on_error="dead_letter"), False),
+    ],
+    ids=["chosen", "given", "protobuf", "key", "behind a skip", "fail", "skip", "no new ones", "no new ones of protobuf", "json", "no registry"],
+)  # fmt: skip
+def test_a_schema_that_the_registry_may_have_the_second_time_is_no_dead_letter_of_a_stream(decoded, refused):
+    """A record whose schema was there for one of the two sources only would be neither a row nor a dead letter."""
+    registry = RegistryInMemory()
+    registry.add("orders-value", ORDER)
+    registry.add("proto", 'syntax = "proto3"; message Order { int64 id = 1; }', "PROTOBUF")
+    registry.add("json", '{"type": "object", "properties": {"id": {"type": "integer"}}}', "JSON")
+    checked = decoded(registry).sql("select 1 as id from {this}").ready().check("spark")
+    if not refused:
+        check_repeatable(checked)
+        return
+    with pytest.raises(
+        ConfigError,
+        match=r"has on_error='dead_letter' before a DataFrame stage of a stream.* the registry .* on_new_schema='fail'",
+    ):
+        check_repeatable(checked)
 
 
 def test_failed_records_need_the_stages_up_to_the_last_that_has_dead_letters():

@@ -219,10 +219,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, eq=False, weakref=Tr
         pattern: str | None = None,
     ) -> Self:
         """A copy whose source has other options, underscored, and other topics where some are given; sinks and dead letters
-        follow it to its cluster. Raises `ConfigError`."""
+        follow it to its cluster, and the schemas of other topics are looked up when it is made ready. Raises `ConfigError`."""
         if self.source is None:
             raise ConfigError("pipeline", "has no source: begin it with Pipeline.read_kafka(…)")
-        return msgspec.structs.replace(self, source=changed_source(self.source, options, topics, pattern))
+        made = msgspec.structs.replace(self, source=changed_source(self.source, options, topics, pattern))
+        if topics is None and pattern is None:
+            return made
+        stages = tuple(one.unready() if isinstance(one, SchemaStage) else one for one in self.stages)
+        return msgspec.structs.replace(made, stages=stages)
 
     def _with(self, kind: type[S], name: str, on_error: OnError | None, **fields: Any) -> Self:
         if on_error is not None:

@@ -38,6 +38,11 @@ class SchemaStage(Stage, frozen=True, kw_only=True, eq=False):
             return self
         return self._by(self.reader.chosen(self.name, topics))
 
+    def unready(self) -> Self:
+        """The stage before it was made ready, for other topics, whose schemas are others."""
+        decoder = self.decoder if self.reader is None else None
+        return msgspec.structs.replace(self, decoder=decoder, chosen="", chosen_schema=None, known=None)
+
     @property
     def is_open(self) -> bool:
         """Whether its schema is a registry's that isn't named, but the latest at the first start."""

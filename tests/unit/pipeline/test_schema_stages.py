@@ -75,6 +75,22 @@ def test_kafkas_own_key_may_be_taken_the_place_of_and_no_other_column(registry):
         READ.decode_key(registry, column="")
 
 
+@pytest.mark.parametrize("on_new_schema", ["keep", "fail"])
+def test_other_topics_are_read_by_their_own_schema_though_the_pipeline_was_ready(registry, on_new_schema):
+    """As with topics on the command line, for a pipeline that its file has bound already."""
+    more = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string"}]}
+    number = registry.add("more-value", more)
+    for decoded in (
+        READ.decode(registry, on_new_schema=on_new_schema),
+        READ.decode_avro(more, registry=registry, on_new_schema=on_new_schema),
+    ):
+        ready = decoded.ready()
+        assert ready.reading({"client_id": "c"}).stages == ready.stages
+        other = ready.reading({}, topics=["more"]).ready()
+        (rows,) = FusedSteps(other.check().steps).run(records([frame(number) + b"\2\2a"])).rows
+        assert rows.batch.to_pylist() == [{"id": 1, "note": "a"}]
+
+
 def test_on_spark_a_keys_schema_has_a_version(registry):
     registry.add("orders-key", KEY)
     READ.decode(registry).decode_key(registry, version=1).write(print).ready().check("spark")

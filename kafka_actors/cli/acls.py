@@ -24,6 +24,7 @@ __all__ = ["AclChoice", "acls"]
 
 TITLES = ("RESOURCE-TYPE", "RESOURCE-NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION")
 CLUSTER_NAME = "kafka-cluster"
+FILTER_PATTERNS = ["literal", "prefixed", "match", "any"], "literal where a resource is named, else any"
 
 
 class AclChoice(Struct, frozen=True):
@@ -71,10 +72,12 @@ class AclChoice(Struct, frozen=True):
         ]
 
     def filters(self) -> list[AclBindingFilter]:
-        """Filters that take the ACLs of these resources, principals, operations and hosts; of all, where none is named."""
+        """Filters that take the ACLs of these resources, principals, operations and hosts; of all, where none is named. The
+        pattern of a resource that is named is literal by default, as `kafka-acls.sh` has it."""
         from kafka_actors.admin import AclBindingFilter
 
-        pattern = None if self.pattern_type in (None, "any") else str(self.pattern_type).upper()
+        resources = self.resources()
+        pattern = self.pattern_type or ("literal" if resources else "any")
         nothing: list[tuple[str, str] | tuple[None, None]] = [(None, None)]
         return [
             AclBindingFilter(
@@ -83,11 +86,11 @@ class AclChoice(Struct, frozen=True):
                 principal,
                 None if operation is None else operation.upper(),
                 permission,
-                pattern,
+                None if pattern == "any" else pattern.upper(),
                 host,
             )
             for (kind, name), (principal, permission), operation, host in product(
-                self.resources() or nothing,
+                resources or nothing,
                 self.principals() or nothing,
                 _or_any(self.operations),
                 _or_any(self.hosts),
@@ -99,8 +102,9 @@ def _or_any(values: Sequence[str]) -> Sequence[str | None]:
     return values or [None]
 
 
-def acl_options(patterns: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options that name ACLs; the command gets their values as `AclChoice(**options)`."""
+def acl_options(patterns: Sequence[str], default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Options that name ACLs; the command gets their values as `AclChoice(**options)`. `default` says in the help which pattern
+    type is taken where none is given."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(
@@ -115,6 +119,7 @@ def acl_options(patterns: Sequence[str]) -> Callable[[Callable[..., Any]], Calla
                     "--resource-pattern-type",
                     "pattern_type",
                     type=click.Choice(patterns, case_sensitive=False),
+                    show_default=default,
                     help="How names are meant: prefixed is all that begin so.",
                 ),
                 click.option("--allow-principal", "allowed", metavar="User:NAME", multiple=True),
@@ -137,7 +142,7 @@ def acls() -> None:
 
 
 @acls.command("list")
-@acl_options(["literal", "prefixed", "match", "any"])
+@acl_options(*FILTER_PATTERNS)
 @admin_command
 async def list_acls(output: Output, admin: AsyncAdmin, form: str, **options: Any) -> int:
     """List the ACLs that match, all of them by default. With --resource-pattern-type match also those of prefixes and "*"."""
@@ -149,7 +154,7 @@ async def list_acls(output: Output, admin: AsyncAdmin, form: str, **options: Any
 
 
 @acls.command("add")
-@acl_options(["literal", "prefixed"])
+@acl_options(["literal", "prefixed"], "literal")
 @admin_command
 async def add_acls(output: Output, admin: AsyncAdmin, form: str, **options: Any) -> int:
     """Add an ACL for each resource, principal and operation."""
@@ -162,11 +167,14 @@ async def add_acls(output: Output, admin: AsyncAdmin, form: str, **options: Any)
 
 
 @acls.command("remove")
-@acl_options(["literal", "prefixed", "match", "any"])
+@acl_options(*FILTER_PATTERNS)
 @click.option("--all", "everything", is_flag=True, help="All ACLs of the cluster.")
 @admin_command
 async def remove_acls(output: Output, admin: AsyncAdmin, form: str, everything: bool, **options: Any) -> int:
-    """Remove the ACLs that match, and print them."""
+    """Remove the ACLs that match, without asking, and print them.
+
+    Without --operation those of all operations are removed, without --host those of all hosts.
+    """
     choice = AclChoice(**options)
     if everything == (choice != AclChoice()):
         raise UsageError(

@@ -37,10 +37,35 @@ def test_a_filter_takes_all_of_what_is_not_named() -> None:
     ]
     matching = AclChoice(topics=("orders",), operations=("write",), pattern_type="match").filters()
     assert matching == [AclBindingFilter("TOPIC", "orders", operation="WRITE", pattern_type="MATCH")]
+    of_user = AclChoice(allowed=("User:a",)).filters()
+    assert of_user == [AclBindingFilter(principal="User:a", permission_type="ALLOW")]
     prefixed = AclChoice(allowed=("User:a",), pattern_type="prefixed").filters()
     assert prefixed == [
         AclBindingFilter(principal="User:a", permission_type="ALLOW", pattern_type="PREFIXED")
     ]
+
+
+def test_a_filter_of_a_named_resource_takes_literal_acls_alone_by_default_as_kafka_acls_does() -> None:
+    for choice in (AclChoice(topics=("orders",)), AclChoice(cluster=True), AclChoice(groups=("g",))):
+        assert {each.pattern_type for each in choice.filters()} == {"LITERAL"}
+
+
+@pytest.mark.parametrize("command", ["add", "list", "remove"])
+def test_the_help_names_the_default_of_pattern_types(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command_line(["acls", command, "--help"]) == 0
+    assert "[default: literal" in " ".join(capsys.readouterr().out.replace("(", "").split())
+
+
+def test_the_help_of_remove_says_that_any_host_and_operation_match(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_command_line(["acls", "remove", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Without --operation those of all operations are removed, without --host those of all hosts" in text
+    )
 
 
 class Admin:

@@ -156,7 +156,7 @@ def test_acls_are_added_listed_and_removed(requests: list[Any], run: Any) -> Non
     for command in ("add", "list", "remove"):
         code, out, _ = run("acls", command, *choice)
         assert (code, out.splitlines()[1].split()) == (0, row)
-    chosen = AclBindingFilter("TOPIC", "orders", "User:a", "READ", "ALLOW")
+    chosen = AclBindingFilter("TOPIC", "orders", "User:a", "READ", "ALLOW", "LITERAL")
     assert requests == [(READ,), (chosen,), (chosen,)]
     assert run("acls", "remove", "--all")[0] == 0
     assert requests[-1] == (AclBindingFilter(),)

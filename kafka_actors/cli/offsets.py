@@ -8,9 +8,9 @@ import click
 
 from kafka_actors.types import TopicPartition
 
-from .command import EXIT_DONE
+from .command import EXIT_DONE, EXIT_FAILED
 from .connection import admin_command
-from .output import Output
+from .output import Output, note
 from .results import show
 from .scopes import exclude_internal_option, existing_partitions, time_of, topic_scope, topics_option
 
@@ -42,7 +42,8 @@ async def offsets(
 ) -> int:
     """Show the offsets of partitions: at the ends of their logs, or the first at or after a time.
 
-    The lines are TOPIC:PARTITION:OFFSET; a partition without a record at or after the time has no line.
+    The lines are TOPIC:PARTITION:OFFSET; a partition without a record at or after the time has no line. One without a leader is
+    said on stderr, and the exit code is 1 then.
     """
     time, scope = time_of(at), topic_scope(topics)
     described = await admin.describe_topics(scope or None)
@@ -54,7 +55,13 @@ async def offsets(
             topic.name, scope.get(topic.name), {p.partition for p in topic.partitions}
         )
     ]
-    found = await admin.list_offsets(dict.fromkeys(wanted, time))
+    leaderless = {
+        TopicPartition(topic.name, p.partition)
+        for topic in described.values()
+        for p in topic.partitions
+        if p.leader is None
+    }
+    found = await admin.list_offsets({tp: time for tp in wanted if tp not in leaderless})
     rows = [(tp.topic, tp.partition, found[tp]) for tp in sorted(found) if found[tp].offset >= 0]
     document = [
         {
@@ -66,4 +73,7 @@ async def offsets(
         for topic, partition, listed in rows
     ]
     show(output, form, [f"{topic}:{p}:{listed.offset}" for topic, p, listed in rows], document)
-    return EXIT_DONE
+    left_out = sorted(leaderless.intersection(wanted))
+    for tp in left_out:
+        note(f"{tp.topic}-{tp.partition} has no leader: its offset is left out")
+    return EXIT_FAILED if left_out else EXIT_DONE

@@ -15,19 +15,26 @@ from kafka_actors.types import TopicPartition
 
 
 class Admin:
-    """An `AsyncAdmin` of the topics `t` and `__consumer_offsets`. The partitions 1 have no record at any time."""
+    """An `AsyncAdmin` of the topics `t`, `__consumer_offsets` and, once `lost` is set, `offline`, whose partition 1 has no leader.
+    The partitions 1 have no record at any time."""
 
     config = SimpleNamespace(bootstrap_servers=("localhost:9092",))
 
     def __init__(self) -> None:
         self.wanted: dict[TopicPartition, int] = {}
+        self.lost = False
 
     async def describe_topics(self, scope: Mapping[str, Any] | None) -> dict[str, TopicDescription]:
         def topic(name: str, partitions: int) -> TopicDescription:
-            described = [PartitionDescription(p, 1, 0, (1,), (1,), ()) for p in range(partitions)]
+            leaders = [None if name == "offline" and p == 1 else 1 for p in range(partitions)]
+            described = [
+                PartitionDescription(p, leader, 0, (1,), (1,), ()) for p, leader in enumerate(leaders)
+            ]
             return TopicDescription(name, None, name.startswith("__"), tuple(described))
 
         every = {"t": topic("t", 3), "__consumer_offsets": topic("__consumer_offsets", 1)}
+        if self.lost:
+            every["offline"] = topic("offline", 3)
         return {name: found for name, found in every.items() if scope is None or name in scope}
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
@@ -90,3 +97,16 @@ def test_a_partition_that_a_topic_lacks_is_an_error(admin: Admin, capsys: pytest
     assert run_command_line(["offsets", "-t", "t:0,3"]) == 1
     assert "UNKNOWN_TOPIC_OR_PARTITION" in capsys.readouterr().err
     assert admin.wanted == {}, "nothing is looked up"
+
+
+def test_a_partition_without_a_leader_is_said_and_the_offsets_of_the_others_are_shown(
+    admin: Admin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.lost = True
+    assert run_command_line(["offsets"]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["__consumer_offsets:0:40", "offline:0:40", "offline:2:42", "t:0:40", "t:2:42"]
+    assert err.splitlines() == ["offline-1 has no leader: its offset is left out"]
+    assert TopicPartition("offline", 1) not in admin.wanted, "it would be waited for"
+    assert run_command_line(["offsets", "-t", "offline:0,2"]) == 0, "it isn't asked for"
+    assert capsys.readouterr().err == ""

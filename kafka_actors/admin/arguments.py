@@ -6,20 +6,32 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka_actors.base.arguments import offset_of, partition_of
+from kafka_actors.base.arguments import integer_of, offset_of, partition_of, times_of
 from kafka_actors.errors import UsageError, kind_of
-from kafka_actors.types import LATEST, TopicPartition
+from kafka_actors.net.offsets import ISOLATION_LEVELS, MAX_TIMESTAMP
+from kafka_actors.types import EARLIEST, LATEST, TopicPartition
 
 from .machines.offsets import OffsetTarget
 from .results import NewPartitions, NewTopic
 
-__all__ = ["bounds_of", "check_reset", "new_topics", "text", "texts", "totals_of"]
+__all__ = [
+    "bounds_of",
+    "check_isolation",
+    "new_topics",
+    "reset_scope",
+    "text",
+    "texts",
+    "totals_of",
+    "wanted_times",
+]
+
+SPECIAL_TIMES = (EARLIEST, LATEST, MAX_TIMESTAMP)
 
 
 def texts(names: Iterable[str], argument: str) -> list[str]:
     """Names as a list without repetitions. Raises `TypeError` for a single str, which is an iterable of letters."""
-    if isinstance(names, str):
-        raise TypeError(f"{argument} is a str: give a list of them")
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TypeError(f"{argument} is {kind_of(names)}: give a list of them")
     return [text(name, argument) for name in dict.fromkeys(names)]
 
 
@@ -32,6 +44,8 @@ def text(name: str, argument: str) -> str:
 
 def new_topics(topics: Iterable[NewTopic]) -> list[NewTopic]:
     """Topics to be created. Raises `TypeError` for what isn't a `NewTopic`, and `UsageError` for a name that is there twice."""
+    if not isinstance(topics, Iterable):
+        raise TypeError(f"topics is {kind_of(topics)}: give a list of them")
     made = list(topics)
     for topic in made:
         if not isinstance(topic, NewTopic):
@@ -71,11 +85,47 @@ def bounds_of(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int
     return checked
 
 
-def check_reset(target: Any, topics: Any) -> None:
-    """Raises `TypeError` for a target or topics of `reset_offsets` of the wrong type."""
+def wanted_times(partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Times at which offsets are listed, by partition: special ones, or milliseconds since 1970. Raises `UsageError`."""
+    if not isinstance(partitions, Mapping):
+        raise UsageError(
+            f"partitions is {partitions!r}, {kind_of(partitions)}: accepts a dict by TopicPartition"
+        )
+    checked = {}
+    for key, value in partitions.items():
+        tp = partition_of(key)
+        at = integer_of(value, f"the time for {tp.topic}-{tp.partition}")
+        checked[tp] = at if at in SPECIAL_TIMES else times_of({tp: at})[tp]
+    return checked
+
+
+def check_isolation(level: Any) -> None:
+    """Raises `UsageError` for what is no isolation level: any other would be taken for read_uncommitted."""
+    if level not in ISOLATION_LEVELS:
+        raise UsageError(
+            f"isolation_level is {level!r}, {kind_of(level)}: give {' or '.join(map(repr, ISOLATION_LEVELS))}"
+        )
+
+
+def reset_scope(target: Any, topics: Any) -> dict[str, list[int] | None] | None:
+    """Scope of `reset_offsets`, with partitions as lists. Raises `TypeError` for a target or topics of the wrong type, and
+    `UsageError` for partitions that are none."""
     if not isinstance(target, OffsetTarget):
         raise TypeError(f"target is {target!r}, {kind_of(target)}: give OffsetTarget.earliest() or another")
-    if topics is not None and not isinstance(topics, Mapping):
+    if topics is None:
+        return None
+    if not isinstance(topics, Mapping):
         raise TypeError(
             f"topics is {topics!r}, {kind_of(topics)}: give a dict of topics, each with partitions or None for all"
         )
+    return {text(topic, "topics"): _partitions(topic, chosen) for topic, chosen in topics.items()}
+
+
+def _partitions(topic: str, chosen: Any) -> list[int] | None:
+    if chosen is None:
+        return None
+    if isinstance(chosen, str | bytes) or not isinstance(chosen, Iterable):
+        raise UsageError(
+            f"topics has {chosen!r}, {kind_of(chosen)}, for {topic!r}: give its partitions as a list of ints, or None for all"
+        )
+    return [integer_of(partition, f"a partition of {topic!r}") for partition in chosen]

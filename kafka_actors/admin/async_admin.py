@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from kafka_actors.base.arguments import offsets_of, partition_of
+from kafka_actors.base.arguments import offsets_of
 from kafka_actors.base.fork_guard import NotPicklable
 from kafka_actors.base.other_clients import ADMIN, says_ours
 from kafka_actors.base.timeouts import timeouts_by_name
@@ -17,7 +17,16 @@ from kafka_actors.net.offsets import IsolationLevel
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 from .acls import AclRequests
-from .arguments import bounds_of, check_reset, new_topics, text, texts, totals_of
+from .arguments import (
+    bounds_of,
+    check_isolation,
+    new_topics,
+    reset_scope,
+    text,
+    texts,
+    totals_of,
+    wanted_times,
+)
 from .cluster import describe_cluster
 from .configs import ConfigRequests
 from .groups import GroupRequests
@@ -193,9 +202,9 @@ class AsyncAdmin(NotPicklable):
         `UnknownTopicOrPartitionError`, and `UsageError` where there is nothing to reset or to shift.
         """
         text(group_id, "group_id")
-        check_reset(target, topics)
+        scope = reset_scope(target, topics)
         deadline = await self._connected(timeout_ms)
-        return await self._offsets.reset(group_id, target, topics, execute, deadline)
+        return await self._offsets.reset(group_id, target, scope, execute, deadline)
 
     async def lag(
         self,
@@ -209,6 +218,7 @@ class AsyncAdmin(NotPicklable):
         Under read_committed a log ends at its last stable offset. Raises `GroupIdNotFoundError`.
         """
         text(group_id, "group_id")
+        check_isolation(isolation_level)
         deadline = await self._connected(timeout_ms)
         group = _all(await self._groups.describe([group_id], deadline))[group_id]
         return await self._offsets.lag(group, isolation_level, deadline)
@@ -295,7 +305,8 @@ class AsyncAdmin(NotPicklable):
         `kafka_actors.admin` has special times: `EARLIEST` and `LATEST`, the ends of the log, and `MAX_TIMESTAMP`,
         the youngest record (from Kafka 3.0 on). Raises `UnknownTopicOrPartitionError`.
         """
-        wanted = {partition_of(tp): at for tp, at in partitions.items()}
+        wanted = wanted_times(partitions)
+        check_isolation(isolation_level)
         deadline = await self._connected(timeout_ms)
         return await self._offsets.listed(wanted, isolation_level, deadline)
 

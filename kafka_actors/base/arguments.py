@@ -98,6 +98,14 @@ def times_of(values: Any) -> dict[TopicPartition, int]:
     return found
 
 
+def integer_of(value: Any, argument: str) -> int:
+    """Checks an integer. `argument` names it in the error message."""
+    found = _integer(value)
+    if found is None:
+        raise UsageError(f"{argument} is {value!r}, {kind_of(value)}: give an int")
+    return found
+
+
 def seconds_of(timeout_ms: Any) -> float:
     """Converts `timeout_ms` to seconds; None means `API_TIMEOUT_S`."""
     if timeout_ms is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Generic, Literal, Never, Protocol, TypeVar
+from typing import Generic, Literal, Never, Protocol, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -29,6 +29,7 @@ from .machines.leader_queries import AskLeader, LeaderQueries, LearnTopics, Quer
 MAX_TIMESTAMP = -3
 
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
+ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
 
 _SINCE = {MAX_TIMESTAMP: 7}  # ListOffsets version by special timestamp (KIP-734); the ends are in all
 _CONSUMER = -1

@@ -23,8 +23,8 @@ from typing import Literal
 from msgspec import Struct
 
 from kafka_actors.admin.results import GroupDescription, MemberDescription, OffsetReset, PartitionLag
-from kafka_actors.base.arguments import partition_of
-from kafka_actors.errors import UsageError
+from kafka_actors.base.arguments import MOST_OFFSET, integer_of, partition_of
+from kafka_actors.errors import UsageError, kind_of
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 __all__ = ["OffsetTarget", "lag_rows", "plan_reset"]
@@ -57,22 +57,30 @@ class OffsetTarget(Struct, frozen=True):
     @classmethod
     def offset(cls, offset: int) -> OffsetTarget:
         """This offset, or the nearest bound of the log where it lies outside."""
-        return cls("offset", offset)
+        return cls("offset", integer_of(offset, "offset"))
 
     @classmethod
     def shift_by(cls, by: int) -> OffsetTarget:
         """The committed offset moved forward by so many, or back where negative, within the bounds of the log."""
-        return cls("shift_by", by)
+        return cls("shift_by", integer_of(by, "by"))
 
     @classmethod
     def timestamp(cls, milliseconds: int) -> OffsetTarget:
         """The first record at or after a time (milliseconds since 1970); the end of the log where there is none."""
-        return cls("timestamp", milliseconds)
+        at = integer_of(milliseconds, "milliseconds")
+        if not 0 <= at <= MOST_OFFSET:
+            raise UsageError(f"milliseconds is {at}: give milliseconds since 1970")
+        return cls("timestamp", at)
 
     @classmethod
     def explicit(cls, offsets: Mapping[TopicPartition, int]) -> OffsetTarget:
         """These offsets, or the nearest bounds of the logs where they lie outside."""
-        return cls("explicit", 0, {partition_of(tp): offset for tp, offset in offsets.items()})
+        if not isinstance(offsets, Mapping):
+            raise UsageError(f"offsets is {offsets!r}, {kind_of(offsets)}: accepts a dict by TopicPartition")
+        checked = {partition_of(tp): offset for tp, offset in offsets.items()}
+        for tp, offset in checked.items():
+            checked[tp] = integer_of(offset, f"the offset of {tp.topic}-{tp.partition}")
+        return cls("explicit", 0, checked)
 
 
 def plan_reset(

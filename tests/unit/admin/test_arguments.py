@@ -1,9 +1,19 @@
 from typing import Any
 
+import numpy as np
 import pytest
 
-from kafka_actors.admin import LATEST, NewPartitions, NewTopic
-from kafka_actors.admin.arguments import bounds_of, new_topics, text, texts, totals_of
+from kafka_actors.admin import EARLIEST, LATEST, MAX_TIMESTAMP, NewPartitions, NewTopic, OffsetTarget
+from kafka_actors.admin.arguments import (
+    bounds_of,
+    check_isolation,
+    new_topics,
+    reset_scope,
+    text,
+    texts,
+    totals_of,
+    wanted_times,
+)
 from kafka_actors.errors import UsageError
 from kafka_actors.types import TopicPartition
 
@@ -33,9 +43,47 @@ def test_records_are_deleted_before_an_offset_or_the_high_watermark() -> None:
         bounds_of({TP: -2})
 
 
+def test_offsets_are_listed_at_special_times_or_milliseconds_since_1970() -> None:
+    for at in (EARLIEST, LATEST, MAX_TIMESTAMP, 0, 1_700_000_000_000, np.int64(-1), np.int64(5)):
+        assert wanted_times({("orders", 1): at}) == {TP: int(at)}  # type: ignore[dict-item]
+
+
+def test_an_isolation_level_is_one_of_the_two_that_there_are() -> None:
+    for level in ("read_uncommitted", "read_committed"):
+        check_isolation(level)
+    for wrong in ("READ_COMMITTED", "read-committed", "", None, 1, ["read_committed"]):
+        with pytest.raises(
+            UsageError, match=r"^isolation_level is .*: give 'read_uncommitted' or 'read_comm"
+        ):
+            check_isolation(wrong)
+
+
+def test_a_scope_of_a_reset_has_partitions_as_ints_or_none_for_all() -> None:
+    earliest = OffsetTarget.earliest()
+    assert reset_scope(earliest, None) is None
+    scope = reset_scope(earliest, {"orders": None, "clicks": (p for p in (0, np.int64(1)))})
+    assert scope == {"orders": None, "clicks": [0, 1]}
+
+
 @pytest.mark.parametrize(
     ("check", "value", "says"),
     [
+        (
+            lambda scope: reset_scope(OffsetTarget.earliest(), scope),
+            {"orders": "0"},
+            "'0', a str, for 'orders'",
+        ),
+        (lambda scope: reset_scope(OffsetTarget.earliest(), scope), {"orders": 0}, "0, an int, for 'orders'"),
+        (
+            lambda scope: reset_scope(OffsetTarget.earliest(), scope),
+            {"orders": ["0"]},
+            "a partition of 'orders' is '0', a str: give an int",
+        ),
+        (wanted_times, [TP], "partitions is .*a list: accepts a dict"),
+        (wanted_times, {TP: "now"}, "the time for orders-1 is 'now', a str: give an int"),
+        (wanted_times, {TP: -9}, "the time for orders-1 is -9, an int: give milliseconds"),
+        (lambda names: texts(names, "names"), 5, "names is an int: give a list"),
+        (new_topics, NewTopic("a"), "topics is a NewTopic: give a list"),
         (totals_of, ["orders"], r"partitions is \['orders'\], a list: give a dict such as"),
         (totals_of, {7: 1}, "partitions has 7, an int: names are str"),
         (bounds_of, [TP], "offsets is .*a list: accepts a dict"),

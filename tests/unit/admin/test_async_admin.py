@@ -10,7 +10,7 @@ import pytest
 from fakes.answering import AnsweringClient
 
 from kafka_actors import AsyncAdmin
-from kafka_actors.admin import AclBinding, AclBindingFilter, ConfigResource
+from kafka_actors.admin import AclBinding, AclBindingFilter, ConfigResource, OffsetTarget
 from kafka_actors.errors import (
     GroupAuthorizationFailedError,
     KafkaTimeoutError,
@@ -38,6 +38,7 @@ from kafka_actors.protocol.messages.describe_configs import (
 )
 from kafka_actors.protocol.messages.find_coordinator import Coordinator
 from kafka_actors.protocol.messages.metadata import MetadataResponseBroker
+from kafka_actors.types import TopicPartition
 
 
 class Client(AnsweringClient):
@@ -138,6 +139,10 @@ def test_where_no_broker_is_reached_the_call_says_so_and_sends_nothing(ask: Call
         lambda admin: admin.delete_acls([AclBindingFilter(operation="READING")]),
         lambda admin: admin.describe_configs([ConfigResource("TOPICS", "t")]),
         lambda admin: admin.list_offsets({"orders": -1}),
+        lambda admin: admin.list_offsets([TopicPartition("orders", 0)]),
+        lambda admin: admin.list_offsets({TopicPartition("orders", 0): -1}, isolation_level="READ_COMMITTED"),
+        lambda admin: admin.lag("g", isolation_level="read-committed"),
+        lambda admin: admin.reset_offsets("g", OffsetTarget.earliest(), {"orders": "0"}),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_connects(

@@ -1,5 +1,7 @@
 """Plans of resets, and the lag of groups."""
 
+from typing import Any
+
 import pytest
 
 from kafka_actors.admin import GroupDescription, MemberDescription, OffsetReset, OffsetTarget, PartitionLag
@@ -87,6 +89,23 @@ def test_explicit_offsets_take_pairs_like_partitions() -> None:
     assert OffsetTarget.explicit({("orders", 0): 5}) == OffsetTarget.explicit({A: 5})
     with pytest.raises(UsageError, match="'orders', a str, is no partition"):
         OffsetTarget.explicit({"orders": 5})
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "says"),
+    [
+        (OffsetTarget.offset, "x", "offset is 'x', a str: give an int"),
+        (OffsetTarget.shift_by, 1.5, "by is 1.5, a float: give an int"),
+        (OffsetTarget.timestamp, "2026-01-31", "milliseconds is '2026-01-31', a str: give an int"),
+        (OffsetTarget.timestamp, -1, "milliseconds is -1: give milliseconds since 1970"),
+        (OffsetTarget.timestamp, 2**63, "give milliseconds since 1970"),
+        (OffsetTarget.explicit, [A], "offsets is .*a list: accepts a dict by TopicPartition"),
+        (OffsetTarget.explicit, {A: "5"}, "the offset of orders-0 is '5', a str: give an int"),
+    ],
+)
+def test_a_target_that_is_no_number_is_named(make: Any, value: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        make(value)
 
 
 # ---------------------------------------------------------------- lag

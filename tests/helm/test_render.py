@@ -501,7 +501,14 @@ def test_the_network_is_open_to_its_own_pods_the_operator_and_prometheus(render)
     assert policy["egress"][2]["to"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
     (closed,) = [render({"job": JOB, "networkPolicy": {"enabled": True}}).one("NetworkPolicy")["spec"]]
     assert closed["policyTypes"] == ["Ingress"]
-    assert len(closed["ingress"]) == 2
+    assert len(closed["ingress"]) == 3
+
+
+def test_without_a_selector_the_operator_and_prometheus_are_let_in_from_any_namespace(render):
+    values = {"job": JOB, "networkPolicy": {"enabled": True}, "status": {"enabled": True, "port": 9000}}
+    _, operator, prometheus = render(values).one("NetworkPolicy")["spec"]["ingress"]
+    assert [each["namespaceSelector"] for rule in (operator, prometheus) for each in rule["from"]] == [{}, {}]
+    assert [each["port"] for each in prometheus["ports"]] == [8080, 9000]
 
 
 @pytest.fixture

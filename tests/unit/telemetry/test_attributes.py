@@ -1,5 +1,8 @@
 """Kinds of reasons, and attributes of values."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kafka_actors.errors import ConfigError, KafkaTimeoutError, UnknownTopicOrPartitionError
@@ -28,6 +31,19 @@ KINDS = {
 @pytest.mark.parametrize(("reason", "kind"), KINDS.items())
 def test_a_reasons_kind_is_what_comes_first(reason, kind):
     assert kind_of_reason(reason) == kind
+
+
+def test_each_kind_is_on_the_page_of_metrics_and_in_the_failure_guide():
+    docs = Path(__file__).parents[3] / "docs"
+    listed = (docs / "how-to/telemetry.md").read_text().split("Reasons of `partition.blocked`: ")[1]
+    kinds = set(re.findall(r"`(\w+)`", listed.split("What each means")[0]))
+    declared = kind_of_reason.__doc__.split("Kinds:")[1]
+    assert {kind for kind in kinds if "_" in kind} == set(re.findall(r"[a-z]+(?:_[a-z]+)+", declared))
+    rows = (docs / "failures.md").read_text().split("## A partition stands still")[1].split("\n## ")[0]
+    quoted = [
+        text for row in re.findall(r"^\| (`.*?) \|", rows, re.M) for text in re.findall(r"`(.*?)`", row)
+    ]
+    assert kinds - {"no_worker"} <= {kind_of_reason(text.replace("broker …", "broker 3")) for text in quoted}
 
 
 def partition(**fields):

@@ -270,8 +270,9 @@ plain_password = "${env:KAFKA_PASSWORD}"
   value anywhere on the command line, in the environment and in files. The command looks them up, except for passwords: each
   process of the job that connects looks these up itself, so the variable or file has to exist on every node, and the
   password itself is never sent. (A reference within a `sasl.jaas.config` is looked up by the command.)
-- The commands that ask a cluster (`groups`, `topics`, `offsets`, `lag`) take the file as `--command-config`, and ignore
-  what isn't an option of a connection; `consume` and `produce` take theirs from it, too, but for the group.
+- The commands that ask a cluster (`groups`, `topics`, `configs`, `acls`, `offsets`, `lag`, `dead-letters`) take the file as
+  `--command-config`, and ignore what isn't an option of a connection; `consume` and `produce` take theirs from it, too, but for
+  the group.
 - On Spark, Java's names follow `kafka.`; Spark's own options are in [The Spark data source](spark.md).
 """
 

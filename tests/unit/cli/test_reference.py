@@ -1,10 +1,12 @@
 """The page of options is what the declarations say."""
 
+import re
 from pathlib import Path
 
+import click
 import pytest
 
-from kafka_actors.cli.main import run_command_line
+from kafka_actors.cli.main import commands, run_command_line
 from kafka_actors.cli.reference import JAVA_DEFAULTS, JAVA_NAMES, NOT_IN_JAVA, SECTIONS, options
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.options import JobConfig, ProducerConfig
@@ -15,6 +17,18 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "options.md"
 def test_the_committed_page_is_what_the_code_generates(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["config", "options", "--output", "markdown"]) == 0
     assert capsys.readouterr().out == PAGE.read_text(), "the options changed: make docs-options"
+
+
+def test_the_page_names_the_commands_that_take_a_command_config() -> None:
+    taking = {name for name, command in commands.commands.items() if _takes_command_config(command)}
+    (sentence,) = re.findall(r"- (The commands that ask a cluster .*?)\n- ", PAGE.read_text(), re.S)
+    assert set(re.findall(r"`([a-z][a-z-]*)`", sentence)) == taking
+
+
+def _takes_command_config(command: click.Command) -> bool:
+    if isinstance(command, click.Group):
+        return any(map(_takes_command_config, command.commands.values()))
+    return any("--command-config" in each.opts for each in command.params)
 
 
 def test_each_option_is_declared_once_and_has_a_meaning() -> None:

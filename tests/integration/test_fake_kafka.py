@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,40 @@ def write(kafka: FakeKafka, topic: str, values: list[bytes]) -> None:
 
 
 VALUES = [b"%d" % i for i in range(500)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda kafka: kafka.address(9),
+        lambda kafka: kafka.kill(9),
+        lambda kafka: kafka.restart(9),
+        lambda kafka: kafka.remove_broker(9),
+        lambda kafka: kafka.disconnect(9),
+        lambda kafka: kafka.set_leader("orders", 0, 9),
+        lambda kafka: kafka.set_leader("orders", 0, -1),
+        lambda kafka: kafka.set_coordinator("g", 9),
+        lambda kafka: kafka.set_transaction_coordinator("t", 9),
+        lambda kafka: kafka.set_versions("Fetch", (4, 12), 9),
+        lambda kafka: kafka.on("Fetch", Hold(), broker_id=9),
+        lambda kafka: kafka.connections(9),
+    ],
+)
+def test_a_broker_that_is_not_there_is_named_with_those_that_are(
+    call: Callable[[FakeKafka], object],
+) -> None:
+    with FakeKafka(2, topics={"orders": 1}) as kafka:
+        before = kafka.leaders("orders"), kafka.coordinator_of("g")
+        with pytest.raises(ValueError, match=r"^there is no broker -?\d: brokers are 1, 2$"):
+            call(kafka)
+        assert (kafka.leaders("orders"), kafka.coordinator_of("g")) == before
+        assert kafka.broker_ids == (1, 2)
+
+
+@pytest.mark.parametrize("version", ["9.9", "4.5", "2.0", "latest", ""])
+def test_a_release_that_the_brokers_cannot_be_is_refused(version: str) -> None:
+    with pytest.raises(ValueError, match=f"version is '{version}': fake brokers are Kafka 2.1 to 4.4"):
+        FakeKafka(version=version)
 
 
 def test_nobody_else_gets_the_port_of_a_broker_that_was_killed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -11,9 +12,9 @@ from typing import Any, TypeVar
 from kafka_actors.base.addresses import format_address
 from kafka_actors.protocol import ApiKey
 
-from .fake_topics import FakeTopics
+from .fake_topics import FakeTopics, node_of, partition_of
 from .machines.calls import BrokerCall, RequestRule, RuleAction, api_key_of
-from .machines.cluster_state import NO_LEADER
+from .machines.cluster_state import NO_LEADER, Release
 from .machines.error_answers import Refused
 from .machines.fake_cluster import FakeCluster
 from .machines.group_offsets import CommittedOffset
@@ -22,6 +23,8 @@ from .machines.settings import broker_settings, feature_level
 from .sockets import ClusterSockets
 
 T = TypeVar("T")
+OLDEST, NEWEST = (2, 1), (4, 4)
+"""Releases that the brokers can be."""
 
 
 class FakeKafka(FakeTopics):
@@ -55,10 +58,7 @@ class FakeKafka(FakeTopics):
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")
-        major, _, minor = version.partition(".")
-        self._release = (int(major), int(minor.partition(".")[0] or 0))
-        if not self._release >= (2, 1):
-            raise ValueError(f"version is {version}: Kafka 2.1 is the oldest that fake brokers can be")
+        self._release = _release_of(version)
         self._settings = broker_settings(config or {})
         self._transaction_version = feature_level(features or {}, self._release)
         self._brokers = brokers
@@ -121,7 +121,7 @@ class FakeKafka(FakeTopics):
 
     def address(self, broker_id: int) -> tuple[str, int]:
         """Host and port of a broker."""
-        return self._call(lambda c: (c.state.nodes[broker_id].host, c.state.nodes[broker_id].port))
+        return self._call(lambda c: (node_of(c, broker_id).host, node_of(c, broker_id).port))
 
     def _running(self) -> tuple[FakeCluster, ClusterSockets]:
         if self._cluster is None or self._sockets is None:
@@ -152,6 +152,7 @@ class FakeKafka(FakeTopics):
         _, sockets = self._running()
 
         def stop(cluster: FakeCluster) -> None:
+            node_of(cluster, broker_id)
             sockets.stop_listening(broker_id)
             cluster.stop_node(broker_id)
 
@@ -160,7 +161,7 @@ class FakeKafka(FakeTopics):
     def restart(self, broker_id: int, *, new_port: bool = False) -> None:
         """Brings a broker back that was killed, or restarts one; on its old port or a new one. Partitions without a leader get one."""
         cluster, sockets = self._running()
-        node = cluster.state.nodes[broker_id]
+        node = node_of(cluster, broker_id)
         if node.alive:
             self.kill(broker_id)
         port = sockets.listen(broker_id, 0 if new_port else node.port)
@@ -178,16 +179,21 @@ class FakeKafka(FakeTopics):
 
     def disconnect(self, broker_id: int | None = None) -> None:
         """Closes all connections, or those to one broker; clients may connect again at once."""
-        self._call(lambda c: c.close_links(broker_id))
+        self._call(lambda c: c.close_links(_checked(c, broker_id)))
 
     def set_leader(self, topic: str, partition: int, broker_id: int | None) -> None:
         """Moves a partition's leadership under a new leader epoch; None leaves it without a leader."""
-        node = NO_LEADER if broker_id is None else broker_id
-        self._call(lambda c: c.state.move_leader(topic, partition, node))
+
+        def move(cluster: FakeCluster) -> None:
+            partition_of(cluster, topic, partition)
+            node_id = _checked(cluster, broker_id)
+            cluster.state.move_leader(topic, partition, NO_LEADER if node_id is None else node_id)
+
+        self._call(move)
 
     def set_coordinator(self, group: str, broker_id: int) -> None:
         """Makes a broker the coordinator of a group. The group begins there with what was written down: members stay."""
-        self._call(lambda c: c.state.offsets_topic.move(group, broker_id))
+        self._call(lambda c: c.state.offsets_topic.move(group, node_of(c, broker_id).node_id))
 
     def set_quota(
         self,
@@ -209,11 +215,11 @@ class FakeKafka(FakeTopics):
         As in a cluster that is being upgraded, or behind a service that is compatible with a part of Kafka. Clients that have
         asked before are not told.
         """
-        self._call(lambda c: c.versions.set(api_key_of(api), versions, broker_id))
+        self._call(lambda c: c.versions.set(api_key_of(api), versions, _checked(c, broker_id)))
 
     def set_transaction_coordinator(self, transactional_id: str, broker_id: int) -> None:
         """Makes a broker the coordinator of a transactional id. It goes on with what was written down."""
-        self._call(lambda c: c.state.transactions_topic.move(transactional_id, broker_id))
+        self._call(lambda c: c.state.transactions_topic.move(transactional_id, node_of(c, broker_id).node_id))
 
     # ---------------------------------------------------------------- groups and transactions
 
@@ -254,12 +260,17 @@ class FakeKafka(FakeTopics):
         returns True; it runs in the brokers' thread.
         """
         rule = RequestRule(api_key_of(api), action, times=times, node_id=broker_id, when=when)
-        self._call(lambda c: c.rules.append(rule))
+
+        def add(cluster: FakeCluster) -> None:
+            _checked(cluster, broker_id)
+            cluster.rules.append(rule)
+
+        self._call(add)
         return TakenRequests(rule, self._call)
 
     def connections(self, broker_id: int | None = None, *, closed: bool = False) -> int:
         """Number of open connections to a broker, or to all; closed: with those that are closed by now."""
-        return self._call(lambda c: c.connections(broker_id, closed=closed))
+        return self._call(lambda c: c.connections(_checked(c, broker_id), closed=closed))
 
     def count(self, api: ApiKey | str) -> int:
         """Number of requests of an API so far."""
@@ -272,6 +283,21 @@ class FakeKafka(FakeTopics):
         """
         wanted = None if api is None else api_key_of(api)
         return self._call(lambda c: [call for call in c.log if wanted is None or call.api_key == wanted])
+
+
+def _release_of(version: str) -> Release:
+    """Returns the release that a text such as "3.9" or "3.9.2" names. Raises `ValueError` for one that the brokers can't be."""
+    found = re.fullmatch(r"(\d+)(?:\.(\d+))?(?:\.\d+)*", version)
+    release = (int(found[1]), int(found[2] or 0)) if found is not None else (0, 0)
+    if not OLDEST <= release <= NEWEST:
+        oldest, newest = ("{}.{}".format(*bound) for bound in (OLDEST, NEWEST))
+        raise ValueError(f"version is {version!r}: fake brokers are Kafka {oldest} to {newest}")
+    return release
+
+
+def _checked(cluster: FakeCluster, broker_id: int | None) -> int | None:
+    """Returns the id of a broker that there is, or None for all or none of them."""
+    return None if broker_id is None else node_of(cluster, broker_id).node_id
 
 
 class TakenRequests:

@@ -10,15 +10,44 @@ from typing import TypeVar
 from kafka_actors.records.batch import HEADER_SIZE
 from kafka_actors.records.kernel import ACTIVE
 
-from .machines.cluster_state import FakePartition
+from .machines.cluster_state import FakeNode, FakePartition, FakeTopic
 from .machines.fake_cluster import FakeCluster
 from .machines.record_batches import BatchRecord, parse
 
 T = TypeVar("T")
 
 
+def node_of(cluster: FakeCluster, broker_id: int) -> FakeNode:
+    """Returns a broker. Raises `ValueError` with those that there are."""
+    nodes = cluster.state.nodes
+    if broker_id not in nodes:
+        raise ValueError(
+            f"there is no broker {broker_id!r}: brokers are {', '.join(map(str, sorted(nodes)))}"
+        )
+    return nodes[broker_id]
+
+
+def topic_of(cluster: FakeCluster, name: str) -> FakeTopic:
+    """Returns a topic. Raises `ValueError` with those that there are."""
+    topics = cluster.state.topics
+    if name not in topics:
+        raise ValueError(
+            f"there is no topic {name!r}: topics are {', '.join(map(repr, sorted(topics))) or 'none'}"
+        )
+    return topics[name]
+
+
+def partition_of(cluster: FakeCluster, name: str, index: int) -> FakePartition:
+    """Returns a partition. Raises `ValueError` with how many there are."""
+    partitions = topic_of(cluster, name).partitions
+    if index not in range(len(partitions)):
+        raise ValueError(f"topic {name!r} has no partition {index!r}: it has {len(partitions)}, from 0 on")
+    return partitions[index]
+
+
 class FakeTopics(ABC):
-    """Operations on the topics of a cluster. `_call` runs a function with the cluster where that is driven."""
+    """Operations on the topics of a cluster. `_call` runs a function with the cluster where that is driven. `ValueError` where the cluster
+    does not have what is named, or Kafka would refuse it."""
 
     @abstractmethod
     def _call(self, function: Callable[[FakeCluster], T]) -> T: ...
@@ -39,6 +68,8 @@ class FakeTopics(ABC):
         configs = {key: str(value) for key, value in (config or {}).items()}
 
         def create(cluster: FakeCluster) -> str:
+            if replica_assignment:
+                cluster.topics.check_replicas(replica_assignment, len(replica_assignment[0]))
             assignment = replica_assignment or cluster.state.place(partitions, replication_factor)
             cluster.state.create_topic(name, assignment, configs)
             return name
@@ -47,13 +78,13 @@ class FakeTopics(ABC):
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic with its records and committed offsets."""
-        self._call(lambda c: c.topics.remove(name))
+        self._call(lambda c: c.topics.remove(topic_of(c, name).name))
 
     def recreate_topic(self, name: str, partitions: int | None = None) -> None:
         """Deletes a topic and creates it again at once, under another id and without records."""
 
         def again(cluster: FakeCluster) -> None:
-            old = cluster.state.topics[name]
+            old = topic_of(cluster, name)
             assignment = [partition.replicas for partition in old.partitions]
             if partitions is not None:
                 assignment = cluster.state.place(partitions, len(assignment[0]))
@@ -63,12 +94,14 @@ class FakeTopics(ABC):
         self._call(again)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Lets a topic have `total` partitions."""
+        """Lets a topic have `total` partitions, more than it has."""
 
         def add(cluster: FakeCluster) -> None:
-            topic = cluster.state.topics[name]
-            more = cluster.state.place(total - len(topic.partitions), len(topic.partitions[0].replicas))
-            cluster.state.add_partitions(topic, more)
+            topic = topic_of(cluster, name)
+            more = total - (count := len(topic.partitions))
+            if more <= 0:
+                raise ValueError(f"topic {name!r} has {count} partitions: give more, not {total}")
+            cluster.state.add_partitions(topic, cluster.state.place(more, len(topic.partitions[0].replicas)))
 
         self._call(add)
 
@@ -91,7 +124,7 @@ class FakeTopics(ABC):
         batch = parse(bytes(writer.seal(-1, -1, -1)))
 
         def append(cluster: FakeCluster) -> int:
-            found = cluster.state.partition(topic, partition)
+            found = partition_of(cluster, topic, partition)
             limits = cluster.state.topics[topic].limits(cluster.state.release)
             done = found.log.append(batch, found.leader_epoch, limits, cluster.state.wall_ms)
             cluster.state.changed.add((topic, partition))
@@ -104,11 +137,11 @@ class FakeTopics(ABC):
 
         read_committed: without those of transactions that are open or were aborted.
         """
-        return self._call(lambda c: c.state.partition(topic, partition).log.records(committed=read_committed))
+        return self._call(lambda c: partition_of(c, topic, partition).log.records(committed=read_committed))
 
     def leaders(self, topic: str) -> dict[int, int]:
         """Returns partition → id of its leader, -1 for none."""
-        return self._call(lambda c: {p.index: p.leader for p in c.state.topics[topic].partitions})
+        return self._call(lambda c: {p.index: p.leader for p in topic_of(c, topic).partitions})
 
     def beginning_offsets(self, *topics: str) -> dict[tuple[str, int], int]:
         """Returns (topic, partition) → first offset."""
@@ -120,12 +153,12 @@ class FakeTopics(ABC):
 
     def _logs(self, topics: Iterable[str], of: Callable[[FakePartition], int]) -> dict[tuple[str, int], int]:
         return self._call(
-            lambda c: {(name, p.index): of(p) for name in topics for p in c.state.topics[name].partitions}
+            lambda c: {(name, p.index): of(p) for name in topics for p in topic_of(c, name).partitions}
         )
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
-        """Deletes the records before an offset, as retention or DeleteRecords does."""
-        self._change(topic, partition, lambda p: p.log.delete_before(before))
+        """Deletes the records before an offset, up to the end of the log, as retention or DeleteRecords does."""
+        self._change(topic, partition, lambda p: p.log.delete_before(before), before)
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Loses the records from an offset on, as an unclean election does: the partition has a new leader epoch after it."""
@@ -134,15 +167,22 @@ class FakeTopics(ABC):
             found.log.truncate(offset)
             found.lead(found.leader)
 
-        self._change(topic, partition, truncate)
+        self._change(topic, partition, truncate, offset)
 
     def compact(self, topic: str, partition: int = 0, *, keep_tombstones: bool = True) -> None:
         """Keeps of each key its last record, in all but the partition's last batch."""
         self._change(topic, partition, lambda p: p.log.compact(keep_tombstones=keep_tombstones))
 
-    def _change(self, topic: str, partition: int, change: Callable[[FakePartition], object]) -> None:
+    def _change(
+        self, topic: str, partition: int, change: Callable[[FakePartition], object], offset: int = 0
+    ) -> None:
         def run(cluster: FakeCluster) -> None:
-            change(cluster.state.partition(topic, partition))
+            found = partition_of(cluster, topic, partition)
+            if not 0 <= offset <= found.log.end_offset:
+                raise ValueError(
+                    f"{offset} is no offset of {topic}-{partition}, which ends at {found.log.end_offset}"
+                )
+            change(found)
             cluster.state.changed.add((topic, partition))
 
         self._call(run)

@@ -300,6 +300,10 @@ class ClusterState:
         """Returns replicas for new partitions: in turn over the brokers that are alive, then over those that are not, which ZooKeeper does
         not know. Raises `Refused`.
         """
+        if replication_factor < 1:
+            raise Refused(errors.InvalidReplicationFactorError, "Replication factor must be larger than 0.")
+        if count < 1:
+            raise Refused(errors.InvalidPartitionsError, "Number of partitions was set to an invalid value.")
         live = [node.node_id for node in self.live]
         down = sorted(self.nodes.keys() - set(live)) if self.has_kraft else []
         if not live:

@@ -258,19 +258,15 @@ class TopicHandlers:
             if sorted(chosen) != list(range(len(topic.assignments))):
                 raise Refused(errors.InvalidReplicaAssignmentError, "partitions should be 0, 1, 2 ...")
             found = [chosen[index] for index in range(len(chosen))]
-            self._check_replicas(found, len(found[0]))
+            self.check_replicas(found, len(found[0]))
             return found
-        if topic.replication_factor == 0 or topic.replication_factor < -1:
-            raise Refused(errors.InvalidReplicationFactorError, "Replication factor must be larger than 0.")
-        if topic.num_partitions == 0 or topic.num_partitions < -1:
-            raise Refused(errors.InvalidPartitionsError, "Number of partitions was set to an invalid value.")
-        count = topic.num_partitions if topic.num_partitions > 0 else settings.num_partitions
-        factor = (
-            topic.replication_factor if topic.replication_factor > 0 else settings.default_replication_factor
+        count, factor = topic.num_partitions, topic.replication_factor
+        return self._state.place(
+            settings.num_partitions if count == -1 else count,
+            settings.default_replication_factor if factor == -1 else factor,
         )
-        return self._state.place(count, factor)
 
-    def _check_replicas(self, assignment: Sequence[Sequence[int]], factor: int) -> None:
+    def check_replicas(self, assignment: Sequence[Sequence[int]], factor: int) -> None:
         """Raises `Refused` for replicas that are no brokers or none that is alive, are named twice, or are more or fewer than those of
         other partitions.
         """
@@ -349,7 +345,7 @@ class TopicHandlers:
             assignment = [list(a.broker_ids) for a in wanted.assignments]
             if len(assignment) != more:
                 raise Refused(errors.InvalidReplicaAssignmentError, f"{more} assignments are needed")
-            self._check_replicas(assignment, factor)
+            self.check_replicas(assignment, factor)
         if not validate_only:
             self._state.add_partitions(topic, assignment)
 

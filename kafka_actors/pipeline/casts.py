@@ -7,13 +7,13 @@ calls them safe, change some values silently; `check_whole` finds these in Pytho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, time
 from functools import lru_cache
 from itertools import chain
 from math import isfinite
 from numbers import Integral, Number, Real
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -322,6 +322,35 @@ def cast_to(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     made = pa.RecordBatch.from_arrays(columns, schema=schema)
     _check_nulls(schema, made)
     return made
+
+
+class UnfitValue(NamedTuple):
+    """Value that the type of its column can't hold."""
+
+    column: str
+    reason: str
+
+
+def unfit_rows(schema: pa.Schema, batch: pa.RecordBatch) -> dict[int, UnfitValue]:
+    """The rows that `cast_to` refuses, by number, each with its first such value. They are found by casts of halves of a column, as Arrow's
+    errors name no row."""
+    found: dict[int, UnfitValue] = {}
+    for field in schema:
+        for row, reason in _unfit(pa.schema([field]), batch.select([field.name]), 0):
+            found.setdefault(row, UnfitValue(field.name, reason))
+    return dict(sorted(found.items()))
+
+
+def _unfit(schema: pa.Schema, column: pa.RecordBatch, first: int) -> Iterator[Failure]:
+    try:
+        cast_to(schema, column)
+    except CastError as error:
+        half = column.num_rows // 2
+        if not half:
+            yield first, str(error)
+            return
+        yield from _unfit(schema, column.slice(0, half), first)
+        yield from _unfit(schema, column.slice(half), first + half)
 
 
 def _cast(column: Array, field: Any) -> Array:

@@ -39,6 +39,7 @@ from .stage_groups import (
     needs_of,
     options_of_failed,
     sink_needs,
+    steps_to_repeat,
     steps_with_dead_letters,
     with_failed,
 )
@@ -283,10 +284,11 @@ class DataFrameBuilder:
         return made
 
     def _failed_source(self) -> Any:
-        """The failed records of a stream: a second source reads the same records, and runs the stages up to the last one with
-        dead letters. It commits nothing."""
-        steps = steps_with_dead_letters(self._groups[0].steps)
-        fusion = self._fusion(steps, PipelineFrame(pa.schema([]), errors=True), failed_only=True)
+        """The failed records of a stream: a second source reads the same records, and runs the stages that `steps_to_repeat` says. It commits
+        nothing."""
+        steps, columns = steps_to_repeat(self._groups[0].steps)
+        behind = PipelineFrame(columns, errors=True, stage=_stage_of(steps))
+        fusion = self._fusion(steps, behind, failed_only=True)
         return self._read(fusion, options_of_failed(self._options, self._begin))
 
 

@@ -15,22 +15,32 @@ import heapq
 import itertools
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from kafka_actors.base.tasks import carried_out_async
 from kafka_actors.events import log_event
-from kafka_actors.pipeline.casts import CastError
+from kafka_actors.pipeline.casts import CastError, unfit_rows
 from kafka_actors.pipeline.engines import CheckedStage
-from kafka_actors.pipeline.fused import FusedSteps, StageOutput, events_of, of_policy, stage_error
+from kafka_actors.pipeline.expressions import readable
+from kafka_actors.pipeline.fused import (
+    FailedRecord,
+    FusedSteps,
+    StageOutput,
+    events_of,
+    of_policy,
+    stage_error,
+)
 from kafka_actors.pipeline.rows import StageRows
-from kafka_actors.pipeline.schema_stages import Decode
+from kafka_actors.pipeline.schema_stages import Decode, DecodeKey
+from kafka_actors.pipeline.stages import Filter, Select, WithColumns
 from kafka_actors.spark.python_worker import OneLineErrors, WorkerCache, freeze_imports
 from kafka_actors.spark.source.arrow_types import spark_schema
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
@@ -120,23 +130,36 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
         """Runs the stages: returns their packed rows, then the failed records if `behind` has the column `_error`. Raises
         `StageError`."""
         outcome = self._outcome(source, begun)
-        for rows in () if self.failed_only else outcome.rows:
-            yield self._packed(rows, source)
+        failures = outcome.failures
+        for rows in outcome.rows if self.behind.columns.names or not self.failed_only else ():
+            packed = self._packed(rows, source, failures)
+            if packed is not None and not self.failed_only:
+                yield packed
         policies = {step.stage.name: step.on_error for step in self.steps}
         if not self.failed_only:
-            for event in events_of(of_policy(outcome.failures, policies, "skip"), source):
+            for event in events_of(of_policy(failures, policies, "skip"), source):
                 log_event(event)
-        if self.behind.errors and (dead := of_policy(outcome.failures, policies, "dead_letter")):
+        if self.behind.errors and (dead := of_policy(failures, policies, "dead_letter")):
             yield self.behind.pack_failed(dead, source)
 
-    def _packed(self, rows: StageRows, source: pa.RecordBatch) -> pa.RecordBatch:
-        """Packs rows for the JVM. A value that no type of Spark's holds raises the `StageError` of the stage that made it."""
+    def _packed(
+        self, rows: StageRows, source: pa.RecordBatch, failures: list[FailedRecord]
+    ) -> pa.RecordBatch | None:
+        """Packs rows for the JVM, None where no row is left. A row with a value that Spark's type can't hold, such as milliseconds beyond what
+        microseconds in 64 bits hold, is a failure of the stage that made the column: added to `failures`, or its `StageError`."""
         try:
             return self.behind.pack(rows, source)
-        except CastError as error:
-            records = rows.records(source.num_rows)
-            reason = f"on Spark, {error}"
-            raise stage_error(self.behind.stage, source, records[0], records[-1], 1, reason) from error
+        except CastError:
+            unfit = unfit_rows(self.behind.user_schema, rows.batch)
+        for row, (column, why) in unfit.items():
+            stage, _, _, policy = maker_of(self.steps, column)
+            records, reason = rows.slice(row, 1).records(source.num_rows), f"on Spark, {why}"
+            if policy == "fail":
+                raise stage_error(stage.name, source, int(records[0]), int(records[-1]), 1, reason)
+            failures += (FailedRecord(int(record), stage.name, reason) for record in records)
+        fits = np.ones(rows.batch.num_rows, dtype=bool)
+        fits[list(unfit)] = False
+        return self.behind.pack(rows.take(fits), source) if fits.any() else None
 
     def _outcome(self, source: pa.RecordBatch, begun: StageRows | None) -> StageOutput:
         """Runs the stages, in a span where tracing is on and the records are known."""
@@ -150,6 +173,31 @@ class FusedStages(msgspec.Struct, frozen=True, eq=False):
                 if span is not None:
                     failed(span, error)
                 raise
+
+
+def maker_of(steps: Sequence[CheckedStage], column: str) -> CheckedStage:
+    """The step that made a column of the last one's output, which later ones only took over, maybe under another name."""
+    for step in steps[::-1]:
+        taken = _taken_over(step, column)
+        if taken is None:
+            return step
+        column = taken
+    return steps[0]
+
+
+def _taken_over(step: CheckedStage, column: str) -> str | None:
+    """The column of a step's input that is this one of its output, None where the step made it."""
+    stage, before = step.stage, step.before
+    assert before is not None  # it is known where stages run
+    if isinstance(stage, Select):
+        path = readable(str(stage.expressions(before)[column]))
+        column = path if path in before.names else path.partition(".")[0]
+        return column if column in before.names else None
+    if isinstance(stage, WithColumns):
+        return None if column in dict(stage.items) else column
+    if isinstance(stage, DecodeKey):
+        return None if column == stage.column else column
+    return column if isinstance(stage, Filter) else None
 
 
 _cache: WorkerCache[ProcessStages] = WorkerCache(ProcessStages.close)

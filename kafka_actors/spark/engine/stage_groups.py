@@ -134,6 +134,16 @@ def steps_with_dead_letters(steps: tuple[CheckedStage, ...]) -> tuple[CheckedSta
     return steps[: at_dead_letters[-1] + 1] if at_dead_letters else ()
 
 
+def steps_to_repeat(steps: tuple[CheckedStage, ...]) -> tuple[tuple[CheckedStage, ...], pa.Schema]:
+    """The steps of a group that find a stream's failed records in a source of their own, and the columns that leave the group, whose values
+    Spark's types may not hold. Behind a user's function, which makes all columns anew, no such value is a dead letter: there are no columns
+    then, and only the steps up to the last one with dead letters."""
+    dead = steps_with_dead_letters(steps)
+    if any(isinstance(step.stage, Function) for step in steps[len(dead) :]):
+        return dead, pa.schema([])
+    return steps, steps[-1].behind
+
+
 def has_failed_before_dataframe(groups: list[StageGroup]) -> bool:
     """Whether a stage with dead letters comes before a DataFrame stage."""
     before = list(takewhile(lambda group: group.place != "DataFrame", groups))

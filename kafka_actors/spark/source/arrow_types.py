@@ -52,7 +52,7 @@ def _type(stage: str, name: str, kind: Any) -> Any:
         return kind
     if types.is_date(kind):
         return pa.date32()
-    if types.is_timestamp(kind):
+    if types.is_timestamp(kind) and kind.unit != "ns":
         return as_utc(kind)
     if is_list(kind):
         return pa.list_(_field(stage, "element", kind.value_field))

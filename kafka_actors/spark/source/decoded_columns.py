@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType
 
 from kafka_actors.base.backoff import CALL_BACKOFF_S, exponential_backoff
 from kafka_actors.errors import ConfigError
-from kafka_actors.pipeline.casts import CastError, cast_to
+from kafka_actors.pipeline.casts import CastError, cast_to, unfit_rows
 from kafka_actors.pipeline.decoders import avro_decoder, protobuf_decoder
 from kafka_actors.pipeline.fused import REGISTRY_BACKOFF_MAX_S, FailedRecord, stage_error
 from kafka_actors.pipeline.json_schema import JsonSchemaDecoder
@@ -29,7 +29,7 @@ from kafka_actors.schemas import Schema, SchemaRegistryUnavailableError
 from kafka_actors.schemas.framing import framed
 from kafka_actors.schemas.reader_schema import ReaderSchema, versions_of_topics
 from kafka_actors.schemas.registry import SchemaType
-from kafka_actors.schemas.results import DecodedRows, row_of_each
+from kafka_actors.schemas.results import DecodedRows, numbers_without, row_of_each
 from kafka_actors.spark.python_worker import WorkerCache
 
 from .arrow_types import ERROR, ERROR_FIELD, as_spark, errors_of, spark_schema
@@ -246,8 +246,11 @@ class DecodedColumns(Struct, frozen=True, eq=False):
         names = [name for name in self.chosen.names if name not in (KAFKA, ERROR)]
         made: dict[str, Any] = {}
         if names or ERROR in self.chosen.names:
-            rows, failed = self._decoded(batch, clock, sleep)
-            made |= self._own(rows, names, batch)
+            rows, failed = self._decoded(names, batch, clock, sleep)
+            columns = rows.batch
+            if len(rows.records) < batch.num_rows:
+                columns = columns.take(row_of_each(rows.records, batch.num_rows))
+            made |= {name: columns.column(name) for name in names}
             if ERROR in self.chosen.names:
                 made[ERROR] = _errors(failed, batch)
         if KAFKA in self.chosen.names:
@@ -259,11 +262,16 @@ class DecodedColumns(Struct, frozen=True, eq=False):
         )
 
     def _decoded(
-        self, batch: pa.RecordBatch, clock: Callable[[], float], sleep: Callable[[float], object]
+        self,
+        names: list[str],
+        batch: pa.RecordBatch,
+        clock: Callable[[], float],
+        sleep: Callable[[float], object],
     ) -> tuple[DecodedRows, list[FailedRecord]]:
+        """The rows with these columns in Spark's types, and the records that have none though they have a value."""
         decoder = _cache.get(self.decoding.key, lambda: self.decoding.decoder)
         values = framed(batch) if decoder.framed else batch.column("value")
-        rows = self._answered(lambda: decoder.decode(values), batch, clock, sleep)
+        rows = _as_spark(self._answered(lambda: decoder.decode(values), batch, clock, sleep), names)
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         failed = [FailedRecord(number, DECODE, reason) for number, reason in rows.failures if valid[number]]
         if failed and not self.decoding.permissive:
@@ -296,19 +304,23 @@ class DecodedColumns(Struct, frozen=True, eq=False):
                 logger.warning("waiting for the registry: %s", error)
                 sleep(pause)
 
-    def _own(self, rows: DecodedRows, names: list[str], batch: pa.RecordBatch) -> dict[str, Any]:
-        """The decoded columns, with nulls for values without a row."""
-        columns = rows.batch.select(names)
-        wanted = pa.schema([spark_field(field) for field in columns.schema])
-        if len(rows.records) < batch.num_rows:
-            columns = columns.take(row_of_each(rows.records, batch.num_rows))
-            columns = pa.RecordBatch.from_arrays(
-                columns.columns, schema=pa.schema([field.with_nullable(True) for field in columns.schema])
-            )
-        try:
-            return dict(zip(names, cast_to(wanted, columns).columns, strict=True))
-        except CastError as error:
-            raise stage_error(DECODE, batch, 0, batch.num_rows - 1, 1, f"on Spark, {error}") from error
+
+def _as_spark(rows: DecodedRows, names: list[str]) -> DecodedRows:
+    """The rows with these columns in Spark's types. A value that its type can't hold, such as milliseconds beyond what microseconds in 64
+    bits hold, is a failure."""
+    columns = rows.batch.select(names)
+    schema = pa.schema([spark_field(field) for field in columns.schema])
+    try:
+        return rows._replace(batch=cast_to(schema, columns))
+    except CastError:
+        unfit = [(row, f"on Spark, {value.reason}") for row, value in unfit_rows(schema, columns).items()]
+    good = numbers_without(columns.num_rows, unfit)
+    failures = [(int(rows.records[row]), reason) for row, reason in unfit]
+    return rows._replace(
+        batch=cast_to(schema, columns.take(pa.array(good))),
+        records=rows.records[good],
+        failures=sorted([*rows.failures, *failures]),
+    )
 
 
 _cache: WorkerCache[Any] = WorkerCache(lambda decoder: None)

@@ -9,6 +9,7 @@ from fakes.records import records
 
 from kafka_actors.errors import StageError
 from kafka_actors.pipeline import Pipeline
+from kafka_actors.pipeline.casts import unfit_rows
 from kafka_actors.pipeline.fused import FusedSteps
 
 RAW = Pipeline.read_kafka("orders", bootstrap_servers="localhost:9092").raw()
@@ -48,6 +49,20 @@ def test_what_arrow_would_cut_off_without_a_word_is_refused(values, kind, said):
 
     with pytest.raises(StageError, match=f"column 'x' is .* and its schema says .*: .*{said}"):
         run(RAW.map_batches(other, schema=pa.schema({"x": kind})))
+
+
+def test_rows_that_a_cast_refuses_are_found_each_with_its_first_such_value():
+    schema = pa.schema([pa.field("a", pa.int8(), nullable=False), pa.field("b", pa.timestamp("us"))])
+    batch = pa.record_batch(
+        {"a": [1, 1000, 2, 1, None, 3], "b": pa.array([0, 2**62, 1, 2**62, 3, None], pa.timestamp("ms"))}
+    )
+    found = unfit_rows(schema, batch)
+    assert [(row, value.column) for row, value in found.items()] == [(1, "a"), (3, "b"), (4, "a")]
+    assert found[3].reason.startswith(
+        "column 'b' is timestamp[ms] and its schema says timestamp[us]: Casting"
+    )
+    assert found[4].reason == "column 'a' has nulls, and its schema says NOT NULL"
+    assert unfit_rows(schema, batch.take([0, 2, 5])) == {}
 
 
 @pytest.mark.parametrize(

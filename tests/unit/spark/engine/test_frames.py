@@ -69,19 +69,82 @@ def test_users_see_the_hidden_column_if_they_ask_and_never_the_value_in_it(value
     assert bare.for_user(good.select(["key"]), kafka=True).schema.names == ["key"]
 
 
-def test_a_value_that_spark_has_no_type_for_is_an_error_of_its_stage():
-    nanos = pa.schema({"at": pa.timestamp("ns")})
+EVER = 2**63 - 1
+"""Milliseconds beyond what microseconds in 64 bits hold, which are Spark's."""
 
-    def later(batch):
-        return pa.record_batch({"at": pa.array([1000, 1], pa.timestamp("ns"))})
 
-    pipeline = READ.map_batches(later, schema=nanos, name="later")
-    steps = pipeline.check("spark").steps
-    made = FusedStages("nanos", steps, 0, PipelineFrame(nanos, stage="later"))
+def since(batch):
+    at = [int(value) for value in batch["value"].to_pylist()]
+    return pa.record_batch({"id": range(len(at)), "at": pa.array(at, pa.timestamp("ms"))})
+
+
+def pipeline_since(policy):
+    columns = pa.schema({"id": pa.int64(), "at": pa.timestamp("ms")})
+    return READ.map_batches(since, schema=columns, name="since", on_error=policy)
+
+
+BEYOND = str(EVER).encode()
+VALUES = records([b"1", b"2", *[BEYOND] * 81, b"3"])
+
+
+def test_a_value_that_sparks_type_does_not_hold_fails_by_its_record():
     with pytest.raises(
-        StageError, match=r"^stage later failed on orders-3 offsets 100-101 .*on Spark, column 'at' is"
+        StageError, match=r"^stage since failed on orders-3 offset 102 after .*on Spark, column 'at' is times"
     ):
-        list(made.run(records([b"1", b"2"])))
+        list(fusion(pipeline_since("fail"), "beyond, fail").run(VALUES))
+
+
+def test_a_record_whose_value_sparks_type_does_not_hold_is_a_dead_letter_alone():
+    made = fusion(pipeline_since("dead_letter"), "beyond, dead", kafka=True, errors=True)
+    good, bad = made.run(VALUES)
+    assert [row["_kafka"]["offset"] for row in good.to_pylist()] == [100, 101, 183]
+    errors = [row["_error"] for row in bad.to_pylist()]
+    assert [error["offset"] for error in errors] == [*range(102, 183)]
+    assert (errors[0]["stage"], errors[0]["value"]) == ("since", BEYOND)
+
+
+def test_a_record_whose_value_sparks_type_does_not_hold_is_skipped_alone(caplog):
+    caplog.set_level("INFO", "kafka_actors")
+    made = fusion(pipeline_since("skip"), "beyond, skip", kafka=True)
+    (good,) = made.run(VALUES)
+    assert [row["_kafka"]["offset"] for row in good.to_pylist()] == [100, 101, 183]
+    assert "stage since: 81 records, the first: on Spark, column 'at' is" in caplog.text
+    assert list(made.run(VALUES.slice(2, 5))) == [], "no batch without rows"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        lambda p: p.filter(pc.field("id") >= 0),
+        lambda p: p.select("id", "at"),
+        lambda p: p.with_columns(other=pc.field("id")).select(then=pc.field("at")),
+        lambda p: p.with_columns(st=pc.make_struct(pc.field("id"), field_names=["id"])).select("st.id", "at"),
+    ],
+    ids=["filter", "select", "other name", "path"],
+)
+def test_a_value_that_only_passes_through_a_stage_fails_by_the_policy_of_the_one_that_made_it(more):
+    made = fusion(more(pipeline_since("skip")), f"passes {id(more)}", kafka=True)
+    assert [batch.num_rows for batch in made.run(VALUES)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("more", "stage"),
+    [
+        (lambda p: p.with_columns(at=pc.field("at").cast("timestamp[s]", safe=False)), "with_columns"),
+        (lambda p: p.select(st=pc.make_struct(pc.field("at"), field_names=["at"])), "select"),
+    ],
+    ids=["column", "struct"],
+)
+def test_a_value_that_a_later_stage_made_fails_by_its_own_policy(more, stage):
+    made = fusion(more(pipeline_since("skip")), f"made {id(more)}", kafka=True)
+    with pytest.raises(StageError) as caught:
+        list(made.run(VALUES))
+    assert caught.value.stage.startswith(stage)
+
+
+def test_a_column_that_is_left_out_before_spark_gets_it_may_hold_any_value():
+    made = fusion(pipeline_since("fail").select("id"), "left out before")
+    assert [batch.num_rows for batch in made.run(VALUES)] == [84]
 
 
 def test_failed_records_can_be_had_alone_and_left_out():
@@ -93,6 +156,13 @@ def test_failed_records_can_be_had_alone_and_left_out():
     assert [(list(row), row["_error"]["value"]) for row in bad.to_pylist()] == [(["_error"], b"x")]
     (good,) = fusion(pipeline, "left out").run(source)
     assert good.to_pydict() == {"id": [1]}
+
+
+def test_a_record_whose_value_sparks_type_does_not_hold_is_found_where_failed_records_are_had_alone():
+    steps = pipeline_since("dead_letter").select("at").check("spark").steps
+    behind = PipelineFrame(steps[-1].behind, errors=True)
+    (bad,) = FusedStages("beyond, alone", steps, 0, behind, failed_only=True).run(VALUES)
+    assert [row["_error"]["offset"] for row in bad.to_pylist()] == [*range(102, 183)]
 
 
 def test_what_spark_has_not_is_named_by_the_stage_that_made_it():

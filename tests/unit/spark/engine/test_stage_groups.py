@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from fakes.registries import RegistryInMemory
@@ -19,6 +20,7 @@ from kafka_actors.spark.engine.stage_groups import (
     needs_of,
     options_of_failed,
     sink_needs,
+    steps_to_repeat,
     steps_with_dead_letters,
 )
 from kafka_actors.spark.source.machines.stream_offsets import StreamOffsets
@@ -145,6 +147,15 @@ def test_failed_records_need_the_stages_up_to_the_last_that_has_dead_letters():
     steps = pipeline.check("spark").steps
     assert [step.stage.name for step in steps_with_dead_letters(steps)] == ["decode_json", "with_columns(a)"]
     assert steps_with_dead_letters(DEAD.raw().check("spark").steps) == ()
+
+
+def test_values_that_sparks_types_do_not_hold_are_found_by_all_stages_unless_a_function_comes_behind():
+    since = DEAD.decode_json(pa.schema({"at": pa.timestamp("ms")}), on_error="dead_letter")
+    steps, columns = steps_to_repeat(since.select(then="at").check("spark").steps)
+    assert ([step.stage.name for step in steps], columns.names) == (["decode_json", "select(then)"], ["then"])
+    behind = since.map_batches(len, schema="id BIGINT").check("spark").steps
+    steps, columns = steps_to_repeat(behind)
+    assert ([step.stage.name for step in steps], columns.names) == (["decode_json"], [])
 
 
 def test_two_sources_of_a_stream_begin_where_one_of_them_asked(monkeypatch):

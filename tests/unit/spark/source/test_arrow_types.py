@@ -33,8 +33,17 @@ def test_a_type_is_what_spark_makes_of_it_and_nothing_else(kind, wanted):
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.uint32(), pa.float16(), pa.duration("us"), pa.decimal256(50, 2), pa.null()]
+    "kind",
+    [
+        pa.uint32(),
+        pa.float16(),
+        pa.duration("us"),
+        pa.timestamp("ns"),
+        pa.list_(pa.timestamp("ns", tz="UTC")),
+        pa.decimal256(50, 2),
+        pa.null(),
+    ],
 )
 def test_types_that_spark_has_not_are_named(kind):
-    with pytest.raises(ConfigError, match=r"^s: column 'x' is .*, which Spark doesn't have"):
+    with pytest.raises(ConfigError, match=r"^s: column '(x|element)' is .*, which Spark doesn't have"):
         as_spark("s", pa.schema({"x": kind}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import uuid
 from typing import Any
 
@@ -27,6 +28,7 @@ from kafka_actors.spark.source.query_schema import ReadBy
 ID = {"name": "id", "type": "long"}
 NOTE = {"name": "note", "type": ["null", "string"], "default": None}
 AT = {"name": "at", "type": {"type": "int", "logicalType": "time-millis"}, "default": 0}
+NANOS = {**AT, "type": {"type": "long", "logicalType": "timestamp-nanos"}}
 BASE = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders", "decode": "avro", "schema.registry.url": "http://r:1"}  # fmt: skip
 
 
@@ -98,11 +100,17 @@ def test_a_column_that_cannot_be_is_named(registry: RegistryInMemory, field: Str
     assert str(caught.value).startswith(says)
 
 
-def test_a_column_that_spark_has_no_type_for_may_be_left_out(registry: RegistryInMemory) -> None:
-    registry.add("orders-value", order(ID, NOTE, AT))
+@pytest.mark.parametrize(
+    ("field", "kind"), [(AT, "time32[ms]"), (NANOS, "timestamp[ns, tz=UTC]")], ids=["time", "nanoseconds"]
+)
+def test_a_column_that_spark_has_no_type_for_may_be_left_out(
+    registry: RegistryInMemory, field: dict[str, Any], kind: str
+) -> None:
+    registry.add("orders-value", order(ID, NOTE, field))
     made = decoding()
     with pytest.raises(
-        ConfigError, match=r"decode: column 'at' is time32\[ms\], which Spark doesn't have: name the other"
+        ConfigError,
+        match=rf"decode: column 'at' is {re.escape(kind)}, which Spark doesn't have: name the other",
     ):
         made.available  # noqa: B018
     wanted = StructType([StructField("id", LongType())])
@@ -158,6 +166,44 @@ def test_a_value_that_cannot_be_decoded_may_be_a_row_with_its_error(registry: Re
     ]
     assert "begins with byte 123" in rows[3]["_error"]["reason"]
     assert [row["_kafka"]["key"] for row in rows] == [b"a", b"b", b"c", b"d"]
+
+
+SINCE = {"name": "since", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0}
+EVER = b"\0\0\0\0\2\4" + b"\xfe" + b"\xff" * 8 + b"\1"  # Java's largest long, in milliseconds
+SOON = b"\0\0\0\0\2\6\2"
+
+
+def test_a_value_beyond_sparks_types_is_the_error_of_its_record_alone(registry: RegistryInMemory) -> None:
+    registry.add("orders-value", order(ID, SINCE))
+    values = [SOON, EVER, b"{}", None, *[EVER] * 80, SOON]
+    rows = columns(decode__mode="PERMISSIVE").of(records(values)).to_pylist()
+    assert [n for n, row in enumerate(rows) if row["id"] == 3] == [0, 84]
+    assert rows[3]["_error"] is None
+    assert [row["_error"]["offset"] for row in rows if row["_error"]] == [101, 102, *range(104, 184)]
+    assert (rows[1]["id"], rows[1]["_kafka"]["offset"], rows[1]["_error"]["value"]) == (None, 101, EVER)
+    reason = "on Spark, column 'since' is timestamp[ms, tz=UTC] and its schema says timestamp[us, tz=UTC]: "
+    assert rows[1]["_error"]["reason"].startswith(reason)
+    assert "begins with byte 123" in rows[2]["_error"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("values", "offset"),
+    [([SOON, None, EVER, EVER], 102), ([EVER, b"{}"], 100), ([b"{}", EVER], 100)],
+    ids=["behind others", "first", "behind one that is no value"],
+)
+def test_a_value_beyond_sparks_types_fails_with_its_record(
+    registry: RegistryInMemory, values: list[bytes | None], offset: int
+) -> None:
+    registry.add("orders-value", order(ID, SINCE))
+    with pytest.raises(StageError) as caught:
+        columns().of(records(values))
+    assert (caught.value.first_offset, caught.value.last_offset) == (offset, offset)
+
+
+def test_a_value_beyond_sparks_types_is_none_where_its_column_is_left_out(registry: RegistryInMemory) -> None:
+    registry.add("orders-value", order(ID, SINCE))
+    wanted = StructType([StructField("id", LongType())])
+    assert columns(wanted).of(records([EVER])).to_pylist() == [{"id": 2}]
 
 
 def test_kafkas_own_columns_alone_need_no_decoding(registry: RegistryInMemory) -> None:

@@ -43,6 +43,7 @@ def test_the_names_of_a_session_that_is_gone_are_forgotten():
     names = SourceNames(session)
     names.take()
     names.give_back()
+    gc.collect()  # sessions of other tests
     before = len(pipeline_source._free)
     del session, names
     gc.collect()

@@ -14,7 +14,7 @@ from kafka_actors.schemas.reader_schema import ChosenSchema, ReaderSchema, versi
 from kafka_actors.schemas.registry import Registry, Schema, SchemaKey
 
 from .rows import check_names
-from .stages import LATE, Columns, Stage, value_column
+from .stages import LATE, Columns, Stage, own_columns
 
 
 class SchemaStage(Stage, frozen=True, kw_only=True, eq=False):
@@ -69,7 +69,7 @@ class Decode(SchemaStage, frozen=True, kw_only=True, eq=False):
     schema: pa.Schema | None = None
 
     def output(self, columns: Columns) -> Columns:
-        value_column(self, columns)
+        own_columns(self, columns, "value")
         if self.decoder is None:
             return self.schema
         found: pa.Schema = self.decoder.schema

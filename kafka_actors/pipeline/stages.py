@@ -50,16 +50,17 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 LATE = "comes after a stage whose columns are known only at the start: decode before it"
 
 
-def value_column(stage: Stage, columns: Columns) -> None:
-    """Raises `ConfigError` where the record's own value, which decoders read, is not among the columns."""
+def own_columns(stage: Stage, columns: Columns, *names: str) -> None:
+    """Raises `ConfigError` where the record's own columns of these names, which the stage reads, are not among the columns."""
     if columns is None:
         raise ConfigError(stage.name, LATE)
-    at = columns.get_field_index("value")
-    if at < 0 or not pa.types.is_binary(columns.field(at).type):
-        raise ConfigError(
-            stage.name,
-            "needs the record's own column 'value': put one decoder, before what changes the columns",
-        )
+    for name in names:
+        at = columns.get_field_index(name)
+        if at < 0 or not pa.types.is_binary(columns.field(at).type):
+            raise ConfigError(
+                stage.name,
+                f"needs the record's own column {name!r}: put one decoder, before what changes the columns",
+            )
 
 
 class DecodeJson(Stage, frozen=True, kw_only=True, eq=False):
@@ -69,7 +70,7 @@ class DecodeJson(Stage, frozen=True, kw_only=True, eq=False):
     row: Any = None
 
     def output(self, columns: Columns) -> Columns:
-        value_column(self, columns)
+        own_columns(self, columns, "value")
         if self.row is None:
             row_type(self.name, self.schema)
         return self.schema
@@ -81,7 +82,7 @@ class Raw(Stage, frozen=True, kw_only=True, eq=False):
     text: bool = False
 
     def output(self, columns: Columns) -> Columns:
-        value_column(self, columns)
+        own_columns(self, columns, "key", "value")
         kind = pa.string() if self.text else pa.binary()
         return pa.schema([pa.field("key", kind), pa.field("value", kind)])
 

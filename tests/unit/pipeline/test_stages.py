@@ -90,6 +90,19 @@ def test_columns_are_known_before_the_start():
     assert READ.raw(text=True).check().columns == pa.schema({"key": pa.string(), "value": pa.string()})
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_raw_needs_the_records_own_key_and_value(text):
+    for before, missing in (
+        (READ.select("value"), "key"),
+        (READ.select("key"), "value"),
+        (READ.with_columns(key=pc.field("offset")), "key"),
+    ):
+        with pytest.raises(ConfigError, match=f"^raw: needs the record's own column '{missing}': put one"):
+            before.raw(text=text).check()
+    assert READ.select("value", "key").raw(text=text).check().columns.names == ["key", "value"]
+    READ.select("value").decode_json("id BIGINT").check()
+
+
 def test_a_function_over_messages_gets_records_as_they_were_read():
     read = ka.Pipeline.read_kafka("orders", bootstrap_servers="a:1")
     filtered = read.filter(pc.field("key").is_valid()).map_messages(print, schema="id BIGINT")

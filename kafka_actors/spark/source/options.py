@@ -21,7 +21,7 @@ from .decode_options import NAMES as _DECODE_NAMES
 from .decode_options import DecodeOptions, decode_options
 from .machines.offset_ranges import Bound, CommittedBound, FixedBound, LogEnd, SpecificOffsets, at
 from .machines.stream_offsets import StreamOffsets
-from .selection import SELECTIONS, Selection, end_of, selection_of, start_of
+from .selection import SELECTIONS, Selection, SubscribePattern, end_of, selection_of, start_of
 
 _LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -120,7 +120,7 @@ def parse_batch(raw: Mapping[str, str]) -> BatchOptions:
         **_shared(options),
     )
     _check_order(parsed)
-    parsed.consumer  # noqa: B018  # raises for wrong client options
+    _check_client(parsed)
     return parsed
 
 
@@ -154,7 +154,7 @@ def parse_stream(raw: Mapping[str, str], *, limits: bool) -> StreamOptions:
         **_shared(options),
     )
     _check_stream(parsed)
-    parsed.consumer  # noqa: B018
+    _check_client(parsed)
     return parsed
 
 
@@ -202,6 +202,15 @@ def _state_location(options: CaseInsensitiveOptions) -> str | None:
     if "://" not in location and not location.startswith("/"):
         raise ConfigError(name, f"is {location!r}: accepts a whole path, or a URI")
     return location.rstrip("/")
+
+
+def _check_client(options: ReadOptions) -> None:
+    """Raises `ConfigError` for wrong options of the client, and for internal topics by a pattern."""
+    if not options.consumer.exclude_internal_topics and isinstance(options.selection, SubscribePattern):
+        raise ConfigError(
+            "kafka.exclude.internal.topics",
+            "is false: a pattern matches no internal topic here; name them in subscribe",
+        )
 
 
 def _check_order(options: BatchOptions) -> None:

@@ -166,6 +166,19 @@ def test_a_kafka_option_that_cannot_be_is_named_as_it_was_given(options: dict[st
     assert "secret" not in str(error)
 
 
+INTERNAL = {"kafka.exclude.internal.topics": "False"}
+
+
+def test_internal_topics_by_a_pattern_are_refused() -> None:
+    pattern = {"kafka.bootstrap.servers": BASE["kafka.bootstrap.servers"], "subscribePattern": ".*"}
+    says = "kafka.exclude.internal.topics: is false: a pattern matches no internal topic here; name them in subscribe"
+    assert str(refusal({**pattern, **INTERNAL})) == says
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        parse_stream({**pattern, **INTERNAL}, limits=True)
+    parse_batch({**pattern, "kafka.exclude.internal.topics": "true"})
+    parse_batch({**BASE, "subscribe": "__consumer_offsets", **INTERNAL})
+
+
 def test_what_sparks_catalog_adds_to_a_tables_options_is_passed_over() -> None:
     # As seen from CREATE TABLE … USING kafka_actors OPTIONS (…).
     given = {"provider": "kafka_actors", "owner": "me", "subscribe": "orders", "option.subscribe": "orders"}

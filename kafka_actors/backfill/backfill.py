@@ -213,7 +213,7 @@ class Backfill:
 
     def _history(self, plan: HandoverPlan) -> Any:
         return engine("spark")(
-            self.pipeline,
+            self.pipeline.reading({"delivery": None}),  # which is the job's
             self._spark,
             checkpoint=self.checkpoint,
             trigger="availableNow",

@@ -37,6 +37,12 @@ def source_options(source: ReadKafka) -> dict[str, str]:
             raise ConfigError(
                 name, f"is {value!r}: on Spark one task reads a partition, in its order; leave it out"
             )
+        if name == "delivery" and value == "exactly_once":
+            raise ConfigError(
+                name,
+                "is 'exactly_once', which is a job's: give it to on_ray(…, delivery='exactly_once'), and on Spark say "
+                "write_kafka(…, delivery='exactly_once')",
+            )
         if value is None or name in NOT_ON_SPARK or name == _RESET:
             continue
         if name == "on_data_loss":
@@ -54,6 +60,7 @@ NOT_ON_SPARK = frozenset(
         "auto_commit_interval_ms",
         "batch_linger_ms",
         "concurrency",
+        "delivery",
         "drain_timeout_ms",
         "enable_auto_commit",
         "group_id",  # `more_options` adds it where it is used

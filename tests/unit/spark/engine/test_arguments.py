@@ -206,6 +206,23 @@ def test_each_option_of_a_job_reaches_the_source_or_is_known_to_have_no_meaning_
     assert not NOT_ON_SPARK - set(JobConfig.__struct_fields__)
 
 
+def test_default_values_of_a_jobs_options_are_ones_of_the_source_without_a_note():
+    defaults = build(JobConfig, {"bootstrap_servers": "a:1"})
+    options = {name: getattr(defaults, name) for name in JobConfig.__struct_fields__}
+    options.pop("socket_options")  # which is none of text, and refused by name
+    source = ReadKafka(topics=("t",), pattern=None, options=options)
+    assert parse_batch(source_options(source)).notes == ()
+
+
+def test_delivery_of_a_job_is_not_that_of_sparks_sinks():
+    assert options_of(delivery="at_least_once") == options_of()
+    with pytest.raises(
+        ConfigError,
+        match=r"^delivery: is 'exactly_once', .*on_ray\(…, delivery='exactly_once'\), .*on Spark say write_kafka\(…, delivery='exac",
+    ):
+        options_of(delivery="exactly_once")
+
+
 def test_what_cannot_be_done_on_spark_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"^socket_options: can't be sent to Spark's executors"):
         options_of(socket_options=((1, 2, 3),))

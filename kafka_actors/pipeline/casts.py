@@ -1,7 +1,7 @@
 """Casts of Python values and Arrow columns to the types of a schema, in which no value changes.
 
 `batch_of` and `columns_of` make columns of Python values, `cast_to` casts a batch. pyarrow's own conversions, though it
-calls them safe, change some values silently; `check_whole` finds these in Python values, `check_cast` in Arrow columns,
+calls them safe, change some values silently; `check_values` finds these in Python values, `check_cast` in Arrow columns,
 `null_in` finds nulls under NOT NULL.
 """
 
@@ -75,15 +75,23 @@ def entries(column: Any) -> tuple[Any, Any]:
 
 
 def check_cast(column: Array, made: Array) -> None:
-    """Raises `ValueError` where a cast from `column` to `made` has changed a value: a timestamp to a date, 2 to true, a large
-    number to infinity. Rounding of floats is allowed, and fields that a struct lacks are ignored."""
+    """Raises `ValueError` where a cast from `column` to `made` has changed a value: a timestamp to a date or to one without a zone, 2 to true,
+    a large number to infinity. Rounding of floats is allowed, and fields that a struct lacks are ignored."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     source, wanted = column.type, made.type
     types = pa.types
     if types.is_timestamp(source) and types.is_time(wanted):
         raise ValueError(f"{source} has a date, too")
-    if types.is_timestamp(source) and types.is_date(wanted):
+    if (
+        types.is_timestamp(source)
+        and source.tz is not None
+        and types.is_timestamp(wanted)
+        and wanted.tz is None
+    ):
+        if column.null_count < len(column):
+            raise ValueError("its times have a zone")
+    elif types.is_timestamp(source) and types.is_date(wanted):
         _same(column, made, "has a time of day")
     elif types.is_boolean(wanted) and (types.is_integer(source) or types.is_floating(source)):
         _same(column, made, "is neither 0 nor 1")
@@ -114,9 +122,9 @@ def _check_finite(column: Array, made: Array) -> None:
         raise ValueError(f"{column[at]} is too large")
 
 
-def check_integers(values: Iterable[Any], kind: Any) -> None:
-    """Raises `ValueError` or `OverflowError` for a value that pyarrow would truncate in a column of this type: a fraction in
-    integers, a time of day in dates, nanoseconds."""
+def check_values(values: Iterable[Any], kind: Any) -> None:
+    """Raises `ValueError` or `OverflowError` for a value that pyarrow would change in a column of this type: a fraction in integers, a time
+    of day in dates, nanoseconds, a zone in times without one."""
     types = pa.types
     there = [value for value in values if value is not None]
     if types.is_integer(kind):
@@ -131,21 +139,21 @@ def check_integers(values: Iterable[Any], kind: Any) -> None:
         for value in there:
             if isinstance(value, datetime) and value.time() != time.min:
                 raise ValueError(f"{value} has a time of day")
-    elif types.is_timestamp(kind) and kind.unit != "ns":
+    elif types.is_timestamp(kind) or types.is_time(kind):
         for value in there:
-            if getattr(value, "nanosecond", 0):  # a Timestamp of pandas
+            if kind.unit != "ns" and getattr(value, "nanosecond", 0):  # a Timestamp of pandas
                 raise ValueError(f"{value} has nanoseconds")
+            if _has_no_zone(kind) and getattr(value, "tzinfo", None) is not None:
+                raise ValueError(f"{value} has a time zone")
     elif types.is_struct(kind):
         for field in kind:
-            check_integers(
-                [value.get(field.name) for value in there if isinstance(value, Mapping)], field.type
-            )
+            check_values([value.get(field.name) for value in there if isinstance(value, Mapping)], field.type)
     elif types.is_map(kind):
         pairs = [p for value in there for p in (value.items() if isinstance(value, Mapping) else value)]
-        check_integers([key for key, _ in pairs], kind.key_type)
-        check_integers([item for _, item in pairs], kind.item_type)
+        check_values([key for key, _ in pairs], kind.key_type)
+        check_values([item for _, item in pairs], kind.item_type)
     elif is_list(kind):
-        check_integers(chain.from_iterable(there), kind.value_type)
+        check_values(chain.from_iterable(there), kind.value_type)
 
 
 def null_in(column: Array, field: Any, path: str = "") -> str | None:
@@ -171,19 +179,27 @@ def _within(kind: Any, column: Array) -> list[tuple[Any, Array]]:
     return [(kind.value_field, column.flatten())]
 
 
-@lru_cache(maxsize=1024)
-def _says_not_null(kind: Any) -> bool:
-    """Whether a field inside the type is NOT NULL. Keys of maps never are null."""
+def _inner_fields(kind: Any) -> list[Any]:
+    """The fields inside a type. Keys of maps, which never are null, are none."""
     types = pa.types
     if types.is_struct(kind):
-        inner = [kind.field(at) for at in range(kind.num_fields)]
-    elif types.is_map(kind):
-        inner = [kind.item_field]
-    elif is_list(kind):
-        inner = [kind.value_field]
-    else:
-        return False
-    return any(not field.nullable or _says_not_null(field.type) for field in inner)
+        return [kind.field(at) for at in range(kind.num_fields)]
+    if types.is_map(kind):
+        return [kind.item_field]
+    return [kind.value_field] if is_list(kind) else []
+
+
+@lru_cache(maxsize=1024)
+def _says_not_null(kind: Any) -> bool:
+    """Whether a field inside the type is NOT NULL."""
+    return any(not field.nullable or _says_not_null(field.type) for field in _inner_fields(kind))
+
+
+@lru_cache(maxsize=1024)
+def _has_no_zone(kind: Any) -> bool:
+    """Whether the type is, or holds, one of times without a zone, of which pyarrow makes UTC's silently, or drops the zone."""
+    plain = pa.types.is_time(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
+    return plain or any(_has_no_zone(field.type) for field in _inner_fields(kind))
 
 
 CONVERSION: TypeAlias = tuple[type[Exception], ...]
@@ -253,17 +269,24 @@ def columns_of(
     for get, field in zip(getters, schema, strict=True):
         values = list(map(get, rows))
         try:
-            columns.append(column_of(values, field.type))
+            columns.append(_checked(values, field.type))
         except CONVERSION_ERRORS:
             columns.append(_one_by_one(values, field, failures))
     return columns, sorted(failures.items())
+
+
+def _checked(values: list[Any], kind: Any) -> Array:
+    """A column of decoded values, of which `check_values` has to see only times without a zone."""
+    if _has_no_zone(kind):
+        check_values(values, kind)
+    return column_of(values, kind)
 
 
 def _one_by_one(values: list[Any], field: Any, failures: dict[int, str]) -> Array:
     """Converts values one by one, for a column in which some don't fit, and adds these to `failures`."""
     for row, value in enumerate(values):
         try:
-            column_of([value], field.type)
+            _checked([value], field.type)
         except CONVERSION_ERRORS as error:
             failures.setdefault(row, f"column {field.name!r}: {_reason(error, field.type)}")
             values[row] = None
@@ -293,7 +316,7 @@ def batch_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordB
     for field in schema:
         values = [row.get(field.name) for row in rows]
         try:
-            check_integers(values, field.type)
+            check_values(values, field.type)
             columns.append(column_of(values, field.type))
         except CONVERSION_ERRORS as error:
             raise CastError(f"column {field.name!r}: {_reason(error, field.type)}") from None

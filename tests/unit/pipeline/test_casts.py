@@ -37,6 +37,12 @@ AT_MIDNIGHT = pa.array([datetime.datetime(2026, 1, 2), None], pa.timestamp("us")
             pa.map_(pa.string(), pa.bool_()),
             "2 is neither 0 nor 1",
         ),
+        (NOON, pa.timestamp("us"), "its times have a zone"),
+        (
+            pa.array([None, {"a": NOON[0].as_py()}]),
+            pa.struct([("a", pa.timestamp("s"))]),
+            "its times have a zone",
+        ),
         (pa.array([0.5]), pa.bool_(), "0.5 is neither 0 nor 1"),
         (pa.array([1.0, None, 1e300]), pa.float32(), r"1e\+300 is too large"),
         (pa.array([1.0, None, 1e300]).dictionary_encode(), pa.float32(), r"1e\+300 is too large"),
@@ -68,6 +74,7 @@ def test_rows_that_a_cast_refuses_are_found_each_with_its_first_such_value():
 @pytest.mark.parametrize(
     ("values", "kind", "made"),
     [
+        (pa.array([None], pa.timestamp("us", tz="UTC")), pa.timestamp("us"), [None]),
         (AT_MIDNIGHT, pa.date32(), [datetime.date(2026, 1, 2), None]),
         (pa.array([1, 0, None]), pa.bool_(), [True, False, None]),
         (pa.array([0.1, float("inf"), None]), pa.float32(), [np.float32(0.1), float("inf"), None]),

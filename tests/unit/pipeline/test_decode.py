@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import enum
+import re
 import uuid
 from typing import NamedTuple, TypedDict
 
@@ -189,6 +190,41 @@ def test_a_value_that_a_column_cannot_hold_is_an_error_of_its_record(kind, value
     assert [f.record for f in outcome.failures] == [1]
     assert "x" in outcome.failures[0].reason
     assert offsets_of(outcome, source) == [100, 102]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.timestamp("us"), '"2024-01-01T00:00:00+05:00"'),
+        (pa.timestamp("us"), '"2024-01-01T00:00:00Z"'),
+        (pa.timestamp("ms"), '"2024-01-01T00:00:00+05:00"'),
+        (pa.time64("us"), '"10:00:00+05:00"'),
+        (pa.struct([("t", pa.timestamp("us"))]), '{"t": "2024-01-01T00:00:00+05:00"}'),
+        (pa.struct([("größe", pa.timestamp("us"))]), '{"größe": "2024-01-01T00:00:00+05:00"}'),
+        (pa.list_(pa.timestamp("us")), '["2024-01-01T00:00:00+05:00"]'),
+        (pa.map_(pa.string(), pa.timestamp("us")), '{"a": "2024-01-01T00:00:00+05:00"}'),
+    ],
+)
+def test_a_time_with_a_zone_is_an_error_of_its_record_where_its_column_has_none(kind, value):
+    without = value.replace("+05:00", "").replace("Z", "")
+    source = records([b"{}", *(f'{{"x": {text}}}'.encode() for text in (value, without))])
+    outcome = run(READ.decode_json(pa.schema({"x": kind}), on_error="skip"), source)
+    assert [f.record for f in outcome.failures] == [1]
+    assert re.search(r"^column 'x': .*00:00\+0[05]:00 has a time zone", outcome.failures[0].reason)
+    assert offsets_of(outcome, source) == [100, 102]
+
+
+class Opening(msgspec.Struct):
+    at: datetime.time
+
+
+def test_a_time_of_day_with_a_zone_is_an_error_of_its_record_in_a_struct_too():
+    outcome = run(
+        READ.decode_json(Opening, on_error="skip"),
+        records([b'{"at": "10:00:00+05:00"}', b'{"at": "10:00:00"}']),
+    )
+    assert [f.reason for f in outcome.failures] == ["column 'at': 10:00:00+05:00 has a time zone"]
+    assert rows_of(outcome) == [{"at": datetime.time(10)}]
 
 
 def test_times_that_are_coarser_than_microseconds_may_be_anywhere():

@@ -250,6 +250,8 @@ def test_what_flat_map_can_not_take_for_rows_is_named(returned, said):
         ("x DATE", datetime.datetime(2026, 1, 2, 12), "2026-01-02 12:00:00 has a time of day"),  # noqa: DTZ001
         ("x FLOAT", 1e300, r"1e\+300 is too large"),
         ("x TIMESTAMP", pd.Timestamp("2026-01-02T03:04:05.000000006Z"), "has nanoseconds"),
+        ("x TIMESTAMP_NTZ", datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), r"\+00:00 has a time zone"),
+        ("x ARRAY<TIMESTAMP_NTZ>", [pd.Timestamp("2026-01-02T03:04:05+05:00")], r"\+05:00 has a time zone"),
         ("x ARRAY<TIMESTAMP>", [np.datetime64("2026-01-02T03:04:05.000000006")], ""),
     ],
 )

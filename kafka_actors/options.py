@@ -27,8 +27,9 @@ WORKER_RESOURCES = frozenset(
 )
 """Keys that `resources_per_worker` may have; the names are Ray's."""
 
-NonNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
+NonNegative = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+"""Bounds of numbers that are a long in Java's clients."""
 NonNegativeInt32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 PositiveInt32 = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 """Bounds of numbers that have 32 bits in the protocol, in a system call or in Arrow's columns."""

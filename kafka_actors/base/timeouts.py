@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 
 from kafka_actors.errors import UsageError, kind_of
 
-__all__ = ["MAX_THROTTLE_S", "checked_amount", "parse_iso8601", "throttle_s", "timeouts_by_name", "wait_of"]
+__all__ = [
+    "MAX_SOCKET_WAIT_MS",
+    "MAX_THROTTLE_S",
+    "MAX_WAIT_MS",
+    "checked_amount",
+    "parse_iso8601",
+    "throttle_s",
+    "timeouts_by_name",
+    "wait_of",
+]
 
 T = TypeVar("T")
 
@@ -23,8 +32,11 @@ _UNITS = {"timeout": "seconds", "timeout_ms": "milliseconds"}
 _OTHER = {"timeout": "timeout_ms", "timeout_ms": "timeout"}
 _FROM_OTHER = {"timeout": 0.001, "timeout_ms": 1000}
 
-_MOST = {"timeout": 1e9, "timeout_ms": 1e12}
+MAX_WAIT_MS = 10**12
 """Longest wait, because threads can't wait for `math.inf` or for Java's largest long."""
+MAX_SOCKET_WAIT_MS = 2**31 - 1
+"""Longest timeout of a socket, because poll(2) takes an int."""
+_MOST: dict[str, float] = {"timeout": MAX_WAIT_MS / 1000, "timeout_ms": MAX_WAIT_MS}
 
 
 def checked_amount(argument: str, value: Any) -> float:

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar, cast
 
 from kafka_actors.base.addresses import format_address
 from kafka_actors.base.fork_guard import ForkGuard
+from kafka_actors.base.timeouts import MAX_SOCKET_WAIT_MS
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import (
     ConnectionFailedError,
@@ -97,9 +98,10 @@ class FetchSocket(ForkGuard):
         self._check_process()
         tls = context_of(self._config)
         limit = self._config.socket_connection_setup_timeout_ms if timeout_ms is None else timeout_ms
-        end = self._clock() + limit / 1000
+        limit_s = min(limit, MAX_SOCKET_WAIT_MS) / 1000
+        end = self._clock() + limit_s
         options = SocketOptions.of(self._config)
-        sock = connect_blocking(self.host, self.port, options, limit / 1000, self._clock, first=first_address)
+        sock = connect_blocking(self.host, self.port, options, limit_s, self._clock, first=first_address)
         if tls is not None:
             sock = self._wrap(sock, tls, end)
         with self._lock:
@@ -305,7 +307,7 @@ class FetchSocket(ForkGuard):
             timeout_ms = self._config.request_timeout_ms
         if timeout_ms != self._timeout and isinstance(sock, ssl.SSLSocket):
             # OpenSSL over a blocking socket takes the system's timeout for a reason to try again, for ever.
-            sock.settimeout(max(timeout_ms / 1000, 0.001))
+            sock.settimeout(max(min(timeout_ms, MAX_SOCKET_WAIT_MS) / 1000, 0.001))
             self._timeout = timeout_ms
         elif timeout_ms != self._timeout:
             seconds, rest = divmod(max(int(timeout_ms * 1000), 1), 1_000_000)

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from kafka_actors.base.timeouts import MAX_SOCKET_WAIT_MS
 from kafka_actors.config import ClientConfig, build
 from kafka_actors.config.security import Secret
 from kafka_actors.errors import ConfigError, kind_of
@@ -83,7 +84,7 @@ class SchemaRegistry:
             None if bearer_token is None else Secret(bearer_token),
             oauth,
             proxy,
-            request_timeout_ms / 1000,
+            min(request_timeout_ms, MAX_SOCKET_WAIT_MS) / 1000,
             tuple((headers or {}).items()),
         )
         self._access = access

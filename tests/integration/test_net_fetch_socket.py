@@ -248,6 +248,14 @@ def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
         FetchSocket("127.0.0.1", listener.getsockname()[1], CONFIG).open(timeout_ms=200)
 
 
+def test_a_timeout_that_no_socket_can_have_is_as_long_as_it_can() -> None:
+    config = build(ClientConfig, {"socket_connection_setup_timeout_ms": 2**63 - 1})
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ConnectionFailedError, match="refused"):
+        FetchSocket("127.0.0.1", port, config).open()
+
+
 def test_it_must_be_open() -> None:
     fetch = FetchSocket("127.0.0.1", 1, CONFIG)
     with pytest.raises(NodeNotReadyError, match="not open"):

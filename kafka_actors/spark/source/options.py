@@ -12,6 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from kafka_actors.base.paths import wrong_path
+from kafka_actors.base.timeouts import MAX_WAIT_MS
 from kafka_actors.config import ConsumerConfig
 from kafka_actors.errors import ConfigError
 from kafka_actors.types import LATEST
@@ -172,11 +173,18 @@ def _shared(options: CaseInsensitiveOptions) -> dict[str, Any]:
         "min_partitions": options.number("minPartitions", None, 1, INT_MAX),
         "max_records_per_partition": options.number("maxRecordsPerPartition", None, 1, LONG_MAX),
         "include_headers": options.boolean("includeHeaders", False),
-        "poll_timeout_ms": options.number("kafkaConsumer.pollTimeoutMs", 120_000, 1, LONG_MAX),
+        "poll_timeout_ms": _wait_ms(options, "kafkaConsumer.pollTimeoutMs", 120_000, 1),
         "lookup_retries": options.number("fetchOffset.numRetries", 3, 0, INT_MAX),
-        "lookup_retry_interval_ms": options.number("fetchOffset.retryIntervalMs", 1_000, 0, LONG_MAX),
+        "lookup_retry_interval_ms": _wait_ms(options, "fetchOffset.retryIntervalMs", 1_000, 0),
         "decode": decode_options(options),
     }
+
+
+def _wait_ms(options: CaseInsensitiveOptions, name: str, default: int, lowest: int) -> int:
+    """A wait, as long as a thread can wait at most. Raises `ConfigError` for a number that Spark doesn't take."""
+    found = options.number(name, default, lowest, LONG_MAX)
+    assert found is not None  # there is a default
+    return min(found, MAX_WAIT_MS)
 
 
 def _notes(options: CaseInsensitiveOptions, notes: list[str], ignored: list[str]) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ def test_text_is_converted_as_kafkas_own_clients_do():
         ({"max_decompressed_batch_bytes": 2**31}, "max_decompressed_batch_bytes", "<= 2147483647"),
         ({"batch_rows": 2**31}, "batch_rows", "<= 2147483647"),
         ({"receive_buffer_bytes": 2**70}, "receive_buffer_bytes", "<= 2147483647"),
+        ({"batch_linger_ms": 2**63}, "batch_linger_ms", "<= 9223372036854775807"),
+        ({"metadata_max_age_ms": 10**400}, "metadata_max_age_ms", "<= 9223372036854775807"),
         ({"fetch_min_bytes": -1}, "fetch_min_bytes", ">= 0"),
         ({"isolation_level": "READ"}, "isolation_level", "accepts 'read_uncommitted' or 'read_committed'"),
         ({"auto_offset_reset": "oldest"}, "auto_offset_reset", "'earliest', 'latest', 'none'"),

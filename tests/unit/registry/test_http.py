@@ -1,6 +1,7 @@
 """Errors of requests to a registry that can't be made; nothing is sent."""
 
 import pickle
+import socket
 
 import pyarrow as pa
 import pytest
@@ -26,6 +27,21 @@ def test_values_are_not_at_fault_where_this_process_lacks_the_credentials(creden
             SchemaRegistryError, match=f"^schema 7: http://127.0.0.1:1 can't be asked: {said}"
         ):
             copy.decode(values)
+
+
+def test_a_timeout_that_no_socket_can_have_is_as_long_as_it_can(monkeypatch):
+    found = []
+
+    def connect(connection):
+        with socket.socket() as made:
+            made.settimeout(connection.timeout)
+            found.append(made.gettimeout())
+        raise ValueError("no need to connect")
+
+    monkeypatch.setattr("http.client.HTTPConnection.connect", connect)
+    with pytest.raises(SchemaRegistryError):
+        SchemaRegistry("http://127.0.0.1:1", request_timeout_ms=2**63).schema_by_id(7)
+    assert found == [(2**31 - 1) / 1000], "milliseconds that poll(2) takes"
 
 
 @pytest.mark.parametrize(

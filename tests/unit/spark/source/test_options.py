@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,13 @@ def test_the_defaults_are_those_of_spark_in_batch() -> None:
     )
     assert parsed.consumer.isolation_level == "read_uncommitted"
     assert parsed.notes == ()
+
+
+def test_times_that_no_thread_can_wait_for_are_as_long_as_it_can() -> None:
+    java = str(2**63 - 1)
+    parsed = orders(kafkaConsumer__pollTimeoutMs=java, fetchOffset__retryIntervalMs=java)
+    waits = parsed.poll_timeout_ms / 1000, parsed.lookup_retry_interval_ms / 1000
+    assert all(10**8 < seconds < threading.TIMEOUT_MAX for seconds in waits)
 
 
 def test_names_are_case_insensitive_and_errors_give_the_documented_one() -> None:

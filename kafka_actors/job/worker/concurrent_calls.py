@@ -172,17 +172,17 @@ class ConcurrentCalls:
         workers died."""
         while True:
             with self._lock:
-                if self.blocked_by() or self.stopped:
-                    return None
-                call = self._taken()
-                if call is None:
+                if self.blocked_by() or self.stopped or (call := self._taken()) is None:
                     return None
                 died = self.in_flight.too_many_deaths(call)
+                if died is None and not self._retries.keep_order:
+                    return self._begun(call)
             if died is not None:
                 error = WorkerDiedError(died.times, died.how)
-                self.ended(call, CallFailed(error, call.first, call.last, final=True))
-            elif not (self._retries.keep_order and self._follows(call)):
-                return call
+                self.ended(call, CallFailed(error, call.first, call.last, final=True), called=False)
+            elif not self._follows(call):
+                with self._lock:
+                    return self._begun(call)
 
     def next_row(self, call: ConcurrentCall) -> int | None:
         """Begins with the next message of a call, for any thread. Returns its row; None where none is left to this call."""
@@ -195,16 +195,18 @@ class ConcurrentCalls:
 
     def _taken(self) -> ConcurrentCall | None:
         now = self._clock()
-        call = self.in_flight.take(now)
-        if call is None:
-            return None
-        window = call.window
-        if window.hand.calls == 1:
-            self._assignment.begin(window.partition, window.epoch)
-        call.began = now
+        if (call := self.in_flight.take(now)) is not None:
+            window = call.window
+            if window.hand.calls == 1:
+                self._assignment.begin(window.partition, window.epoch)
+            self.counters.call_began(window.partition, now, call, more=bool(self.in_flight.ready_records))
+        return call
+
+    def _begun(self, call: ConcurrentCall) -> ConcurrentCall:
+        """Takes that a call is handed out. Not before: while records of it are written elsewhere nobody may take some of them out."""
+        call.began = self._clock()
         if self.messages is not None and len(call.rows) > 1:
             self._several[call] = None
-        self.counters.call_began(window.partition, now, call, more=bool(self.in_flight.ready_records))
         self._note(call)
         return call
 
@@ -314,7 +316,7 @@ class ConcurrentCalls:
         if counts:
             with self._halting(call):
                 self._retries.follow(call, behind)
-        if not counts or len(behind) == len(call.rows):
+        if not counts or behind.keys() >= set(call.rows):
             self.ended(call, None, called=False)
             return True
         with self._lock:

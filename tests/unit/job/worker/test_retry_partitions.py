@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kafka_actors.errors import ProcessError, UsageError, WorkerDiedError
 from kafka_actors.events import RecordsDeadLettered, RecordsRetriedLater
 from kafka_actors.job.messages import Drain, Grant
+from kafka_actors.job.worker.concurrent_calls import LATE_S
 from kafka_actors.job.worker.user_function import CallFailed
 from kafka_actors.sinks.dead_letters import as_they_were, retry_records
 
@@ -229,6 +230,37 @@ def test_what_has_to_follow_is_left_out_of_a_call_and_the_rest_is_called():
     flight.calls.ended(call, None)
     assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 2]
     assert flight.processed(SOURCE) == 4
+
+
+def test_a_call_is_not_shortened_while_records_of_it_are_written_to_where_they_follow():
+    """A write may take as long as a slow call does. Records that went to another caller meanwhile would be done without a call."""
+    flight = started("a")
+    fails(flight, flight.take())
+    for key in "bcad":
+        flight.logs.append(SOURCE, key)
+    flight.calls.in_flight.pace.at_once = 4
+    flight.admit()
+    write = flight.function.outputs.retry_later
+
+    def slow(*what):
+        flight.now += LATE_S
+        flight.calls.look(1.0)
+        return write(*what)
+
+    flight.function.outputs.retry_later = slow
+    call = flight.take()
+    assert flight.offsets(call) == [1, 2, 4]
+    assert flight.calls.next_row(call) == 0
+    flight.calls.look(1.0)
+    assert flight.offsets(call) == [1, 2, 4], "the write is no part of the time that the call takes"
+    flight.now += LATE_S
+    flight.calls.look(1.0)
+    assert flight.offsets(call) == [1]
+    flight.calls.ended(call, None)
+    assert flight.processed(SOURCE) == 2
+    assert all_called(flight) == [2, 4]
+    assert [offset for offset, _ in waiting(flight, FIRST)] == [0, 3]
+    assert flight.processed(SOURCE) == 5
 
 
 def test_without_keep_order_records_overtake_one_that_waits():

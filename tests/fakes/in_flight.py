@@ -129,7 +129,7 @@ class Flight:
         reader=None,
         **options,
     ):
-        self.now, self.reader, self.events, self.ends = 100.0, reader or Reader(), [], 0
+        self.now, self.reader, self.events, self.ends, self.failures = 100.0, reader or Reader(), [], 0, []
         self.assignment, self.lease, self.lock = WorkerAssignment(), Lease(), threading.Lock()
         self.lease.renew(self.now, 60.0)
         outputs = OutputsSpec((), dead_letter_topic, tiers=tiers)
@@ -152,6 +152,7 @@ class Flight:
             lock=self.lock,
             events=self.events.append,
             on_progress=self.progress,
+            on_failure=self.failures.append,
             clock=lambda: self.now,
             wall=self.wall,
         )

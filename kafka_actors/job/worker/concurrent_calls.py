@@ -58,7 +58,8 @@ class Callers(Protocol):
 
 class ConcurrentCalls:
     """The records in flight of one worker, and what the end of a call means. `lock` guards `assignment`. `on_progress(ended)` is called when
-    an offset may have moved; `ended`: a bounded partition got to its end. `make_callers(calls)` makes those who take and make the calls."""
+    an offset may have moved; `ended`: a bounded partition got to its end. `on_failure(error)` is called, in any thread, with what ends the job
+    while calls may be in hand. `make_callers(calls)` makes those who take and make the calls."""
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class ConcurrentCalls:
         lock: threading.Lock,
         events: EventSink,
         on_progress: Callable[[bool], None],
+        on_failure: Callable[[BaseException], None],
         recorder: Recorder | None = None,
         spans: ProcessSpans | None = None,
         call_record: CallRecord | None = None,
@@ -86,6 +88,7 @@ class ConcurrentCalls:
         self._lock = lock
         self._events = events
         self._on_progress = on_progress
+        self.on_failure = on_failure
         self._call_record = call_record if config.concurrency <= MOST_CALLS else None
         self._clock = clock
         self._wall = wall

@@ -68,6 +68,7 @@ def make_processing(
     lock: threading.Lock,
     events: EventSink,
     on_progress: Callable[[bool], None],
+    on_failure: Callable[[BaseException], None],
     recorder: Recorder | None,
     spans: ProcessSpans,
     call_record: CallRecord | None,
@@ -75,7 +76,7 @@ def make_processing(
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Processing, AsyncCalls | None]:
     """Makes the processing of a worker, and what runs an async function's calls, None for a plain one. Arguments: as those of
-    `ProcessingThread`."""
+    `ProcessingThread`, and `on_failure` of `ConcurrentCalls`."""
     if config.ordering == "partition":
         processing = ProcessingThread(
             function,
@@ -108,6 +109,7 @@ def make_processing(
         lock=lock,
         events=events,
         on_progress=on_progress,
+        on_failure=on_failure,
         recorder=recorder,
         spans=spans,
         call_record=call_record,

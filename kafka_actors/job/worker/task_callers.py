@@ -37,6 +37,9 @@ class TaskCallers:
         tasks += [asyncio.ensure_future(self._make_calls()) for _ in range(self._tasks)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                if (error := task.exception()) is not None:
+                    self._calls.on_failure(error)  # at once: calls that are cancelled may take long to end
         finally:
             self._calls.stopped = True
             for task in tasks:

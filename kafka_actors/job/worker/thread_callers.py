@@ -30,22 +30,28 @@ class ThreadCallers:
         ]
 
     def run(self) -> None:
-        """Runs until `stop`; raises what ends the job. Returns when no call is in hand."""
+        """Runs until `stop`; raises what ends the job, which `on_failure` is told before. Ends when no call is in hand."""
         try:
             for thread in self._threads:
                 thread.start()
-            while not self._calls.stopped and self._failure is None:
+            while not self._calls.stopped:
                 self._woken.clear()
                 if not self._calls.admit_some():
                     self._woken.wait(self._calls.look(IDLE_S))
-        finally:
-            self._calls.stopped = True
-            self.wake_callers(len(self._threads))
-            for thread in self._threads:
-                if thread.ident is not None:  # it was started
-                    thread.join()
+        except BaseException as error:
+            self._failed(error)
+        self.wake_callers(len(self._threads))
+        for thread in self._threads:
+            if thread.ident is not None:  # it was started
+                thread.join()
         if self._failure is not None:
             raise self._failure
+
+    def _failed(self, error: BaseException) -> None:
+        """Tells of what ends the job at once: calls in hand may take minutes."""
+        self._failure = self._failure or error
+        self._calls.stop()
+        self._calls.on_failure(error)
 
     def wake(self) -> None:
         """Has the thread look for records. For any thread."""
@@ -67,8 +73,7 @@ class ThreadCallers:
                 else:
                     self._calls.ended(call, self._made(call))
         except BaseException as error:
-            self._failure = self._failure or error
-            self._woken()
+            self._failed(error)
 
     def _wait(self, seen: int) -> None:
         with self._ready:

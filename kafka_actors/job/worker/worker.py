@@ -92,6 +92,7 @@ class Worker:
             lock=self._lock,
             events=events,
             on_progress=self._on_progress,
+            on_failure=lambda error: self._soon(self._fail, error),
             recorder=recorder,
             spans=self._spans,
             call_record=call_record,
@@ -379,8 +380,7 @@ class Worker:
             if self._async_calls is not None:
                 await self._async_calls.work()
             else:
-                assert self._loop is not None  # start() has set it
-                await self._loop.run_in_executor(self._thread, self._processing.run)
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._processing.run)
         except KafkaActorsError as error:
             self._fail(error)
 

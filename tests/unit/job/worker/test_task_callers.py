@@ -67,6 +67,33 @@ async def test_what_ends_the_job_comes_out_of_work():
 
 
 @in_loop
+async def test_what_ends_the_job_is_told_while_a_cancelled_call_is_in_hand():
+    """It may take long to end, as one does that closes a session first."""
+    began, go_on, told = asyncio.Event(), asyncio.Event(), threading.Event()
+
+    async def call(message):
+        if message.key == b"b":
+            await began.wait()
+            raise ValueError("no good")
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            await go_on.wait()
+
+    async with Served(call) as served:
+        served.flight.calls.on_failure = lambda error: (served.flight.failures.append(error), told.set())
+        served.flight.reader.put(P0, 0, "ab")
+        served.flight.calls.wake()
+        assert await asyncio.to_thread(told.wait, slow_s(10))
+        assert not served.work.done()
+        served.callers.calls.loop.call_soon_threadsafe(go_on.set)
+        with pytest.raises(ProcessError, match="no good"):
+            await served.work
+        assert isinstance(served.flight.failures[0], ProcessError)
+
+
+@in_loop
 async def test_calls_in_hand_are_cancelled_at_the_end_and_move_nothing():
     began, cancelled = threading.Event(), threading.Event()
 

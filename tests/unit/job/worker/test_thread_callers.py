@@ -6,7 +6,7 @@ import pytest
 from fakes.in_flight import P0, Flight
 from waiting import slow_s
 
-from kafka_actors.errors import ProcessError
+from kafka_actors.errors import CorruptMessageError, ProcessError
 from kafka_actors.job.worker.thread_callers import ThreadCallers
 
 
@@ -70,6 +70,37 @@ def test_what_ends_the_job_comes_out_of_run():
     flight.reader.put(P0, 0, "a")
     with pytest.raises(ProcessError, match="no good"):
         flight.calls.run()
+
+
+@pytest.mark.parametrize("what", ["a call", "the admission of records"])
+def test_what_ends_the_job_is_told_while_another_call_is_in_hand(what):
+    """That call may take minutes, or hang."""
+    began, go_on, told = threading.Event(), threading.Event(), threading.Event()
+
+    def call(message):
+        if message.key == b"a":
+            began.set()
+            go_on.wait(slow_s(10))
+        else:
+            assert began.wait(slow_s(10))
+            raise ValueError("no good")
+
+    flight = flight_of(call)
+    flight.calls.on_failure = lambda error: (flight.failures.append(error), told.set())
+    flight.reader.put(P0, 0, "ab" if what == "a call" else "a")
+    thread, failures = running(flight)
+    assert began.wait(slow_s(10))
+    if what == "the admission of records":
+        flight.reader.take = lambda: (_ for _ in ()).throw(CorruptMessageError("no good"))
+        flight.calls.wake()
+    assert told.wait(slow_s(10))
+    assert thread.is_alive(), "the call in hand is waited for"
+    go_on.set()
+    thread.join(slow_s(10))
+    assert not thread.is_alive()
+    assert failures == flight.failures
+    assert "no good" in str(failures[0])
+    assert flight.processed() == 1, "what the call in hand has done counts"
 
 
 def test_stopping_waits_for_the_calls_in_hand():

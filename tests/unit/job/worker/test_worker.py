@@ -1,10 +1,12 @@
 """A worker without Ray and brokers: it reports at once, works when its class is made, and commits what was done, also at its end."""
 
 import asyncio
+import threading
 
 import pytest
 from fakes.loop import in_loop, turns
 from fakes.worker import EPOCH, LEADER_EPOCH, MANY, P3, Scene
+from waiting import slow_s
 
 from kafka_actors.errors import DisconnectedError
 from kafka_actors.events import OffsetReset
@@ -13,7 +15,7 @@ from kafka_actors.job.worker.user_function import FunctionSpec
 
 
 def spec(target, **more):
-    return FunctionSpec(target, "batch", 0, more.pop("on_error", "fail"), **more)
+    return FunctionSpec(target, more.pop("unit", "batch"), 0, more.pop("on_error", "fail"), **more)
 
 
 class Script(Scene):
@@ -72,6 +74,28 @@ async def test_what_its_constructor_raises_comes_out_of_start_and_is_reported():
     await scene.until("failed")
     failed = next(report.failed for report in scene.reports if report.failed)
     assert unpack(failed, JobFailure).text == "ValueError: no model"
+    await scene.worker.close()
+
+
+@in_loop
+async def test_a_record_that_fails_for_good_is_reported_while_another_call_is_in_hand():
+    """It may take minutes, or hang: the job would stand still, and then its worker be ended as stuck, without a word of the failure."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def call(message):
+        if message.value == b"no":
+            began.set()
+            go_on.wait(slow_s(10))
+        else:
+            assert began.wait(slow_s(10))
+            raise ValueError("no good")
+
+    scene = Script(call, granted(), config={"ordering": "key", "concurrency": 2}, unit="message")
+    await scene.worker.start()
+    await scene.until("failed")
+    assert not go_on.is_set()
+    go_on.set()
+    await scene.until("committed [101]")
     await scene.worker.close()
 
 

@@ -110,12 +110,10 @@ def resume(output: Output, name: str) -> int:
 @click.option(
     "--timeout",
     type=FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    help="Seconds until its actors are ended, whatever they do.",
+    help="Seconds until its actors are ended, whatever they do; by default drain_timeout_ms and 6 s more, 30 at least.",
 )
 @command
-def stop(output: Output, name: str, timeout: float) -> int:
+def stop(output: Output, name: str, timeout: float | None) -> int:
     """Stop a detached job: finish the calls in progress, commit, leave the group."""
     found = attached(name)
     confirmed = found.stop(timeout=timeout)

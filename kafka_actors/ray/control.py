@@ -18,6 +18,7 @@ from kafka_actors.base.io_thread import IoThread
 from kafka_actors.errors import DisconnectedError, JobFailed, KafkaActorsError, KafkaTimeoutError, UsageError
 from kafka_actors.job.autoscale import Autoscale
 from kafka_actors.job.status import JobStatus
+from kafka_actors.job.supervisor.supervisor import STOP_S
 
 from .job_process import JobProcess
 from .links import noted_once
@@ -87,10 +88,10 @@ class LocalControl:
                 raise
         return ended()
 
-    def stop(self, timeout_s: float, leave: bool) -> bool:
+    def stop(self, timeout_s: float | None, leave: bool) -> bool:
         with self._ending:  # a call from another thread or a signal handler waits, and finds it done
             if not self._stopped:
-                self._stop(timeout_s, leave)
+                self._stop(self._supervisor.time_to_stop if timeout_s is None else timeout_s, leave)
         return self._supervisor.report.confirmed
 
     def _stop(self, timeout_s: float, leave: bool) -> None:
@@ -234,14 +235,18 @@ class ActorControl:
         except KafkaTimeoutError:
             return False  # as far as anybody knows: the job goes on while Ray, or its own node, is stopped for a while
 
-    def stop(self, timeout_s: float, leave: bool) -> bool:
+    def stop(self, timeout_s: float | None, leave: bool) -> bool:
         if self._stopped:
             return self._confirmed
+        limit_s = (STOP_S if timeout_s is None else timeout_s) + CONTROL_S
         try:
-            self._confirmed = bool(self.call("stop", timeout_s, leave, limit_s=timeout_s + CONTROL_S))
+            if timeout_s is None:
+                timeout_s = float(self.call("time_to_stop", limit_s=limit_s))
+                limit_s = timeout_s + CONTROL_S
+            self._confirmed = bool(self.call("stop", timeout_s, leave, limit_s=limit_s))
             self._note_end()
         except KafkaTimeoutError:
-            logger.warning("the job actor did not answer within %.1f s and is ended", timeout_s + CONTROL_S)
+            logger.warning("the job actor did not answer within %.1f s and is ended", limit_s)
             self._confirmed = False
         except DisconnectedError:
             return self._confirmed  # of an earlier stop, if there was one

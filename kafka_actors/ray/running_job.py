@@ -22,13 +22,13 @@ PIECE_S = 0.2
 
 
 class JobControl(Protocol):
-    """Control of a supervisor, wherever it runs. All calls block; `timeout` is in seconds."""
+    """Control of a supervisor, wherever it runs. All calls block; `timeout` is in seconds. None has `stop` take what the supervisor says."""
 
     def status(self) -> JobStatus: ...
     def scale(self, workers: int | Autoscale) -> None: ...
     def pause(self, paused: bool) -> None: ...
     def wait(self, timeout: float | None) -> bool: ...
-    def stop(self, timeout: float, leave: bool) -> bool: ...
+    def stop(self, timeout: float | None, leave: bool) -> bool: ...
     def detach(self) -> None: ...
 
 
@@ -94,14 +94,15 @@ class RunningJob:
         self.stop()
         return True
 
-    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> bool:
+    def stop(self, *, timeout: float | None = None, leave: bool = True) -> bool:
         """Drains within `drain_timeout_ms`, commits, leaves the group (unless `leave=False`, for rolling
-        deploys) and ends all actors; returns within `timeout` seconds. Safe to call twice.
+        deploys) and ends all actors; returns within `timeout` seconds, by default `drain_timeout_ms` and 6 s more, and
+        30 s at least. Safe to call twice.
 
         Returns whether the brokers have confirmed the commits of all that was processed, False too where a detached job is gone
         and nobody can say. If not, `status().unconfirmed`
         names the partitions whose last records come again at the next start."""
-        return self._control.stop(checked_amount("timeout", timeout), leave)
+        return self._control.stop(None if timeout is None else checked_amount("timeout", timeout), leave)
 
     def __enter__(self) -> RunningJob:
         return self

@@ -37,7 +37,7 @@ from .runtime import (
 )
 from .worker_scaling import Rescaling
 
-__all__ = ["Each", "StartProgress", "Supervisor", "log_waits"]
+__all__ = ["STOP_S", "Each", "StartProgress", "Supervisor", "log_waits"]
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +113,8 @@ def log_waits(clock: Callable[[], float] = time.monotonic) -> Each:
     return each
 
 
+STOP_S = 30.0
+"""The shortest timeout of a stop for which none is given."""
 VERDICT_S = 1.0
 AGAIN_S = 0.2
 ANSWER_S = 0.5
@@ -223,6 +225,11 @@ class Supervisor:
             self._stopping = self._ending(timeout_s, leave)
         await asyncio.shield(self._stopping)
         return self.report.confirmed
+
+    @property
+    def time_to_stop(self) -> float:
+        """The timeout of a stop for which none is given, in seconds. For any thread."""
+        return max(STOP_S, self._time_to_end)
 
     @property
     def _time_to_end(self) -> float:

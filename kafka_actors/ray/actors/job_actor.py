@@ -13,7 +13,7 @@ from kafka_actors.errors import JobNameInUseError, KafkaTimeoutError, UsageError
 from kafka_actors.job.autoscale import Autoscale
 from kafka_actors.job.plan import JobPlan
 from kafka_actors.job.status import JobStatus
-from kafka_actors.job.supervisor.supervisor import Supervisor
+from kafka_actors.job.supervisor.supervisor import STOP_S, Supervisor
 from kafka_actors.job.supervisor.telemetry import measure
 from kafka_actors.ray.job_process import JobProcess
 from kafka_actors.ray.running_job import DriverPage
@@ -84,6 +84,10 @@ class JobActor(ActorShell):
 
     async def wait(self, timeout_s: float | None) -> bool:
         return await self._job.ended_within(timeout_s)
+
+    def time_to_stop(self) -> float:
+        """Returns the timeout of a stop for which none is given, in seconds."""
+        return STOP_S if self._supervisor is None else self._supervisor.time_to_stop
 
     async def stop(self, timeout_s: float, leave: bool) -> bool:
         """Stops the job; one that has not begun has read nothing. Returns whether all commits are confirmed."""

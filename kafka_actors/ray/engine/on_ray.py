@@ -136,8 +136,8 @@ class OnRay(BoundPipeline[RunningJob]):
         self._live.start()
         return self
 
-    def stop(self, *, timeout: float = 30.0, leave: bool = True) -> None:
-        """Finishes what is in hand, flushes the sinks, commits, leaves the group. Safe to call twice."""
+    def stop(self, *, timeout: float | None = None, leave: bool = True) -> None:
+        """Finishes what is in hand, flushes the sinks, commits, leaves the group. Safe to call twice. `timeout`: as of `RunningJob.stop`."""
         if self._running is not None:
             self._live.end()
             self._running.stop(timeout=timeout, leave=leave)

@@ -31,7 +31,7 @@ class Attached:
     def resume(self) -> None:
         self.requests.append(("resume",))
 
-    def stop(self, *, timeout: float) -> bool:
+    def stop(self, *, timeout: float | None) -> bool:
         self.requests.append(("stop", timeout))
         return self._confirmed
 
@@ -51,6 +51,7 @@ class Attached:
         (["pause", "nightly"], ("pause",), "the job nightly is paused"),
         (["resume", "nightly"], ("resume",), "the job nightly goes on"),
         (["stop", "nightly", "--timeout", "5"], ("stop", 5.0), "the job nightly has stopped"),
+        (["stop", "nightly"], ("stop", None), "the job nightly has stopped"),
     ],
 )
 def test_a_command_is_a_call_of_the_job_of_that_name(

@@ -63,7 +63,8 @@ def killable(monkeypatch):
 
 
 def test_who_stopped_a_detached_job_keeps_its_end_as_of_one_in_the_driver(killable):
-    job = RunningJob(ActorControl(job_actor(stop=False, starting="the last status", wait=True), "nightly"))
+    actor = job_actor(time_to_stop=30.0, stop=False, starting="the last status", wait=True)
+    job = RunningJob(ActorControl(actor, "nightly"))
     assert job.stop() is False
     assert len(killable) == 1
     assert job.stop() is False
@@ -77,11 +78,27 @@ def test_who_stopped_a_detached_job_keeps_its_end_as_of_one_in_the_driver(killab
 
 def test_who_stopped_a_detached_job_that_had_failed_is_told_why_at_each_wait(killable):
     failed = JobFailed(ValueError("no good"))
-    job = RunningJob(ActorControl(job_actor(stop=True, starting="failed", wait=failed), "nightly"))
+    actor = job_actor(time_to_stop=30.0, stop=True, starting="failed", wait=failed)
+    job = RunningJob(ActorControl(actor, "nightly"))
     job.stop()
     for _ in range(2):
         with pytest.raises(JobFailed, match="no good"):
             job.wait()
+
+
+def test_a_detached_job_that_is_stopped_without_a_timeout_has_the_time_that_it_drains(monkeypatch):
+    passed, waited = [], []
+
+    def get(answer, timeout):
+        waited.append(timeout)
+        return answer
+
+    actor = job_actor(time_to_stop=66.0, starting=None, wait=True)
+    actor.stop = SimpleNamespace(remote=lambda *args: passed.append(args) or True)
+    monkeypatch.setattr(control_module, "ray", SimpleNamespace(get=get, kill=lambda holder: None))
+    assert ActorControl(actor, "nightly").stop(None, leave=True)
+    assert passed == [(66.0, True)]
+    assert waited[1] == pytest.approx(66.0 + control_module.CONTROL_S, abs=1.0)
 
 
 def test_a_user_s_error_in_the_job_actor_is_raised_as_that_of_a_job_in_the_driver(killable):

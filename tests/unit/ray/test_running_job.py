@@ -46,7 +46,7 @@ def test_who_waits_in_another_thread_too_leaves_the_signals_to_the_main_thread()
 @pytest.mark.parametrize("timeout", [0, 0.3, None])
 def test_a_signal_in_the_last_moment_of_a_wait_stops_the_job_nevertheless(timeout: float | None) -> None:
     """A program that waits again and again, to say something in between, would wait on for ever."""
-    stopped: list[float] = []
+    stopped: list[float | None] = []
 
     class Running:
         """A job that runs on; the last wait, or the third one, is interrupted by a signal."""
@@ -57,14 +57,31 @@ def test_a_signal_in_the_last_moment_of_a_wait_stops_the_job_nevertheless(timeou
                 signal.raise_signal(signal.SIGTERM)
             return False
 
-        def stop(self, timeout: float, leave: bool) -> bool:
+        def stop(self, timeout: float | None, leave: bool) -> bool:
             stopped.append(timeout)
             return True
 
     pieces: list[float | None] = []
     last = {0: 1, 0.3: 2, None: 3}[timeout]
     RunningJob(Running()).wait(timeout=timeout)  # type: ignore[arg-type]
-    assert stopped == [30.0]
+    assert stopped == [None], "the job knows for how long it drains"
+
+
+def test_the_end_of_a_with_block_leaves_the_job_the_time_that_it_drains() -> None:
+    stopped: list[float | None] = []
+
+    class Running:
+        def stop(self, timeout: float | None, leave: bool) -> bool:
+            stopped.append(timeout)
+            return True
+
+        def wait(self, timeout: float | None) -> bool:
+            return True
+
+    with RunningJob(Running()) as running:  # type: ignore[arg-type]
+        pass
+    running.stop(timeout=3)
+    assert stopped == [None, 3]
 
 
 @pytest.mark.parametrize("when", ["it waits", "it begins"])
@@ -115,6 +132,27 @@ def test_a_stop_that_takes_too_long_takes_the_job_down_though_its_coordinator_do
     control = LocalControl(process, thread, None, lambda: steps.append("Ray"))  # type: ignore[arg-type]
     assert not control.stop(-0.95, leave=True)  # the second for a stop that is as good as over is added
     assert (steps, control.status(), thread.alive) == (["page", "Ray"], "shown", False)
+
+
+@pytest.mark.parametrize(("timeout", "passed"), [(None, 66.0), (7.0, 7.0)])
+def test_a_stop_without_a_timeout_has_the_time_that_the_supervisor_says(
+    timeout: float | None, passed: float
+) -> None:
+    asked: list[float] = []
+
+    async def stop(timeout_s: float, leave: bool) -> bool:
+        asked.append(timeout_s)
+        return True
+
+    async def close() -> None: ...
+
+    report = SimpleNamespace(shown=lambda: "shown", confirmed=True)
+    process = SimpleNamespace(
+        supervisor=SimpleNamespace(stop=stop, report=report, time_to_stop=66.0), close=close
+    )
+    control = LocalControl(process, IoThread("test"), None, lambda: None)  # type: ignore[arg-type]
+    assert control.stop(timeout, leave=True)
+    assert asked == [passed]
 
 
 def test_a_running_job_is_shown_in_one_line_without_asking_it() -> None:

@@ -45,8 +45,8 @@ class Actor:
         await asyncio.Event().wait()
 
 
-def made():
-    plan = Job(topics="t", group_id="g", bootstrap_servers="h:1", process=print).plan()
+def made(**config):
+    plan = Job(topics="t", group_id="g", bootstrap_servers="h:1", process=print, config=config).plan()
     return supervisor.Supervisor(plan, Place())
 
 
@@ -103,6 +103,18 @@ def test_nothing_counts_as_confirmed_of_which_no_coordinator_has_said_so(coordin
             job._job.running[runtime.COORDINATOR] = runtime.RunningActor(1, coordinator, begun=True)
         assert not await job.stop(0.5)
         assert job.report.shown().unconfirmed == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("drain_s", [5, 60])
+def test_a_stop_for_which_no_timeout_is_given_has_time_for_the_drain_and_the_leave(drain_s):
+    """Calls of 45 s that may be drained would be cut off at 28 s, and the group not left."""
+
+    async def scenario():
+        job = made(drain_timeout_ms=drain_s * 1000, rebalance_timeout_ms=120_000)
+        assert job.time_to_stop >= 30
+        assert job.time_to_stop - supervisor.CLOSE_S > drain_s, "what the coordinator has of it"
 
     asyncio.run(scenario())
 

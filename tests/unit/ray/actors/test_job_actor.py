@@ -11,6 +11,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 
 from kafka_actors.errors import JobNameInUseError, KafkaTimeoutError, UsageError
+from kafka_actors.job.supervisor.supervisor import STOP_S
 from kafka_actors.ray.actors import job_actor
 from kafka_actors.ray.actors.job_actor import (
     NAME_TIMEOUT_S,
@@ -149,6 +150,7 @@ def test_a_detached_job_that_its_driver_left_before_it_began_is_over_and_can_be_
     assert not actor.has_ended()
     ray.now += 0.1
     assert actor.has_ended() is ends
+    assert actor.time_to_stop() == STOP_S
     assert asyncio.run(actor.stop(1.0, True))
 
 

@@ -444,7 +444,7 @@ def test_the_live_line_ends_with_the_run_and_its_last_state_stays():
             raise JobFailed(ValueError("no"))
 
         def stop(self, timeout, leave):
-            pass
+            assert timeout is None, "the job knows for how long it drains"
 
     run = OnRay(JSON.write(print), progress=False)
     run._running, run._live = Ended(), LiveLine(lambda: "failed", lambda *told: shown.append(told))

@@ -303,7 +303,8 @@ class ActorManager:
         running = self._running.get(dismissed.key)
         if running is not None and running.incarnation == dismissed.incarnation:
             del self._running[dismissed.key]
-            self._create_task(self._dismissed(dismissed.key, running))
+            ending = self._create_task(self._dismissed(dismissed.key, running))
+            ending.add_done_callback(partial(self._end_dismissed, running))
             self._announce_end(dismissed.key, running)
 
     async def _dismissed(self, key: ActorKey, running: RunningActor) -> None:
@@ -312,6 +313,11 @@ class ActorManager:
             closing = retry_while(partial(running.ref.call, "close"), lambda: True)
             await bounded(closing, CLOSE_S, f"close of {actor_name(key, running.incarnation)}", UNCLOSED)
         await self._quit(running)
+
+    def _end_dismissed(self, running: RunningActor, ending: asyncio.Task[None]) -> None:
+        """Ends a dismissed actor of which the end of the job has cancelled the task: nobody else would."""
+        if ending.cancelled():
+            self._end(running)
 
     def _announce_end(self, key: ActorKey, running: RunningActor) -> None:
         name = actor_name(key, running.incarnation)

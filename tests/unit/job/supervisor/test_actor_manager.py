@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from fakes.loop import turns
 from fakes.runtime import FakeRuntime
+from waiting import slow_s
 
 from kafka_actors.job.messages import CallInHand, CrashReport, DeathsInCall, WorkerPlan, pack, unpack
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
@@ -234,6 +235,30 @@ def test_actors_that_have_not_quit_when_the_time_of_a_stop_is_over_are_killed():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await stage.actors.quit_all()
+        assert place.last("worker").name in place.killed
+
+    scenario(lambda: Stage(place), of)
+
+
+@pytest.mark.parametrize("turns_before", [0, 20], ids=["at once", "in its close"])
+def test_a_worker_that_is_dismissed_while_the_job_stops_is_killed(turns_before):
+    """It is none of those any more that are asked to quit, and its process would live on."""
+    place = FakeRuntime()
+
+    async def closing(actor):
+        await asyncio.Event().wait()
+
+    async def of(stage):
+        await turns(20)
+        place.instead["worker", "close"] = closing
+        stage.job.machine.want(stage.job.running.keys() - {W0}, started=True)
+        stage.actors.poll()
+        assert W0 not in stage.job.running
+        await turns(turns_before)
+        async with asyncio.timeout(slow_s(10)):
+            await stage.actors.quit_all()
+        await turns(1)
+        assert place.last("worker").calls["close"] == (turns_before > 0)
         assert place.last("worker").name in place.killed
 
     scenario(lambda: Stage(place), of)

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from opentelemetry.trace import Span
 
+from kafka_actors.base.batches import first_and_last_offset
 from kafka_actors.base.message import MessageBlocks
 from kafka_actors.config import JobConfig
 from kafka_actors.errors import KafkaActorsError, WorkerDiedError
@@ -80,8 +81,7 @@ class ConcurrentCalls:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,  # wall clock: record timestamps are times of day
     ) -> None:
-        self.function = function
-        self._spec = function.spec
+        self.function, self._spec = function, function.spec
         self._assignment = assignment
         self._lease = lease
         self._reader = reader
@@ -181,8 +181,8 @@ class ConcurrentCalls:
                 if died is None and not self._retries.keep_order:
                     return self._begun(call)
             if died is not None:
-                error = WorkerDiedError(died.times, died.how)
-                self.ended(call, CallFailed(error, call.first, call.last, final=True), called=False)
+                error, at = WorkerDiedError(died.times, died.how), first_and_last_offset(call.batch)
+                self.ended(call, CallFailed(error, *at, final=True), called=False)
             elif not self._follows(call):
                 with self._lock:
                     return self._begun(call)

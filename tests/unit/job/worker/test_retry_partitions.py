@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kafka_actors.errors import ProcessError, UsageError, WorkerDiedError
 from kafka_actors.events import RecordsDeadLettered, RecordsRetriedLater
-from kafka_actors.job.messages import Drain, Grant
+from kafka_actors.job.messages import DeathsInCall, Drain, Grant
 from kafka_actors.job.worker.concurrent_calls import LATE_S
 from kafka_actors.job.worker.user_function import CallFailed
 from kafka_actors.sinks.dead_letters import as_they_were, retry_records
@@ -326,6 +326,21 @@ def test_where_another_try_is_useless_the_record_is_a_dead_letter_at_once():
     flight.calls.ended(call, CallFailed(WorkerDiedError(4, "SIGSEGV"), 0, 0, final=True))
     assert flight.logs.dead == [0]
     assert waiting(flight, FIRST) == []
+
+
+def test_a_record_in_whose_tries_too_many_workers_died_is_told_by_its_offset_in_the_source():
+    flight = started("xya")
+    for _ in range(2):
+        flight.calls.ended(flight.take(), None)
+    fails(flight, flight.take())
+    flight.commit()
+    after = RetryFlight(flight.logs, flight.committed, retries=1)
+    after.calls.suspect([DeathsInCall(FIRST, 0, 0, 3, "SIGSEGV")])
+    goes_on(after, 20.0)
+    assert after.take() is None
+    (told,) = after.events
+    assert isinstance(told, RecordsDeadLettered)
+    assert (told.topic, told.partition, told.first_offset, told.last_offset) == ("t", 0, 2, 2)
 
 
 def test_retries_at_once_come_first():

@@ -22,17 +22,21 @@ logger = logging.getLogger(__name__)
 
 _RAY_GIVES_UP_S = 30.0
 """Seconds after which `ray.init` gives up a node that it has started: a constant of Ray's (`ray._private.node`)."""
+_ENDS = (
+    "a detached job needs a Ray cluster, and the local Ray of this program would end with this program: start one with "
+    "`ray start --head`, or set RAY_ADDRESS to the one that is there"
+)
 _lock = threading.Lock()
 _users: int | None = None
 """The number of this process's jobs that use the local Ray which was started for them; None without such a Ray."""
 
 
-def use_ray() -> Callable[[], None]:
+def use_ray(*, detached: bool = False) -> Callable[[], None]:
     """Connects to Ray for a job. Returns a function to be called once when the job has ended: it shuts the local Ray down
-    after the last job of this process."""
+    after the last job of this process. Raises `UsageError` for a detached job, which is to outlive that."""
     global _users
     with _lock:
-        if connect_to_ray():
+        if connect_to_ray(detached=detached):
             _users = 0
         if _users is None:
             return lambda: None
@@ -51,14 +55,16 @@ def _release() -> None:
             ray.shutdown()
 
 
-def connect_to_ray(only_existing: bool = False) -> bool:
+def connect_to_ray(only_existing: bool = False, detached: bool = False) -> bool:
     """Joins a Ray cluster, or starts a local one. Returns whether it was started.
 
     Joined is the cluster that RAY_ADDRESS names, or that `ray start` started on this machine. The local Ray of another program
-    is not joined: it would end with that program. Raises `UsageError` where there is none to join, if `only_existing`, or the
-    one of RAY_ADDRESS doesn't answer.
+    is not joined: it would end with that program. Raises `UsageError` where there is none to join, if `only_existing`, or none
+    but the local Ray of this program, for a `detached` job, or the one of RAY_ADDRESS doesn't answer.
     """
     if ray.is_initialized():
+        if detached and _users is not None:
+            raise UsageError(_ENDS)
         return False
     address = known_cluster()
     if address is not None:
@@ -75,6 +81,8 @@ def connect_to_ray(only_existing: bool = False) -> bool:
         else:
             logger.info("joined the Ray cluster at %s", address)
             return False
+    if detached:
+        raise UsageError(_ENDS)
     if only_existing:
         raise UsageError(
             "no Ray cluster runs here; set RAY_ADDRESS to the one that the job runs in "

@@ -92,7 +92,7 @@ class Job:
         batch_rows: regroup records into batches of this many rows; with another `ordering`, the most rows of a call.
         batch_linger_ms: how long to wait for a batch to fill; needs `batch_rows`.
         name: keeps the member's identity over restarts, and is what `attach` looks for.
-        detached: go on after the driver has ended; needs a `name`.
+        detached: go on after the driver has ended; needs a `name`, and a Ray cluster that is there.
         status_address: where to serve a status page, such as `":8000"`, with JSON, metrics and health beside it: to this
             machine only, unless a host is given (`"0.0.0.0:8000"` for all). With port 0 the system picks a free port,
             and `status().page` says which.

@@ -46,9 +46,9 @@ def start_job(job: Job, each: Each | None = None) -> RunningJob:
     a second until the job has started; by default reasons for waiting are logged."""
     plan, each = job.plan(), each or log_waits()
     _check_process(plan)
-    if not ray.is_initialized() and known_cluster() is None:
+    if not job.detached and not ray.is_initialized() and known_cluster() is None:
         check_cluster(plan.config)  # its actors will run on this machine, and would find the same
-    release_ray = use_ray()
+    release_ray = use_ray(detached=job.detached)
     try:
         with sigterm_exits():
             job_actor = claim_name(job.name, job.detached) if job.name else None

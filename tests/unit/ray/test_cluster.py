@@ -140,6 +140,34 @@ def test_a_cluster_of_others_goes_on_when_the_last_job_has_ended(
     assert ray.shutdowns == 0
 
 
+@pytest.mark.parametrize("started", ["no Ray", "a `ray start` that has ended", "the Ray of another job"])
+def test_a_detached_job_does_not_go_into_a_ray_that_ends_with_this_program(
+    ray: FakeRay, tmp_path: Path, started: str
+) -> None:
+    if "ended" in started:
+        started_by_hand(tmp_path, "10.0.0.2:6379")
+    release = cluster.use_ray() if "job" in started else None
+    with pytest.raises(UsageError, match="would end with this program: start one with `ray start --head`"):
+        cluster.use_ray(detached=True)
+    assert len(ray.inits) == (release is not None), "none is started in vain"
+    if release is not None:
+        release()
+        assert ray.shutdowns == 1, "it is as if nobody had asked"
+
+
+@pytest.mark.parametrize("of", ["the program", "others"])
+def test_a_detached_job_goes_into_a_cluster_that_this_program_has_not_started_for_its_jobs(
+    ray: FakeRay, tmp_path: Path, of: str
+) -> None:
+    if of == "others":
+        ray.answers = {"10.0.0.1:6379"}
+        started_by_hand(tmp_path, "10.0.0.1:6379")
+    else:
+        ray.at = "of the user's own"
+    cluster.use_ray(detached=True)()
+    assert ray.shutdowns == 0
+
+
 def test_a_ray_that_gives_its_own_start_up_is_an_error_that_says_what_to_do(
     ray: FakeRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

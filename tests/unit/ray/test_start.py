@@ -45,7 +45,9 @@ class Place:
             RunningJob, "__init__", lambda running, control, **more: setattr(running, "control", control)
         )
 
-    def _use_ray(self) -> Callable[[], None]:
+    def _use_ray(self, detached: bool) -> Callable[[], None]:
+        if detached:
+            raise UsageError("it would end with this program")
         self.steps.append("Ray")
         return lambda: self.steps.append("Ray is left")
 
@@ -94,6 +96,15 @@ def test_brokers_are_looked_for_before_ray_and_the_supervisor_runs_in_a_thread_o
         "page http://10.0.0.1:1/",
     ]
     running.control._thread.stop()
+
+
+def test_a_detached_job_that_would_end_with_this_program_is_refused_before_anything_connects(
+    place: Place,
+) -> None:
+    """It was said to go on, and ended with the Ray that the program had started for itself."""
+    with pytest.raises(UsageError, match="it would end with this program"):
+        start.start_job(job(name="nightly", detached=True), each=lambda status: None)
+    assert place.steps == []
 
 
 def test_a_start_that_fails_gives_up_the_name_and_ray(place: Place) -> None:

@@ -90,8 +90,7 @@ class ConcurrentCalls:
         self._on_progress = on_progress
         self.on_failure = on_failure
         self._call_record = call_record if config.concurrency <= MOST_CALLS else None
-        self._clock = clock
-        self._wall = wall
+        self._clock, self._wall = clock, wall
         self.messages = MessageBlocks() if self._spec.unit == "message" else None
         self.in_flight = RecordsInFlight(
             config.ordering,
@@ -288,9 +287,8 @@ class ConcurrentCalls:
                 self.callers.wake_callers(1)
                 return False
         with self._lock:
-            counts = self._may_end(window)
-        if not counts:
-            return True
+            if not self._may_end(window):
+                return True
         with self._halting(call, failure):
             if not self._retries.retry_later(call, failure, attempts):
                 self._error_policy.put_aside(call.origin, call.batch, failure, attempts)
@@ -305,6 +303,8 @@ class ConcurrentCalls:
         except KafkaActorsError:
             with self._lock:
                 self._assignment.halt(window.partition, window.epoch, window.watermark, window.resets)
+                if self._spec.is_async:  # others in hand are cancelled
+                    self._assignment.call_failed(window.partition, window.epoch)
                 self.in_flight.again(call, NEVER)
                 self._closed(call, failure)
             raise

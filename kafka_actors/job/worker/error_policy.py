@@ -66,8 +66,14 @@ class ErrorPolicy:
         if self.takes_out:
             return self._taken_out(partition, epoch, piece, failure)
         with self._lock:
-            self._assignment.halt(partition, epoch, failure.first, piece.resets)
+            self._halt(partition, epoch, piece, failure)
         raise self._error(partition, failure, attempts)
+
+    def _halt(
+        self, partition: TopicPartition, epoch: GrantEpoch, piece: CallBatch, failure: CallFailed
+    ) -> None:
+        self._assignment.call_failed(partition, epoch)
+        self._assignment.halt(partition, epoch, failure.first, piece.resets)
 
     def _error(self, partition: TopicPartition, failure: CallFailed, attempts: int) -> ProcessError:
         if isinstance(failure.cause, ProcessError):
@@ -117,7 +123,7 @@ class ErrorPolicy:
         except KafkaActorsError as failed:
             self._cut.spoiled(failed)
             with self._lock:
-                self._assignment.halt(partition, epoch, failure.first, piece.resets)
+                self._halt(partition, epoch, piece, failure)
             raise
         with self._lock:  # a call in hand would hold up a drain
             self._assignment.done(partition, epoch, failure.last + 1, piece.leader_epoch, piece.resets)

@@ -7,7 +7,7 @@ seen change nothing, and a partition that isn't listed is dropped. States of a p
     DRAINING  no new call begins; the call in hand is finished and committed, then the partition is released
     HALTED    the function failed for good: no new call begins, and the failing offset is committed
 
-A call of the user's function is opened with `begin` and closed with `done` (or `call_failed`, `halt`); between the two the partition is
+A call of the user's function is opened with `begin` and closed with `done` (or `call_failed`); between the two the partition is
 in hand. Only `done` moves the offset to commit, so nothing is committed before the function has returned for it and for all records
 before it. A partition keeps two epochs: `begun_under`, which fetched bytes carry, and `epoch`, with which to report and commit. A new
 coordinator incarnation renews the second, so its predecessor's death disturbs no call in hand.
@@ -251,7 +251,6 @@ class WorkerAssignment:
     def halt(self, partition: TopicPartition, epoch: GrantEpoch, offset: int, resets: int = 0) -> None:
         """Halts a partition: the function failed for good at `offset`, which is committed unless the position was reset."""
         if (held := self._under(partition, epoch)) is not None:
-            held.in_hand = False
             if held.resets == resets and held.processed != offset:
                 held.processed, held.leader_epoch = offset, -1
             held.state = HeldState.HALTED if held.state is HeldState.ACTIVE else held.state

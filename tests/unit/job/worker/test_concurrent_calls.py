@@ -291,6 +291,22 @@ def test_after_the_last_try_the_job_ends_and_the_offset_stays_at_the_watermark()
     assert flight.calls.in_flight.calls == 0
 
 
+def test_calls_in_hand_beside_one_that_failed_for_good_end_before_their_partition_is_released():
+    """The job is told of the failure at once, and drains; they have the time of a drain, as those of other partitions have."""
+    flight = Flight()
+    flight.reader.put(P0, 0, "ab")
+    flight.admit()
+    first, second = flight.calls.take(), flight.calls.take()
+    with pytest.raises(ProcessError):
+        flight.calls.ended(first, failure(first))
+    flight.drain(P0)
+    flight.commit()
+    assert flight.assignment.release_drained() == []
+    flight.calls.ended(second, None)
+    assert flight.commit() == [CommitEntry(P0, EPOCH, 0, 3, done=DoneOffsets([(1, 2)], 3).text(0))]
+    assert flight.assignment.release_drained() == [P0]
+
+
 def test_of_messages_that_are_called_at_once_only_the_one_that_failed_is_called_again():
     flight = Flight(retries=1, ordering="unordered")
     flight.calls.in_flight.pace.at_once = 4

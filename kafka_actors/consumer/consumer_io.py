@@ -88,8 +88,6 @@ class ConsumerIO:
         self._member = False
         self._ticking: asyncio.Task[None] | None = None
         self._epoch = 0
-        self._seen: dict[str, tuple[bytes | None, frozenset[int]]] = {}
-        """Ids and partitions of consumed topics when they were first assigned."""
 
     # ------------------------------------------------------------ life
 
@@ -184,7 +182,7 @@ class ConsumerIO:
                 epoch=(0, self._epoch),
                 offset=committed.offset,
                 leader_epoch=committed.leader_epoch,
-                from_start=self._is_new(tp),
+                from_start=self.topics.is_new(tp),
                 topic_id=committed.topic_id,
             )
         return starts
@@ -192,17 +190,6 @@ class ConsumerIO:
     def begin_fetching(self, starts: Mapping[TopicPartition, PartitionStart]) -> None:
         """Starts fetching. Called by `RebalanceQueue` too."""
         self.fetcher.assign(starts)
-
-    def _is_new(self, tp: TopicPartition) -> bool:
-        """Whether the partition appeared in a topic that was consumed already (KIP-1327's problem), or with another topic
-        of its name."""
-        snapshot = self.client.snapshot
-        now = snapshot.topic_id(tp.topic)
-        if tp.topic not in self._seen:  # once for a topic: there may be thousands of partitions
-            known = frozenset(snapshot.partitions_for_topic(tp.topic) or {tp.partition})
-            self._seen[tp.topic] = (now, known)
-        topic_id, first = self._seen[tp.topic]
-        return tp.partition not in first or (None not in (topic_id, now) and topic_id != now)
 
     @property
     def _held(self) -> Partitions:

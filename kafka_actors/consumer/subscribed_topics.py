@@ -45,15 +45,37 @@ class ConsumerTopics:
         self._on_checked = on_checked
         self._missing: set[str] = set()
         self._absent: set[TopicPartition] = set()
+        self._first: dict[str, tuple[bytes | None, frozenset[int]]] = {}
+        """Ids and partitions of topics as this consumer first knew them: when it subscribed to them, or soon after."""
 
     async def follow(self, *, until_known: bool) -> None:
         """Has the subscription's topics followed. `until_known`: returns when their metadata is there, or no broker tells it, which is asked
         for again and again then; a member with a pattern would join with none of its topics else, and rebalance the group once more."""
         future = self._client.set_topics(self._subscription.metadata_topics())
+        self._note()
         if until_known:
             with suppress(KafkaActorsError, TimeoutError):
                 async with asyncio.timeout(KNOWN_S):
                     await future
+
+    def is_new(self, tp: TopicPartition) -> bool:
+        """Whether the partition appeared in a topic that was subscribed to already (KIP-1327's problem), whoever reads the topic's other
+        partitions, or with another topic of its name."""
+        snapshot = self._client.snapshot
+        now = snapshot.topic_id(tp.topic)
+        if tp.topic not in self._first:  # assigned by a leader that knew of it before this member
+            known = frozenset(snapshot.partitions_for_topic(tp.topic) or {tp.partition})
+            self._first[tp.topic] = (now, known)
+        topic_id, first = self._first[tp.topic]
+        return tp.partition not in first or (None not in (topic_id, now) and topic_id != now)
+
+    def _note(self) -> None:
+        """Notes the partitions of subscribed topics, also of those of which this member has none: what appears later is read from its
+        start, though it be the first that the member is assigned."""
+        snapshot = self._client.snapshot
+        for topic in self._subscription.matching(snapshot) - self._first.keys():
+            if known := snapshot.partitions_for_topic(topic):
+                self._first[topic] = (snapshot.topic_id(topic), frozenset(known))
 
     async def partitions_for(self, topic: str) -> set[int] | None:
         """Returns all partition ids of a topic, None if there is no such topic."""
@@ -79,6 +101,7 @@ class ConsumerTopics:
     def check(self) -> None:
         """Warns of each unknown topic once, and waits for it, as Java does; reports a topic that may not be read as an error, for as long
         as it may not."""
+        self._note()
         snapshot = self._client.snapshot
         errors = {t: snapshot.topic_error(t) for t in self._subscription.metadata_topics() or []}
         known = (error_for_code(code, request="Metadata", topic=topic) for topic, code in errors.items())

@@ -232,6 +232,39 @@ async def test_a_partition_that_appears_later_is_read_from_its_start_and_so_is_a
     assert [start.from_start for starts in scene.starts for start in starts.values()] == [False, True, True]
 
 
+@pytest.mark.parametrize("subscription", [{"topics": ["t"]}, {"pattern": "t.*"}], ids=["topics", "pattern"])
+@pytest.mark.parametrize("tracked", [True, False], ids=["known before", "known later"])
+@in_virtual_time
+async def test_a_member_without_a_partition_of_a_topic_reads_one_that_appears_from_its_start(
+    subscription, tracked
+):
+    """Its records came while nobody read it: from the end of the log they would never be read, and no event would say so."""
+    scene = Scene()
+    scene.see(snapshot(1) if tracked else ClusterSnapshot())
+    scene.core.subscription.subscribe(**subscription)
+    await scene.core.subscribed()
+    for partitions in (1, 3):
+        scene.see(snapshot(partitions))
+        if not tracked:
+            scene.core._on_metadata()
+    await scene.take_on(frozenset({A, B, C}))
+    [starts] = scene.starts
+    assert {tp: start.from_start for tp, start in starts.items()} == {A: False, B: True, C: True}
+
+
+@in_virtual_time
+async def test_a_topic_that_was_not_there_begins_with_the_partitions_that_it_is_first_seen_with():
+    scene = Scene()
+    scene.see(ClusterSnapshot(topics={"t": TopicMetadata("t", error_code=UnknownTopicOrPartitionError.code)}))
+    scene.core.subscription.subscribe(topics=["t"])
+    await scene.core.subscribed()
+    scene.core._on_metadata()
+    scene.see(snapshot(2))
+    scene.core._on_metadata()
+    await scene.take_on(frozenset({A, B}))
+    assert not any(start.from_start for start in scene.starts[0].values())
+
+
 @pytest.mark.parametrize("ends", ["known", "failed", "never", "cut off"])
 @in_virtual_time
 async def test_a_pattern_is_joined_with_when_its_topics_are_known_or_nobody_tells_them(ends):

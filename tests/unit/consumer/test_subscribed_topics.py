@@ -41,6 +41,9 @@ class Snapshot:
         found = self._topics.get(topic, 0)
         return found if isinstance(found, int) else 0
 
+    def topic_id(self, topic: str) -> bytes | None:
+        return None
+
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         found = self._topics.get(topic)
         return found if isinstance(found, set) else None

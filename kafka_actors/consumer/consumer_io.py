@@ -297,7 +297,7 @@ class ConsumerIO:
         coordinator = self._coordinator
         found = ConsumerGroupMetadata(group_id) if coordinator is None else coordinator.group_metadata()
         # After the generation: the next one is entered only when the loss of the one before stands there.
-        lost = coordinator is not None and coordinator.losing
+        lost = self.rebalances.handling_loss or (coordinator is not None and coordinator.losing)
         if self.subscription.uses_group and (lost or found.generation_id < 0):
             raise IllegalGenerationError("it is not a member of its group now: poll", group=group_id)
         return found

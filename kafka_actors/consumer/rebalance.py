@@ -35,7 +35,8 @@ class ConsumerRebalanceListener:
     thread that polls, between two polls. `AsyncConsumer` awaits the result of a method."""
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> object:
-        """Called before partitions go to another member: the last chance to commit their offsets."""
+        """Called before partitions go to another member: the last chance to commit their offsets. If it outlasts the time that the group
+        waits, they go all the same, and what it commits from then on is refused with `IllegalGenerationError`."""
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> object:
         """Called when partitions were assigned, before their first record; their positions may be moved by `seek`."""
@@ -55,19 +56,21 @@ class RebalanceKind(Enum):
 class RebalanceNotice:
     """A rebalance for the user's thread to handle, which then calls `done` with the offsets to commit."""
 
-    __slots__ = ("_finished", "_loop", "drained", "offsets", "partitions", "what")
+    __slots__ = ("_finished", "_loop", "drained", "handled", "offsets", "partitions", "what")
 
     def __init__(self, what: RebalanceKind, partitions: Partitions, drained: Drained | None = None) -> None:
         self.what = what
         self.partitions = partitions
         self.drained: Drained = drained or {}
         self.offsets: Offsets = {}
+        self.handled = False
         self._loop = asyncio.get_running_loop()
         self._finished = asyncio.Event()
 
     def done(self, offsets: Offsets) -> None:
         """Passes on the offsets to commit: the user's thread has handled the notice."""
         self.offsets = offsets
+        self.handled = True
         with suppress(RuntimeError):  # its loop is closed: the listener has closed the consumer
             self._loop.call_soon_threadsafe(self._finished.set)
 
@@ -96,6 +99,7 @@ class RebalanceQueue:
         self._lock = threading.RLock()
         self._known: Partitions = frozenset()  # assigned, as far as the user's thread has been notified
         self._awaited: RebalanceNotice | None = None
+        self._of_gone: list[RebalanceNotice] = []  # with the user's thread: their partitions are gone already
         self._attended = True
 
     # ------------------------------------------------------------ called by the coordinator
@@ -124,10 +128,13 @@ class RebalanceQueue:
                 self._put(notice)
                 await notice.taken()
         finally:
-            self._awaited = None
             known = self._forget(partitions)
             # The deadline came before the user's thread had begun with it.
             late = self._withdraw(notice)
+            if self._awaited is notice and not late:
+                # Before the member's next generation, in which offsets would be taken.
+                self._begun_of_gone(notice)
+            self._awaited = None
             try:
                 await self._owner.commit_and_revoke(drained, notice.offsets)
             finally:
@@ -171,14 +178,31 @@ class RebalanceQueue:
 
     @property
     def lost(self) -> Partitions:
-        """Lost partitions of which the user's thread has not been notified."""
+        """Partitions that are gone, and of which the user's thread has not handled a notice: lost ones, and those of a revocation
+        whose listener is at work beyond its time."""
         with self._lock:
-            return Partitions().union(*(n.partitions for n in self._notices if n.what is RebalanceKind.LOST))
+            told = [n for n in self._notices if n.what is RebalanceKind.LOST]
+            told += [n for n in self._of_gone if not n.handled]
+            return Partitions().union(*(n.partitions for n in told))
+
+    @property
+    def handling_loss(self) -> bool:
+        """Whether the user's thread is at a notice of partitions that are gone: in `on_partitions_lost`, or beyond the time of
+        `on_partitions_revoked`."""
+        return any(not notice.handled for notice in self._of_gone)
 
     def next(self) -> RebalanceNotice | None:
         """Returns the oldest notice and removes it; None if there is none."""
         with self._lock:
-            return self._notices.popleft() if self._notices else None
+            notice = self._notices.popleft() if self._notices else None
+            if notice is not None and notice.what is RebalanceKind.LOST:
+                self._begun_of_gone(notice)
+            return notice
+
+    def _begun_of_gone(self, notice: RebalanceNotice) -> None:
+        """Notes a notice that the user's thread is at, or has just handled, and whose partitions are gone."""
+        with self._lock:
+            self._of_gone = [each for each in (*self._of_gone, notice) if not each.handled]
 
     def _put(self, notice: RebalanceNotice) -> None:
         with self._lock:

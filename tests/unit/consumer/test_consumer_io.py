@@ -12,6 +12,7 @@ from kafka_actors.cluster.snapshot import BrokerMetadata, ClusterSnapshot, Parti
 from kafka_actors.config import ConsumerConfig, build
 from kafka_actors.consumer.consumer_io import CLOSE_S, ConsumerIO
 from kafka_actors.consumer.delivery import Delivery
+from kafka_actors.consumer.operations import ConsumerOperations
 from kafka_actors.consumer.rebalance import ConsumerRebalanceListener, PollTasks
 from kafka_actors.errors import (
     ConfigError,
@@ -363,6 +364,31 @@ async def test_a_callback_that_outlasts_its_revocation_takes_nothing_of_the_next
 
 
 @in_virtual_time
+async def test_nothing_is_committed_by_a_callback_that_outlasts_its_revocation():
+    """Neither by a commit, which would return and have committed nothing, nor by a transaction under the member's next generation."""
+    core = Scene(enable_auto_commit=False).core
+    core.group_metadata = lambda group_id: ConsumerGroupMetadata(group_id, 4, "m")
+    session = session_of(core, [])
+    operations = ConsumerOperations(session)
+    tasks = PollTasks(session)
+    await core.rebalances.on_partitions_assigned(frozenset({A}))
+    session.reader.handed.add(A)
+    revoking = asyncio.create_task(core.rebalances.on_partitions_revoked(frozenset({A}), 1.0))
+    await asyncio.sleep(0)
+    calls = tasks.attend()
+    next(calls)
+    next(calls)  # runs from here on, in the user's thread
+    assert result(operations.group_metadata()).generation_id == 4
+    revoking.cancel()
+    await asyncio.wait({revoking})
+    for call in (operations.group_metadata(), operations.commit(None, 1_000)):
+        with pytest.raises(IllegalGenerationError, match="t-0: it was lost"):
+            result(call)
+    assert list(calls) == []
+    assert result(operations.group_metadata()).generation_id == 4
+
+
+@in_virtual_time
 async def test_who_may_not_read_one_topic_gives_others_up_all_the_same_while_its_polls_raise():
     """Else the group would wait for it at each rebalance, as long as a drain may take, and take it for one that polls no more."""
     core = Scene().core
@@ -387,6 +413,14 @@ async def test_who_may_not_read_one_topic_gives_others_up_all_the_same_while_its
     assert posted == [core.progress]
 
 
+def result(steps):
+    """The result of a call that has nothing to wait for."""
+    try:
+        pytest.fail(f"waits for {next(steps)}")
+    except StopIteration as end:
+        return end.value
+
+
 def session_of(core, called):
     """The parts of a session that rebalances need; the listener's calls are noted in `called`."""
     listener = ConsumerRebalanceListener()
@@ -400,6 +434,10 @@ def session_of(core, called):
         io=SimpleNamespace(post=lambda _: None),
         check_open=lambda: None,
         check_wanted=lambda: None,
+        check_group=lambda: None,
+        connect=lambda limit=None: iter(()),
+        assignment=lambda: core.fetcher.partitions,
+        config=core.config,
         attention=False,
     )
 
@@ -610,17 +648,24 @@ async def test_a_reset_wakes_the_users_thread_whose_records_it_makes_void():
 
 
 @pytest.mark.parametrize(
-    ("uses_group", "generation", "losing"),
-    [(True, 3, False), (False, -1, False), (True, -1, False), (True, 4, True)],
-    ids=["member", "by hand", "none", "lost the one before"],
+    ("uses_group", "generation", "losing", "handling"),
+    [
+        (True, 3, False, False),
+        (False, -1, False, False),
+        (True, -1, False, False),
+        (True, 4, True, False),
+        (True, 4, False, True),
+    ],
+    ids=["member", "by hand", "none", "lost the one before", "is told of that"],
 )
-def test_a_subscriber_outside_of_its_group_has_no_membership(uses_group, generation, losing):
+def test_a_subscriber_outside_of_its_group_has_no_membership(uses_group, generation, losing, handling):
     found = ConsumerGroupMetadata("g", generation, "m")
     core = SimpleNamespace(
+        rebalances=SimpleNamespace(handling_loss=handling),
         _coordinator=SimpleNamespace(group_metadata=lambda: found, losing=losing),
         subscription=SimpleNamespace(uses_group=uses_group),
     )
-    if losing or (uses_group and generation < 0):
+    if losing or handling or (uses_group and generation < 0):
         with pytest.raises(IllegalGenerationError, match="not a member of its group now"):
             ConsumerIO.group_metadata(core, "g")
     else:

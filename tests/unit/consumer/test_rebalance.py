@@ -94,6 +94,59 @@ async def test_who_has_begun_with_a_revoke_does_not_hear_of_a_loss():
     assert told(rebalances) == []
 
 
+@pytest.mark.parametrize("cut_off_by", ["the deadline", "a loss"])
+@in_loop
+async def test_what_goes_during_the_callback_of_its_revocation_counts_as_lost_until_that_is_over(cut_off_by):
+    """The member may be in its next generation by then, under which the offsets of another one's partitions would be taken."""
+    rebalances = RebalanceQueue(Owner(), lambda: None)
+    await rebalances.on_partitions_assigned(P0)
+    rebalances.next().done({})
+    revoking = asyncio.ensure_future(rebalances.on_partitions_revoked(P0, DEADLINE_S))
+    await asyncio.sleep(0)
+    notice = rebalances.next()
+    assert rebalances.lost == frozenset(), "offsets may be committed until then: it is the last chance"
+    revoking.cancel()
+    await asyncio.wait({revoking})
+    if cut_off_by == "a loss":
+        await rebalances.on_partitions_lost(P0)
+    await rebalances.on_partitions_assigned(P0)
+    assert rebalances.lost == P0
+    notice.done({})
+    assert rebalances.lost == frozenset()
+    assert told(rebalances) == [(RebalanceKind.ASSIGNED, P0)]
+
+
+@pytest.mark.parametrize("attended", [True, False], ids=["told", "away"])
+@in_loop
+async def test_what_nobody_was_told_to_give_up_is_not_lost_for_long(attended):
+    rebalances = RebalanceQueue(Owner(), lambda: None)
+    await rebalances.on_partitions_assigned(P0)
+    told(rebalances)
+    if attended:
+        revoking = asyncio.ensure_future(rebalances.on_partitions_revoked(P0, DEADLINE_S))
+        await asyncio.sleep(0)
+        rebalances.next()
+        rebalances.wait_for_user(False)
+        await revoking
+    else:
+        rebalances.wait_for_user(False)
+        await rebalances.on_partitions_revoked(P0, DEADLINE_S)
+    assert rebalances.lost == frozenset()
+
+
+@in_loop
+async def test_a_loss_is_told_until_its_callback_is_over():
+    rebalances = RebalanceQueue(Owner(), lambda: None)
+    await rebalances.on_partitions_assigned(P0)
+    told(rebalances)
+    await rebalances.on_partitions_lost(P0)
+    assert (rebalances.lost, rebalances.handling_loss) == (P0, False)
+    notice = rebalances.next()
+    assert rebalances.handling_loss
+    notice.done({})
+    assert (rebalances.lost, rebalances.handling_loss) == (frozenset(), False)
+
+
 @in_loop
 async def test_a_commit_that_outlasts_its_revocation_is_no_loss_of_what_came_since():
     owner, over = Owner(), asyncio.Event()

@@ -35,6 +35,8 @@ LAST_COMMIT = "the last commit of the group may be missing"
 BEGIN_S = 10.0
 """Seconds beyond `request_timeout_ms` for topics and committed offsets, once the consumer is connected."""
 BEHIND_CONNECTING = "a broker was reached, and is asked for topics and committed offsets"
+JOIN_MS = 5_000
+"""Milliseconds of a rebalance that are kept for joining it, behind the user's thread."""
 CLOSE_S = 3.0
 """Seconds for closing connections, which waits for no broker."""
 
@@ -201,6 +203,8 @@ class ConsumerIO:
         if self.config.group_id is None:
             raise ConfigError("group_id", "is needed to subscribe, and for committed offsets")
         if self._coordinator is None:
+            interval_ms = self.config.max_poll_interval_ms
+            left_ms = interval_ms - self.config.heartbeat_interval_ms - JOIN_MS  # since it was heard of
             self._coordinator = ConsumerCoordinator(
                 self.client,
                 self.subscription,
@@ -209,8 +213,9 @@ class ConsumerIO:
                 reads=lambda: self._held,
                 events=self._events,
                 on_fatal=self.fail,
-                rebalance_timeout_ms=self.config.max_poll_interval_ms,
-                max_poll_interval_ms=self.config.max_poll_interval_ms,
+                rebalance_timeout_ms=interval_ms,
+                revoke_timeout_ms=max(left_ms, interval_ms // 2),
+                max_poll_interval_ms=interval_ms,
                 clock=self._clock,
             )
         return self._coordinator

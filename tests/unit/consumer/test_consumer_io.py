@@ -491,6 +491,23 @@ async def test_a_poll_counts_for_the_group_only_while_it_is_subscribed_to():
     assert (scene.group.begun, scene.group.polls) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("interval_ms", "heartbeat_ms", "drain_s"),
+    [(300_000, 3_000, 292.0), (60_000, 10_000, 45.0), (6_000, 300, 3.0)],
+    ids=["defaults", "slow heartbeats", "short"],
+)
+@in_virtual_time
+async def test_the_group_waits_for_a_poll_for_as_long_as_there_is_time_to_join_it_then(
+    interval_ms, heartbeat_ms, drain_s
+):
+    """A batch whose work takes less than `max_poll_interval_ms` is finished before its partition goes to another member, as in Java."""
+    core = Scene(max_poll_interval_ms=interval_ms, heartbeat_interval_ms=heartbeat_ms).core
+    core._coordinator = None
+    config = (await core._use_group())._driver.machine.config
+    assert config.rebalance_timeout == config.max_poll_interval == interval_ms / 1000
+    assert config.revoke_timeout == drain_s
+
+
 # ------------------------------------------------------------ commits and offsets
 
 

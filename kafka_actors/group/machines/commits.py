@@ -17,6 +17,9 @@ way of the requests:
 - **The latest asked for wins**: of several commits of a partition that wait, the last one is sent, and the earlier ones share its outcome.
   (A job's workers are merged before, by `CommitGate`: there the furthest offset counts, and what failed is sent again though
   nobody waits.)
+- **A request has no more than the coordinator can write at once** (`MOST_BYTES`): what has waited for longest goes first, the rest with the next
+  ones, and a commit is done with its last partition. What is refused as too large is sent again in halves, and so is all that follows; with
+  Kafka 4 that can't be told from other errors of a broker, so it ends at `LEAST_BYTES`.
 - **A commit carries the generation that is current when it is sent.** While the group rebalances it would be refused, so it waits for the
   next generation (`GenerationRefusal`). An error about a generation that is past, or about to be, is no news of the membership.
 - **What is no longer the member's** is never sent again, not even as a retry; nor is an offset of a topic that was deleted and made anew.
@@ -30,7 +33,7 @@ leaves to the user.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kafka_actors.base.backoff import GrowingTimeout, RetryTimer
 from kafka_actors.base.machine import Ready
@@ -38,9 +41,11 @@ from kafka_actors.errors import (
     CoordinatorLoadInProgressError,
     EncodeError,
     FencedInstanceIdError,
+    InvalidCommitOffsetSizeError,
     KafkaError,
     KafkaTimeoutError,
     OffsetMetadataTooLargeError,
+    UnknownServerError,
     error_for_code,
 )
 from kafka_actors.protocol.messages.offset_commit import OffsetCommitResponse
@@ -58,13 +63,42 @@ from .pending_commits import (
     CommitAction,
     CommitEligibility,
     CommitReady,
-    GenerationRefusal,
     MembershipNews,
     PendingCommit,
     QueuedOffsets,
     check_offset,
     commit_request,
 )
+
+MOST_BYTES = 512 * 1024
+"""Bytes that the offsets of one OffsetCommit may have in the coordinator's log. It writes them as one batch, which `max.message.bytes` of its
+topic bounds: by default at 1 MiB."""
+LEAST_BYTES = 16 * 1024
+"""Bytes of a commit that isn't refused for its size."""
+TOO_LARGE = (InvalidCommitOffsetSizeError, UnknownServerError)
+"""Errors of a commit that is too large: the first up to Kafka 3.9, from 4.0 on the second, which has other reasons too."""
+
+
+class GenerationRefusal:
+    """The generation whose commits the group no longer takes, because it rebalances: what waits goes with the next one."""
+
+    def __init__(self) -> None:
+        self._generation: Generation | None = None
+        self._joining = False
+        """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
+        generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
+
+    def refused(self, generation: Generation, member: CommitEligibility) -> None:
+        """Takes that the group refused a commit of this generation."""
+        self._generation = generation
+        self._joining = not (member.settled and member.may_commit)
+
+    def holds_back(self, member: CommitEligibility) -> bool:
+        """Whether a commit of the member would be refused again."""
+        return member.generation == self._generation and not (self._joining and member.settled)
+
+    def clear(self) -> None:
+        self._generation = None
 
 
 class CommitQueue:
@@ -79,6 +113,7 @@ class CommitQueue:
         self._not_before = 0.0
         self._request: GroupRequest | None = None
         self._unknown = False
+        self._most_bytes = MOST_BYTES
         self._refusal = GenerationRefusal()
         self._late = LateCommits(config.request_timeout)
         self._actions: list[CommitAction] = []
@@ -156,7 +191,7 @@ class CommitQueue:
             self._send(GroupApi.OFFSET_FETCH, body, now)
         elif self._may_send():
             self._refusal.clear()
-            commit = commit_request(self._config, self._offsets.begin(), self.eligibility)
+            commit = commit_request(self._config, self._offsets.begin(self._most_bytes), self.eligibility)
             self._send(GroupApi.COMMIT, commit, now)
         elif self._late.due_at <= now:
             body = offset_fetch_request(group_id, self._late.partitions, require_stable=False)
@@ -194,6 +229,7 @@ class CommitQueue:
         }
         worst: tuple[KafkaError, ErrorAction] | None = None
         again = False
+        smaller = self._send_less(codes.values())
         for tp in list(self._offsets.sent):
             # A partition that the answer leaves out is asked again: nothing was said about it.
             code = codes.get(tp, CoordinatorLoadInProgressError.code)
@@ -209,6 +245,9 @@ class CommitQueue:
                 continue
             if isinstance(error, OffsetMetadataTooLargeError) and self._offsets.strip(tp):
                 continue
+            if smaller and isinstance(error, TOO_LARGE):
+                self._offsets.settle(tp, error, ErrorAction.RETRY)
+                continue
             verdict = self._verdict(error, request.generation)
             self._offsets.settle(tp, error, verdict)
             again |= verdict not in FAILS_AT_ONCE
@@ -222,6 +261,16 @@ class CommitQueue:
             self._wait(now)
         else:
             self._backoff.succeeded()
+
+    def _send_less(self, codes: Collection[int]) -> bool:
+        """Halves what one request may have from now on, if the answer to this one may say that it had too much. Returns whether it does."""
+        if 0 in codes or not any(error.code in codes for error in TOO_LARGE):
+            return False
+        size = self._offsets.bytes_sent()
+        if size <= LEAST_BYTES or len(self._offsets.sent) == 1:
+            return False
+        self._most_bytes = max(min(self._most_bytes, size // 2), LEAST_BYTES)
+        return True
 
     def _verdict(self, error: KafkaError, sent_in: Generation) -> ErrorAction:
         """Returns what an error means. One about a generation that is past, or about to be, only means to try again later."""

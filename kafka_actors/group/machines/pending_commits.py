@@ -55,6 +55,8 @@ FAILS_AT_ONCE = (
 )
 """Meanings of an error after which an offset is not sent again."""
 MAX_METADATA_BYTES = 32_767
+RECORD_BYTES = 128
+"""Bytes of a committed offset's record in the coordinator's log, beside the names of its topic and its metadata: some 50, and its group's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class QueuedOffsets:
     """Offsets that wait to be committed, those that were sent, and the commits that wait for their outcomes.
 
     A partition is *waiting* (asked for, not sent), *sent* (in the request in flight, or of unknown outcome), or both. `begin` moves
-    all that waits to what is sent; from there `settle` ends an offset, or has it wait again. `finished` takes each commit that
+    what waits, or as much as fits, to what is sent; from there `settle` ends an offset, or has it wait again. `finished` takes each commit that
     is done, once.
     """
 
@@ -140,10 +142,19 @@ class QueuedOffsets:
         else:
             self.commits.append(commit)
 
-    def begin(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Moves all that waits to what is sent, and returns it."""
-        self.sent, self.waiting = self.waiting, {}
+    def begin(self, most_bytes: float = math.inf) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Moves what has waited for longest to what is sent, and returns it: at least one offset, else as many as the coordinator keeps in
+        `most_bytes`."""
+        for tp, entry in list(self.waiting.items()):
+            most_bytes -= record_bytes(tp, entry.offset)
+            if self.sent and most_bytes < 0:
+                break
+            self.sent[tp] = self.waiting.pop(tp)
         return {tp: entry.offset for tp, entry in self.sent.items()}
+
+    def bytes_sent(self) -> int:
+        """Returns about how many bytes the coordinator keeps of what was sent."""
+        return sum(record_bytes(tp, entry.offset) for tp, entry in self.sent.items())
 
     def settle(self, tp: TopicPartition, error: Exception | None, verdict: ErrorAction | None) -> None:
         """Ends a sent entry, or has it wait again where the error is worth another try."""
@@ -278,28 +289,6 @@ class QueuedOffsets:
         self._finished(commit)
 
 
-class GenerationRefusal:
-    """The generation whose commits the group no longer takes, because it rebalances: what waits goes with the next one."""
-
-    def __init__(self) -> None:
-        self._generation: Generation | None = None
-        self._joining = False
-        """Whether the member was not through with JoinGroup and SyncGroup when it heard so: it may come out in the same
-        generation, because a JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
-
-    def refused(self, generation: Generation, member: CommitEligibility) -> None:
-        """Takes that the group refused a commit of this generation."""
-        self._generation = generation
-        self._joining = not (member.settled and member.may_commit)
-
-    def holds_back(self, member: CommitEligibility) -> bool:
-        """Whether a commit of the member would be refused again."""
-        return member.generation == self._generation and not (self._joining and member.settled)
-
-    def clear(self) -> None:
-        self._generation = None
-
-
 @dataclass(frozen=True, slots=True)
 class MembershipNews:
     """An error in an answer that concerns the membership: for `ClassicMember.on_membership_error`."""
@@ -378,6 +367,11 @@ def check_offset(tp: TopicPartition, offset: OffsetAndMetadata) -> None:
         raise UsageError(f"can't commit offset {offset.offset} of {where}")
     if len(offset.metadata.encode()) > MAX_METADATA_BYTES:
         raise UsageError(f"the metadata of the commit of {where} has more than {MAX_METADATA_BYTES} bytes")
+
+
+def record_bytes(tp: TopicPartition, offset: OffsetAndMetadata) -> int:
+    """Returns about how many bytes the coordinator's record of an offset has."""
+    return RECORD_BYTES + len(tp.topic) + len(offset.metadata.encode())
 
 
 def not_owned(tp: TopicPartition) -> IllegalGenerationError:

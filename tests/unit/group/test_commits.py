@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kafka_actors.errors import (
     ConnectionFailedError,
@@ -19,7 +22,7 @@ from kafka_actors.errors import (
     UsageError,
 )
 from kafka_actors.group.commit_metadata import pack
-from kafka_actors.group.machines.commits import CommitQueue
+from kafka_actors.group.machines.commits import CommitQueue, GenerationRefusal
 from kafka_actors.group.machines.embedded_protocol import GroupConfig
 from kafka_actors.group.machines.error_actions import ErrorAction, GroupApi
 from kafka_actors.group.machines.member_events import Generation, GroupChannel, GroupRequest
@@ -495,6 +498,158 @@ def test_a_broker_that_takes_less_metadata_gets_the_users_own_alone():
     assert ticket.results[A].code == 12
 
 
+# ---------------------------------------------------------------- commits of more than a broker writes at once
+
+
+class LogOfOffsets:
+    """A coordinator's log, which takes a commit of at most `most` bytes as one batch, as Kafka does, and says `code` to a larger one."""
+
+    def __init__(self, s: Script, most: int, code: int = 28) -> None:
+        self.s, self.most, self.code = s, most, code
+        self.committed: dict[TopicPartition, int] = {}
+        self.sizes: list[int] = []
+        self.went_back: list[TopicPartition] = []
+
+    def write(self, request: Any) -> int:
+        """Writes the batch or refuses it; returns the code for each of its partitions."""
+        sent = [(t.name, p) for t in request.body.topics for p in t.partitions]
+        self.sizes.append(sum(90 + len(name) + len(p.committed_metadata) for name, p in sent))
+        if self.sizes[-1] > self.most:
+            return self.code
+        for name, p in sent:
+            tp = TopicPartition(name, p.partition_index)
+            if p.committed_offset < self.committed.get(tp, 0):
+                self.went_back.append(tp)
+            self.committed[tp] = p.committed_offset
+        return 0
+
+    def take(self) -> None:
+        """Answers the request in flight."""
+        asked = {
+            TopicPartition("t", p.partition_index) for t in self.s.request.body.topics for p in t.partitions
+        }
+        self.s.answer(dict.fromkeys(asked, self.write(self.s.request)))
+
+    def look_up(self) -> None:
+        """Answers the question what is committed."""
+        asked = [n for t in self.s.request.body.groups[0].topics for n in t.partition_indexes]
+        self.s.found({(tp := TopicPartition("t", n)): self.committed.get(tp, -1) for n in asked})
+
+
+def all_of(count: int, text: str = "m" * 87) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {TopicPartition("t", n): OffsetAndMetadata(n + 1, text) for n in range(count)}
+
+
+def commit_all(
+    count: int, most: int, code: int = 28, text: str = "m" * 87
+) -> tuple[PendingCommit, LogOfOffsets]:
+    s = Script(owned=all_of(count).keys())
+    log = LogOfOffsets(s, most, code)
+    ticket = s.queue.submit(all_of(count, text), s.now, 60.0)
+    while s.poll() is not None:
+        log.take()
+    assert s.done == [ticket]
+    assert s.notices == []
+    return ticket, log
+
+
+def test_a_commit_of_more_than_the_coordinator_writes_at_once_goes_in_several_requests():
+    """By default it writes 1 MiB: some 6,000 partitions, of which none was ever committed."""
+    ticket, log = commit_all(13_000, 1_048_588)
+    assert set(ticket.results.values()) == {None}
+    assert log.committed == {tp: offset.offset for tp, offset in all_of(13_000).items()}
+    assert len(log.sizes) <= 6, "no more than it takes"
+
+
+@pytest.mark.parametrize("code", [28, -1])
+def test_what_is_too_large_for_a_coordinator_is_sent_again_in_halves_and_so_is_what_follows(code):
+    ticket, log = commit_all(6_000, 100_000, code)
+    assert set(ticket.results.values()) == {None}
+    assert len(log.committed) == 6_000
+    refused = [size for size in log.sizes if size > log.most]
+    assert 1 <= len(refused) <= 4
+    assert log.sizes[: len(refused)] == refused
+
+
+@pytest.mark.parametrize("code", [28, -1])
+def test_what_no_division_makes_small_enough_is_refused(code):
+    """A broker says -1 for other reasons too, and must not be asked for each partition by itself."""
+    ticket, log = commit_all(3_000, 0, code)
+    assert {error.code for error in ticket.results.values()} == {code}
+    assert ticket.refused is None
+    assert len(log.sizes) < 80
+    ticket, log = commit_all(2, 0, code, "m" * 30_000)
+    assert {error.code for error in ticket.results.values()} == {code}
+    assert len(log.sizes) == 3
+
+
+def test_an_error_beside_partitions_that_were_committed_is_not_one_of_the_size():
+    s = Script(owned=all_of(1_000).keys())
+    ticket = s.queue.submit(all_of(1_000), s.now, 60.0)
+    s.poll()
+    s.answer(dict.fromkeys(all_of(1_000), 0) | {A: -1})
+    assert s.poll(2.0) is None
+    assert [tp for tp, error in ticket.results.items() if error is not None] == [A]
+
+
+def test_what_waits_for_another_request_ends_by_the_deadline_with_the_rest():
+    s = Script(owned=all_of(4_000).keys())
+    log = LogOfOffsets(s, 1_048_588)
+    ticket = s.queue.submit(all_of(4_000), s.now, 5.0)
+    s.poll()
+    log.take()
+    sent = s.poll()
+    s.poll(5.0)
+    assert s.done == [ticket]
+    assert ticket.refused is None, "most of it was committed"
+    assert {tp for tp, error in ticket.results.items() if error is not None} == set(sent)
+    assert "whether it was done is unknown" in str(ticket.results[max(sent)])
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_whatever_a_coordinator_takes_at_once_the_last_offset_of_each_partition_is_committed_in_order(data):
+    """With commits that come meanwhile, and answers that are lost before or after the coordinator has written."""
+    count = data.draw(st.integers(1, 400))
+    text = "m" * data.draw(st.sampled_from([0, 87, 3_000]))
+    s = Script(owned=all_of(count).keys())
+    log = LogOfOffsets(s, data.draw(st.integers(16 * 1024, 400_000)), data.draw(st.sampled_from([28, -1])))
+    tickets, last = [], {}
+    for offset in range(1, data.draw(st.integers(2, 12))):
+        every = data.draw(st.integers(1, 3))
+        some = [tp for tp in all_of(count) if offset == 1 or (tp.partition + offset) % every == 0]
+        tickets.append(s.queue.submit({tp: OffsetAndMetadata(offset, text) for tp in some}, s.now, 600.0))
+        last |= dict.fromkeys(some, offset)
+        for _ in range(data.draw(st.integers(0, 3))):
+            step(s, log, data.draw(st.sampled_from(["answered", "lost", "lost behind"])))
+    for _ in range(400):
+        if s.queue.idle:
+            break
+        step(s, log, "answered")
+    s.poll()
+    assert len(s.done) == len(tickets)
+    assert all(set(ticket.results.values()) <= {None} for ticket in tickets)
+    assert (log.committed, log.went_back) == (last, [])
+
+
+def step(s: Script, log: LogOfOffsets, fate: str) -> None:
+    """Goes on by a request, if one is due, that has this fate."""
+    sent = s.poll(2.0)
+    if sent is None:
+        return
+    if fate != "answered":
+        if fate == "lost behind" and sent != "resolve":
+            log.write(s.request)
+        s.answer(DisconnectedError("gone"))
+    elif sent == "resolve":
+        log.look_up()
+    else:
+        log.take()
+
+
+# ---------------------------------------------------------------- coordinators that are slow
+
+
 def test_a_coordinator_that_is_slow_is_waited_for_longer_each_time_until_it_answers_as_usual():
     s = Script()
     s.submit({A: 5}, timeout=600.0)
@@ -623,3 +778,35 @@ def test_a_late_commit_that_is_fenced_or_not_ones_own_any_more_is_not_looked_for
     s.be(**change)
     assert s.poll(100.0) is None
     assert s.wake is None
+
+
+# ---------------------------------------------------------------- the generation that the group refused
+
+MEMBER = CommitEligibility(True, True, generation=G1, owned=frozenset({A, B}))
+
+
+def test_a_refused_generation_is_held_back_until_the_member_has_another() -> None:
+    refusal = GenerationRefusal()
+    assert not refusal.holds_back(MEMBER)
+    refusal.refused(MEMBER.generation, MEMBER)
+    assert refusal.holds_back(MEMBER)
+    assert refusal.holds_back(replace(MEMBER, settled=False)), "it joins, which has not ended"
+    assert not refusal.holds_back(replace(MEMBER, generation=G2))
+
+
+@pytest.mark.parametrize("member", [replace(MEMBER, settled=False), replace(MEMBER, may_commit=False)])
+def test_a_member_that_was_still_joining_may_come_out_in_the_same_generation(
+    member: CommitEligibility,
+) -> None:
+    """A JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
+    refusal = GenerationRefusal()
+    refusal.refused(member.generation, member)
+    assert refusal.holds_back(replace(member, settled=False))
+    assert not refusal.holds_back(MEMBER)
+
+
+def test_a_request_that_goes_out_ends_the_refusal() -> None:
+    refusal = GenerationRefusal()
+    refusal.refused(MEMBER.generation, MEMBER)
+    refusal.clear()
+    assert not refusal.holds_back(MEMBER)

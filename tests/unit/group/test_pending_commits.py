@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from kafka_actors.errors import (
@@ -18,13 +16,13 @@ from kafka_actors.group.machines.member_events import Generation
 from kafka_actors.group.machines.pending_commits import (
     MAX_METADATA_BYTES,
     CommitEligibility,
-    GenerationRefusal,
     PendingCommit,
     QueuedOffsets,
     as_ours,
     check_offset,
     commit_request,
     not_owned,
+    record_bytes,
     recreated,
 )
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
@@ -67,6 +65,30 @@ def test_what_is_asked_for_meanwhile_waits_and_shares_the_outcome_of_the_latest(
     assert third.results[A0] is None
     assert isinstance(third.results[A1], IllegalGenerationError)
     assert third.refused is None, "one of its partitions was committed"
+
+
+def test_as_much_is_sent_as_fits_and_what_has_waited_for_longest_goes_first() -> None:
+    queue = QueuedOffsets(lambda _: None)
+    one = record_bytes(A0, OffsetAndMetadata(1))
+    commit = PendingCommit({tp: OffsetAndMetadata(1) for tp in (A1, A0, B0)}, 5.0)
+    queue.put(commit)
+    assert list(queue.begin(2 * one)) == [A1, A0]
+    assert queue.bytes_sent() == 2 * one
+    _put(queue, a0=2, a1=2)
+    for tp in (A1, A0):
+        queue.settle(tp, None, None)
+    assert list(queue.begin(one - 1)) == [B0], "one at least"
+    queue.settle(B0, None, None)
+    assert commit.done
+    assert queue.begin() == {A0: OffsetAndMetadata(2), A1: OffsetAndMetadata(2)}
+
+
+def test_a_record_is_counted_with_all_that_the_coordinator_writes_of_it() -> None:
+    """Key and value with their versions and lengths, and the record's own: 48 bytes, and the names of the group and the topic."""
+    named = OffsetAndMetadata(1, "\u00e9" * 40)
+    assert (
+        record_bytes(TopicPartition("orders", 7), named) >= 48 + len("scorer-production") + len("orders") + 80
+    )
 
 
 def test_an_offset_of_a_partition_that_is_gone_keeps_its_outcome_but_waits_no_more() -> None:
@@ -151,33 +173,3 @@ def test_errors_of_others_become_ours() -> None:
     foreign = as_ours(ValueError("no"))
     assert isinstance(foreign, UsageError)
     assert "no" in str(foreign)
-
-
-# ---------------------------------------------------------------- the generation that the group refused
-
-
-def test_a_refused_generation_is_held_back_until_the_member_has_another() -> None:
-    refusal = GenerationRefusal()
-    assert not refusal.holds_back(STABLE)
-    refusal.refused(STABLE.generation, STABLE)
-    assert refusal.holds_back(STABLE)
-    assert refusal.holds_back(replace(STABLE, settled=False)), "it joins, which has not ended"
-    assert not refusal.holds_back(replace(STABLE, generation=Generation(5, "m")))
-
-
-@pytest.mark.parametrize("member", [replace(STABLE, settled=False), replace(STABLE, may_commit=False)])
-def test_a_member_that_was_still_joining_may_come_out_in_the_same_generation(
-    member: CommitEligibility,
-) -> None:
-    """A JoinGroup that is repeated while the group waits for SyncGroup brings no new one."""
-    refusal = GenerationRefusal()
-    refusal.refused(member.generation, member)
-    assert refusal.holds_back(replace(member, settled=False))
-    assert not refusal.holds_back(STABLE)
-
-
-def test_a_request_that_goes_out_ends_the_refusal() -> None:
-    refusal = GenerationRefusal()
-    refusal.refused(STABLE.generation, STABLE)
-    refusal.clear()
-    assert not refusal.holds_back(STABLE)

@@ -8,12 +8,13 @@ from fakes.copying import consumer_of, copied, read_by_java, read_by_librdkafka,
 from waiting import until
 
 import kafka_actors as ka
-from kafka_actors.admin import Admin, NewTopic, OffsetTarget
+from kafka_actors.admin import Admin, AlterConfigOp, ConfigResource, NewTopic, OffsetTarget
 from kafka_actors.errors import GroupIdNotFoundError
+from kafka_actors.group.machines.commits import MOST_BYTES
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.plugin import started
 from kafka_actors.testing.produce import Produce
-from kafka_actors.types import TopicPartition
+from kafka_actors.types import OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.kafka
 
@@ -95,6 +96,36 @@ def test_all_is_read_committed_and_resumed_and_the_admin_follows_it(
         admin.delete_consumer_groups([group_id])
         with pytest.raises(GroupIdNotFoundError):
             admin.describe_consumer_groups([group_id])
+
+
+def test_a_commit_that_is_too_large_for_the_coordinators_log_is_divided(
+    kafka: KafkaCluster, group_id: str
+) -> None:
+    """Up to 3.9 it says INVALID_COMMIT_OFFSET_SIZE, and since 4.0 UNKNOWN_SERVER_ERROR."""
+    name, of_group = f"many-{group_id}", ConfigResource("TOPIC", "__consumer_offsets")
+    wide = {TopicPartition(name, n): OffsetAndMetadata(0, "m" * 3_000) for n in range(16)}
+    with (
+        Admin(bootstrap_servers=kafka.bootstrap_servers) as admin,
+        ka.Consumer(group_id=group_id, bootstrap_servers=kafka.bootstrap_servers) as consumer,
+    ):
+        admin.create_topics([NewTopic(name, len(wide), 1)])
+        kafka.wait_for_leaders(name, len(wide))
+        consumer.assign(wide)
+        consumer.commit({TopicPartition(name, 0): 0})  # so that the log is there
+        admin.incremental_alter_configs({of_group: [AlterConfigOp("max.message.bytes", "30000")]})
+        coordinator = consumer._session.core._coordinator
+        assert coordinator is not None
+        try:
+
+            def is_divided() -> bool:
+                consumer.commit(wide)
+                return coordinator._committer._queue._most_bytes < MOST_BYTES
+
+            until(is_divided, 20, "a refusal for the size, which ends in a commit all the same")
+        finally:
+            admin.incremental_alter_configs({of_group: [AlterConfigOp("max.message.bytes", None, "DELETE")]})
+        found = consumer.committed(wide)
+        assert {at and at.metadata for at in found.values()} == {"m" * 3_000}
 
 
 def test_a_group_is_shared_with_confluents_consumer(kafka: KafkaCluster, topic: str, group_id: str) -> None:

@@ -21,6 +21,7 @@ from kafka_actors.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
     TransactionOutcomeUnknownError,
+    UnsupportedVersionError,
     UsageError,
 )
 from kafka_actors.sinks.kafka import TargetProducer
@@ -74,6 +75,16 @@ def sent(producer: ka.Producer, number: int) -> None:
 
 def committed(brokers: FakeKafka) -> list[list[int]]:
     return [[int(r.value) for r in brokers.records("out", p, read_committed=True)] for p in (0, 1)]
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.4"])
+def test_a_broker_without_all_of_transactions_is_refused_by_name_before_anything_is_written(version):
+    with FakeKafka(version=version, topics={"out": 1}) as old, producer_of(old) as producer:
+        with pytest.raises(
+            UnsupportedVersionError, match=r"transactions need Kafka 2\.5 or newer: the broker speaks"
+        ):
+            producer.init_transactions()
+        assert not old.requests("InitProducerId")
 
 
 @pytest.mark.parametrize(("finalised", "added"), [(0, 1), (1, 1), (2, 0)])

@@ -255,6 +255,8 @@ def explained(
         error.message = (
             f"transaction_timeout_ms ({timeout_ms}) is beyond the brokers' transaction.max.timeout.ms"
         )
+    if isinstance(error, UnsupportedVersionError) and error.request == TransactionApi.INIT_PRODUCER_ID.value:
+        error.message = f"transactions need Kafka 2.5 or newer: {error.message}"
     if isinstance(error, TransactionalIdAuthorizationFailedError):
         error.transactional_id = transactional_id
     return error

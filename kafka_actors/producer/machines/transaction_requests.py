@@ -56,6 +56,8 @@ CONCURRENT_S = 0.02
 """Seconds until the next try where markers of the transaction before are still being written, Java's; they take moments."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 """Types of keys in FindCoordinator."""
+RAISES_EPOCHS_SINCE = 3
+"""The first version of InitProducerId that raises an epoch (KIP-360, Kafka 2.5). Older brokers are refused before a transaction needs it."""
 BEFORE_VERSION_2 = {TransactionApi.END: 4, TransactionApi.OFFSET_COMMIT: 4, TransactionApi.PRODUCE: 11}
 """Highest versions of requests below transaction version 2."""
 
@@ -158,7 +160,7 @@ def init_producer_id(scope: TransactionScope, timeout_ms: int, node: int | None)
         producer_id=scope.producer_id,
         producer_epoch=scope.producer_epoch,
     )
-    return TransactionRequest(_API.INIT_PRODUCER_ID, body, node)
+    return TransactionRequest(_API.INIT_PRODUCER_ID, body, node, min_version=RAISES_EPOCHS_SINCE)
 
 
 def add_partitions(

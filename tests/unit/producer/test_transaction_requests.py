@@ -57,6 +57,12 @@ def test_a_producer_goes_on_only_with_its_own_id_and_epoch():
     assert (fresh.producer_id, fresh.producer_epoch, fresh.transaction_timeout_ms) == (-1, -1, 60_000)
 
 
+def test_a_producer_id_comes_from_brokers_that_can_raise_its_epoch():
+    """A broker before 2.5 would only refuse in the end, with the epoch to be raised after a commit (KIP-360)."""
+    for scope in (TransactionScope("copier"), ONE):
+        assert init_producer_id(scope, 60_000, 1).min_version == 3
+
+
 def test_each_request_has_its_coordinator():
     offsets = OffsetsInTransaction({A: OffsetAndMetadata(1)}, MEMBER)
     of_group = find_coordinator(commit_offsets(ONE, offsets, None), "copier").body

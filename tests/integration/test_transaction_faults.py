@@ -185,6 +185,35 @@ def test_a_transaction_that_takes_too_long_says_so(brokers):
     assert committed(brokers) == ([[], []] if late.value.fatal else [[2]] * 2)
 
 
+@pytest.mark.parametrize("version", ["3.9", "4.1"])
+def test_offsets_fit_where_brokers_take_little_metadata(version):
+    """As with a plain commit, the text of the user alone is left."""
+    little = {"offset.metadata.max.bytes": 64, "group.initial.rebalance.delay.ms": 0}
+    with FakeKafka(version=version, topics={"in": 1, "out": 2}, config=little) as brokers:
+        Produce(brokers.bootstrap_servers)("in", [b"x", b"y"])
+        read = ka.Consumer(
+            ["in"],
+            group_id="g",
+            bootstrap_servers=brokers.bootstrap_servers,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        with read, producer_of(brokers) as producer:
+            assert read.poll_batch(timeout_ms=20_000) is not None
+            for offset in (1, 2):
+                with producer.transaction():
+                    note = ka.OffsetAndMetadata(offset, "note")
+                    producer.send_offsets_to_transaction({SOURCE: note}, read.group_metadata())
+        assert brokers.committed("g") == {SOURCE: 2}
+        told = [
+            p.committed_metadata
+            for call in brokers.requests("TxnOffsetCommit")
+            for p in call.request.topics[0].partitions
+        ]
+        assert [len(text) > 64 for text in told] == [True, False, True, False]
+        assert told[1::2] == ["note", "note"]
+
+
 def test_offsets_of_a_topic_that_was_made_anew_are_not_gone_on_from(brokers):
     options = {"bootstrap_servers": brokers.bootstrap_servers, "auto_offset_reset": "earliest"}
     tp = SOURCE

@@ -29,7 +29,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from kafka_actors.errors import KafkaError, OperationNotAttemptedError, error_for_code
+from kafka_actors.errors import (
+    KafkaError,
+    OffsetMetadataTooLargeError,
+    OperationNotAttemptedError,
+    error_for_code,
+)
 from kafka_actors.group.commit_metadata import CommitMetadata, pack, unpack
 from kafka_actors.group.machines.offset_fetch import offset_fetch_request, read_offset_fetch
 from kafka_actors.protocol import (
@@ -104,8 +109,8 @@ TransactionAction = TransactionRequest | TakeIdentity
 
 
 class OffsetsInTransaction(Struct, eq=False):
-    """Offsets that a transaction is to commit for a group. `transaction` is its name in their metadata; `done` once the group's
-    coordinator has taken them. `again`: they may be given once more after one was `refused` because of the membership."""
+    """Offsets that a transaction is to commit for a group. `transaction` is its name in their metadata, empty where they go without;
+    `done` once the group's coordinator has taken them. `again`: they may be given once more after one was `refused` because of the membership."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     group: ConsumerGroupMetadata
@@ -234,6 +239,19 @@ def in_transaction(
 
 def _in_transaction(own: CommitMetadata, transaction: str) -> str:
     return pack(own.text, own.topic_id, own.cluster_id, transaction=transaction, done=own.done)
+
+
+def shortened(wanted: OffsetsInTransaction, error: Exception) -> bool:
+    """Leaves the users' own texts alone in the metadata of offsets, where a broker takes no longer ones. Returns False where that was done
+    before, and where records that are done beyond an offset would be forgotten: they would be written twice."""
+    own = {tp: unpack(offset.metadata) for tp, offset in wanted.offsets.items()}
+    if not isinstance(error, OffsetMetadataTooLargeError) or any(part.done for part in own.values()):
+        return False
+    if not wanted.transaction:
+        return False
+    wanted.offsets = {tp: o._replace(metadata=own[tp].text) for tp, o in wanted.offsets.items()}
+    wanted.transaction = ""
+    return True
 
 
 def committed_by(wanted: OffsetsInTransaction, response: OffsetFetchResponse) -> bool | None:

@@ -317,7 +317,10 @@ class TransactionManager:
         return now - self._refused_since >= self._offsets_s
 
     def _asks_again(self, error: Exception) -> bool:
-        """Gives offsets back whose membership was refused, where whoever gave them wants to give them again."""
+        """Has offsets sent again with shorter metadata, where that was too large. Gives those back whose membership was refused, where
+        whoever gave them wants to give them again."""
+        if self._offsets and requests.shortened(self._offsets[0], error):
+            return True
         again = bool(self._offsets) and self._offsets[0].again and isinstance(error, REFUSED_MEMBERSHIP)
         if again:
             self._offsets.popleft().refused = error

@@ -10,6 +10,7 @@ from kafka_actors import errors
 from kafka_actors.base import tasks
 from kafka_actors.base.backoff import RetryTimer
 from kafka_actors.config import ProducerConfig, build
+from kafka_actors.group.commit_metadata import pack
 from kafka_actors.producer.machines.transaction_errors import TransactionApi, TransactionState
 from kafka_actors.producer.machines.transaction_requests import CONCURRENT_S, TakeIdentity
 from kafka_actors.producer.machines.transactions import TransactionManager
@@ -44,7 +45,7 @@ API, STATE = TransactionApi, TransactionState
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = {A: OffsetAndMetadata(42)}
 MEMBER = ConsumerGroupMetadata("g", 4, "m-1")
-UNKNOWN_TOPIC = 3
+UNKNOWN_TOPIC, METADATA_TOO_LARGE = 3, 12
 FENCED, BAD_EPOCH, TXN_STATE, MAPPING, CONCURRENT, MOVED, ABORTABLE = 90, 47, 48, 49, 51, 16, 120
 VERSIONS = pytest.mark.parametrize("version", [0, 1, 2])
 
@@ -383,6 +384,50 @@ def test_offsets_that_are_refused_for_long_end_the_transaction(version):
     c.does(API.OFFSET_COMMIT, 3)
     assert c.machine.state is STATE.ABORTABLE_ERROR
     assert type(c.machine.error) is errors.UnknownTopicOrPartitionError
+
+
+@VERSIONS
+def test_offsets_go_once_more_with_the_users_own_text_alone_where_their_metadata_is_too_large(version):
+    c = Coordinator(version).written()
+    text = '{"kafka-actors":1,"metadata":"as of another client"}'
+    offsets = c.machine.add_offsets({A: OffsetAndMetadata(42, pack(text, bytes(16), "c"))}, MEMBER)
+    if version < 2:
+        c.does(API.ADD_OFFSETS)
+    c.does(API.OFFSET_COMMIT, METADATA_TOO_LARGE)
+    assert (c.machine.state, c.machine.error, offsets.done) == (STATE.IN_TRANSACTION, None, False)
+    request = c.expect(API.OFFSET_COMMIT)
+    assert request.body.topics[0].partitions[0].committed_metadata == text
+    c.answer(request, METADATA_TOO_LARGE)  # of the text itself
+    assert c.machine.state is STATE.ABORTABLE_ERROR
+    assert type(c.machine.error) is errors.OffsetMetadataTooLargeError
+
+
+def test_what_is_done_beyond_an_offset_is_not_left_out_of_a_transaction():
+    """Its records would be processed twice."""
+    c = Coordinator(2).written()
+    c.machine.add_offsets({A: OffsetAndMetadata(42, pack("", bytes(16), done="1"))}, MEMBER)
+    c.does(API.OFFSET_COMMIT, METADATA_TOO_LARGE)
+    assert c.machine.state is STATE.ABORTABLE_ERROR
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(("committed", "unknown"), [(41, False), (42, True)])
+def test_offsets_without_the_transactions_name_tell_only_that_it_was_not_committed(
+    version, committed, unknown
+):
+    c = Coordinator(version).written()
+    c.machine.add_offsets(OFFSETS, MEMBER)
+    if version < 2:
+        c.does(API.ADD_OFFSETS)
+    c.does(API.OFFSET_COMMIT, METADATA_TOO_LARGE)
+    c.does(API.OFFSET_COMMIT)
+    c.machine.commit()
+    c.lose(c.expect(API.END))
+    c.later()
+    c.does(API.END, FENCED)
+    c.committed = committed
+    c.does(API.OFFSET_FETCH)
+    assert (c.machine.state, c.machine.outcome_unknown) == (STATE.FATAL_ERROR, unknown)
 
 
 @VERSIONS

@@ -19,6 +19,7 @@ They say that this batch was not written, which is what makes a new epoch possib
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from enum import Enum
 from typing import Any
 
@@ -27,6 +28,7 @@ from kafka_actors.errors import (
     DuplicateSequenceNumberError,
     InvalidProducerEpochError,
     InvalidTimestampError,
+    KafkaActorsError,
     KafkaError,
     MessageTooLargeError,
     NotEnoughReplicasAfterAppendError,
@@ -219,17 +221,23 @@ CLOCKS_DIFFER = (
 )
 
 
-def with_advice(error: KafkaError | None, batch: ProducerBatch) -> KafkaError | None:
-    """Returns the error of a failed batch, with advice, and whether its records may be in the log."""
-    if error is None:
-        return None
+_IN_DOUBT = "an earlier attempt had no clear outcome: the records may have been written"
+
+
+def with_advice(error: KafkaActorsError | None, batch: ProducerBatch) -> KafkaActorsError | None:
+    """Returns the error of a failed batch, with advice; where its records may be in the log, a copy of it that says so: other batches may
+    have the same error."""
     if isinstance(error, (MessageTooLargeError, RecordListTooLargeError)):
         error.message = "the record is larger than the topic's max.message.bytes: raise that, or send less"
     if isinstance(error, InvalidTimestampError):
         error.message = f"{error.message or 'a timestamp is refused'}; {CLOCKS_DIFFER}"
-    if batch.maybe_written:
-        why = f"{error.message}; " if error.message else ""
-        error.message = f"{why}an earlier attempt had no clear outcome: the records may have been written"
+    if error is None or not batch.maybe_written:
+        return error
+    error = copy(error)
+    if isinstance(error, KafkaError):
+        error.message = f"{error.message}; {_IN_DOUBT}" if error.message else _IN_DOUBT
+    else:
+        error.args = (f"{error}; {_IN_DOUBT}",)
     return error
 
 

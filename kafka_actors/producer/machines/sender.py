@@ -279,11 +279,11 @@ class Sender:
             batch.last_error = error
             batch.doubtful = batch.doubtful or maybe_written
             batch.unanswered = batch.unanswered or maybe_written
-            if error.retriable:
+            if error.retriable or maybe_written:  # an answer that can't be read is as good as none
                 queue.again(batch, now + self._pause(queue), doubtful=maybe_written)
             else:
                 queue.fail(batch)
-                outcome.settled.append(SettledBatch(batch, error=error))
+                outcome.settled.append(SettledBatch(batch, error=with_advice(error, batch)))
         self._forget_empty(batch.partition for batch in order.batches)
         return outcome
 
@@ -372,11 +372,11 @@ class Sender:
     ) -> list[SettledBatch]:
         """Fails all batches that are not settled, of these partitions or of all."""
         chosen = [p for p in (self._busy if partitions is None else partitions) if p in self._busy]
-        settled = []
+        settled, aborted = [], self._options.transactional
         for partition in chosen:
             queue = self._busy[partition]
             while (batch := queue.oldest()) is not None:
-                settled.append(SettledBatch(batch, error=error))
+                settled.append(SettledBatch(batch, error=error if aborted else with_advice(error, batch)))
                 queue.fail(batch)
         self._forget_empty(chosen)
         return settled

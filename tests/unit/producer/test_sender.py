@@ -7,6 +7,7 @@ import pytest
 from kafka_actors.cluster.machines.refresh import RefreshMetadata
 from kafka_actors.errors import (
     AuthenticationError,
+    DecodeError,
     DeliveryTimeoutError,
     DisconnectedError,
     InvalidRecordError,
@@ -14,7 +15,9 @@ from kafka_actors.errors import (
     NodeNotReadyError,
     OutOfOrderSequenceNumberError,
     TopicAuthorizationFailedError,
+    TransactionAbortedError,
     UnknownServerError,
+    UnsupportedVersionError,
 )
 from kafka_actors.producer.machines.batch import ProducerBatch
 from kafka_actors.producer.machines.produce_requests import ProduceAnswer, ProduceOrder
@@ -268,6 +271,47 @@ def test_a_lost_connection_is_no_outcome():
     assert outcome.wants_metadata
     assert not outcome.settled
     assert len(drain(made, 1.0).orders) == 1
+
+
+def test_an_answer_that_cannot_be_read_is_no_outcome_either():
+    made = sender(batch(A))
+    (order,) = drain(made).orders
+    error = DecodeError("ProduceResponse version 12: 3 bytes left over")
+    assert not made.failed(order, error, 0.0, maybe_written=True).settled
+    assert len(drain(made, 1.0).orders) == 1
+    (settled,) = drain(made, 10.0).expired
+    assert str(settled.error).endswith(f"they may have been written; the last error was: {error}")
+
+
+@pytest.mark.parametrize("error", [AuthenticationError("no"), UnsupportedVersionError("too old")])
+@pytest.mark.parametrize("at", ["request", "connection"])
+def test_an_error_of_all_batches_says_of_one_that_it_may_be_there(error, at):
+    """As of one whose answer was lost, before its broker refused to be connected to again."""
+    made = sender(batch(A), batch(B), leader=lambda tp: 1)
+    (order,) = drain(made).orders
+    made.failed(order, DisconnectedError("gone"), 0.0, maybe_written=True)
+    made.add(batch(C))
+    if at == "request":
+        (order,) = drain(made, 1.0).orders
+        settled = made.failed(order, error, 1.0, maybe_written=False).settled
+    else:
+        settled = made.give_up(error)
+    found = {s.batch.partition: s.error for s in settled}
+    assert found[C] is error
+    assert "the records" not in str(error)
+    for partition in (A, B):
+        assert type(found[partition]) is type(error)
+        assert str(found[partition]) == (
+            f"{error}; an earlier attempt had no clear outcome: the records may have been written"
+        )
+
+
+def test_in_a_transaction_that_is_aborted_it_makes_no_difference():
+    made = sender(batch(A), transactional=True)
+    (order,) = drain(made).orders
+    made.failed(order, DisconnectedError("gone"), 0.0, maybe_written=True)
+    error = TransactionAbortedError("its transaction was aborted")
+    assert [s.error for s in made.give_up(error)] == [error]
 
 
 def test_an_error_that_no_retry_changes_is_one():

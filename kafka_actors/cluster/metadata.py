@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from typing import Any
 
@@ -76,6 +76,8 @@ class ClusterMetadata:
             rand=rand,
         )
         self._memory = Memory()
+        self._newer: set[str] | None = None
+        """Topics that were learned since the update that is under way was sent: its answer may lack them. None while there is none."""
         self._snapshot = ClusterSnapshot()
         self._listeners: list[Listener] = []
         self._request_listeners: list[Callable[[], object]] = []
@@ -173,6 +175,7 @@ class ClusterMetadata:
     def update_started(self) -> None:
         """Notes that a Metadata request is being sent: its answer will meet the updates requested until now, no later ones."""
         self._timer.started()
+        self._newer = set()
 
     # ------------------------------------------------------------ what happened
 
@@ -190,8 +193,12 @@ class ClusterMetadata:
             if not partial:
                 self.failed_update(error)
             return
-        self._snapshot = merge(self._snapshot, metadata, self._memory, version=version, partial=partial)
+        keep: Collection[str] = self._snapshot.topics if partial else self._newer or ()
+        self._snapshot = merge(self._snapshot, metadata, self._memory, version=version, keep=keep)
+        if partial and self._newer is not None:
+            self._newer.update(topic.name for topic in metadata.topics if topic.name)
         if not partial:
+            self._newer = None
             self._settle(self._timer.succeeded(self._clock(), incomplete=_incomplete(metadata)), None)
         self._notify()
 

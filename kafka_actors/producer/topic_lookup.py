@@ -1,4 +1,8 @@
-"""Topics that records wait for: asked for until they are in the cluster's metadata, or the call's time is over."""
+"""Topics that records wait for: asked for until they are in the cluster's metadata, or the call's time is over.
+
+A new one is asked for at once, and alone, as Java's producer does; those that come meanwhile are asked for together, next. The client's
+own updates, of all topics, wait for `retry_backoff_ms` since the last one: they are for topics that brokers didn't know at first.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,9 @@ class TopicLookup:
         self._refused = refused
         self._missing: dict[str, float] = {}
         self._waited_for: set[str] = set()
+        self._new: set[str] = set()
+        """Topics that brokers are yet to be asked for, or are being asked for."""
+        self._one_request = asyncio.Lock()
 
     async def learn(self, topic: str, deadline: float, partition: int = 0) -> None:
         """Waits until the topic's partitions are known; if this one is not among them, until metadata was asked for again.
@@ -65,10 +72,12 @@ class TopicLookup:
             refreshed = True
             if (ended := self._refused()) is not None:
                 raise ended
-            update = cluster.request_update() if client.tracks(topic) else client.add_topic(topic)
+            if not client.tracks(topic):
+                client.add_topic(topic)
+                self._new.add(topic)
             try:
                 async with asyncio.timeout(max(deadline - client.now(), 0.0)):
-                    await update
+                    await (self._ask(topic) if topic in self._new else cluster.request_update())
             except TimeoutError:
                 if known:
                     return
@@ -80,6 +89,16 @@ class TopicLookup:
             self._raise_error(topic, began)
             known = cluster.partitions_for_topic(topic)
         self._missing.pop(topic, None)
+
+    async def _ask(self, topic: str) -> None:
+        """Returns when brokers were asked for a new topic, with all others that are new."""
+        async with self._one_request:
+            if topic in self._new:  # the request before was not for it
+                asked = sorted(self._new)
+                try:
+                    await self._client.fetch_metadata(asked)
+                finally:
+                    self._new.difference_update(asked)
 
     def _raise_error(self, topic: str, began: float) -> None:
         """Raises the topic's error if no waiting mends it, or if it has been missing for `missing_s` since `began`, or before."""

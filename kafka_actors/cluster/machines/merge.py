@@ -16,7 +16,7 @@ itself where nothing changed, so that listeners see at once that there is nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -101,15 +101,15 @@ def merge(
     memory: Memory,
     *,
     version: int | None = None,
-    partial: bool = False,
+    keep: Collection[str] = (),
 ) -> ClusterSnapshot:
     """Returns the snapshot after `response`; `old` itself where nothing changed.
 
     `version` is the version the response had on the wire: before 9 its leader epochs are not to be relied on.
-    A `partial` response says nothing about the topics that it doesn't list.
+    The topics to `keep` stay as they are known where the response doesn't list them: it wasn't asked about them.
     """
-    # A whole response lists every topic that was requested, so what it lacks is gone, or of no more interest.
-    topics: dict[str, TopicMetadata] = dict(old.topics) if partial else {}
+    # A response lists every topic that was requested, so what it lacks of others is gone, or of no more interest.
+    topics = {name: old.topics[name] for name in keep if name in old.topics}
     reliable = version is None or version >= RELIABLE_EPOCHS_FROM
     for wire in response.topics:
         if wire.name is None:  # requested by id, and the id is unknown

@@ -181,12 +181,12 @@ def test_an_unknown_epoch_is_no_rewind_and_no_obstacle() -> None:
     assert snapshot.leader(TP) == 2
 
 
-def test_a_full_answer_replaces_the_topics_and_a_partial_one_keeps_them() -> None:
+def test_an_answer_replaces_the_topics_without_those_that_it_was_not_asked_about() -> None:
     memory = Memory()
     first = merge(ClusterSnapshot(), response(topic(part())), memory)
     other = response(topic(part(), name="other", topic_id=OTHER_ID))
     assert set(merge(first, other, memory).topics) == {"other"}
-    assert set(merge(first, other, memory, partial=True).topics) == {"t", "other"}
+    assert set(merge(first, other, memory, keep={"t", "gone"}).topics) == {"t", "other"}
 
 
 def test_a_topic_that_is_not_authorized_has_an_error_and_no_partitions() -> None:

@@ -156,6 +156,23 @@ def test_a_partial_answer_meets_no_request() -> None:
     assert metadata.topics() == {"t"}
 
 
+def test_a_topic_that_was_learned_while_an_update_was_under_way_outlives_its_answer() -> None:
+    """The update was sent before the topic was asked for, to a broker that answers later."""
+    metadata, _ = make()
+    metadata.update_metadata(response(), partial=True)  # before the update
+    metadata.update_started()
+    new = MetadataResponseTopic(
+        name="new", partitions=[MetadataResponsePartition(partition_index=0, leader_id=1)]
+    )
+    brokers = [MetadataResponseBroker(1, "a", 1)]
+    metadata.update_metadata(MetadataResponse(brokers=brokers, topics=[new]), partial=True)
+    metadata.update_metadata(complete())
+    assert metadata.topics() == {"new"}
+    metadata.update_started()
+    metadata.update_metadata(complete())
+    assert metadata.topics() == set()
+
+
 def test_listeners_hear_of_each_update_until_removed() -> None:
     metadata, _ = make()
     heard: list[ClusterMetadata] = []

@@ -36,14 +36,16 @@ class PlacedSlices:
         self.assigned.difference_update(gone)
         return self.of_all(gone)
 
-    def deal(self, live: Collection[str], expected: int, now: float) -> tuple[bool, list[PlacedPartition]]:
+    def deal(
+        self, live: Collection[str], expected: int, now: float, silent: Collection[str] = ()
+    ) -> tuple[bool, list[PlacedPartition]]:
         """Deals partitions in as many slices as `Slicing.decide` has decided, as soon as nobody has a former slice. Returns whether anything
-        is to be placed otherwise, and the slices that are to be drained first."""
+        is to be placed otherwise, and the slices that are to be drained first: none of a partition of which a `silent` worker has one."""
         changed = self.slicing.decide(live, expected, len(self.assigned), now)
         drained: list[PlacedPartition] = []
         for partition in sorted(self.assigned):
             there, wanted = self.of(partition), self.slicing.slices(partition)
-            if there == wanted:
+            if there == wanted or any(self._placed[each].worker in silent for each in there):
                 continue
             for placed in [self._placed[each] for each in there]:
                 if placed.state is PlacementState.FREE:

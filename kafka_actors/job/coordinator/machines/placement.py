@@ -9,7 +9,7 @@ late message does no harm.
   so a worker that lost a partition can't move its offset.
 - **Drains.** A drain ends with a report that has seen the order and lacks the partition, or at its deadline. Nothing waits for a worker.
 - **Dead and silent workers.** Partitions of a dead worker are free at once. Of a silent one (no message, or its node is called dead after a
-  silence) they stay until its lease has ended: it may still call the user's function.
+  silence) they stay until its lease has ended, drained or not: it may still call the user's function. Only the group does not wait for that.
 - **Start.** Workers come up one after the other. For `GATHER_S` after the first one, nothing that has a holder moves to newcomers, so that
   the first isn't granted what is taken from it a moment later.
 - **Exactly once.** With a `Settlement`, a free partition is granted once that has settled it, and to a worker with a session. A worker
@@ -231,8 +231,7 @@ class Placement:
 
     def retired(self, worker: str) -> bool:
         """Whether a retiring worker holds no partitions any more."""
-        retiring = (known := self.workers.get(worker)) is not None and known.retiring
-        return retiring and all(s.worker != worker for s in self.partitions.values())
+        return self._retires(worker) and all(s.worker != worker for s in self.partitions.values())
 
     # ------------------------------------------------------------ steps
 
@@ -256,7 +255,10 @@ class Placement:
         return Ready(events=events, next_wake=wake)
 
     def _advance(self, now: float) -> float | None:
+        silent = self._silent()
         for placed in self._draining():
+            if source(placed.partition) in self.slices.assigned:  # the group doesn't take it
+                placed.deadline = max(placed.deadline, silent.get(placed.worker or "", 0.0))
             if now >= placed.deadline:
                 self._events.append(DrainEnd(placed.partition, placed.worker or "", "forced"))
                 self._free(placed, by_force=True)
@@ -268,14 +270,14 @@ class Placement:
         for worker in other_sessions:
             self._touch(worker)
         self._assignor_due |= settled
-        silent = self._silent()
         for worker in [w for w, until in silent.items() if now >= until]:
             self._take_from(worker, "worker_silent")
             self._leased.pop(worker, None)
             del silent[worker]
         self._assignor_due |= self.gathering.over(self.workers.values(), now)
         if self.slices.slicing.lanes > 1 and not (self.held_back or self.gathering.open):
-            changed, drained = self.slices.deal(live_workers(self.workers), self.gathering.expected, now)
+            live = live_workers(self.workers)
+            changed, drained = self.slices.deal(live, self.gathering.expected, now, silent)
             self._assignor_due |= changed
             for placed in drained:
                 self._revoke(placed, "balance", now + self.drain_timeout_s)
@@ -303,11 +305,11 @@ class Placement:
                 placed.state is PlacementState.GRANTED
                 and target != placed.worker
                 # With nobody to take it over, a partition stays, unless its own worker is to retire.
-                and (target is not None or self._retires(placed))
+                and (target is not None or self._retires(placed.worker))
             ):
                 if gathering and not self.workers[placed.worker or ""].retiring:
                     continue
-                self._leaves(placed, "worker_retired" if self._retires(placed) else "balance")
+                self._leaves(placed, "worker_retired" if self._retires(placed.worker) else "balance")
                 self._drain(placed, PlacementState.DRAINING, now + self.drain_timeout_s)
                 self.moves += 1
 
@@ -317,9 +319,8 @@ class Placement:
             return False
         return self.settlement.settled(placed.partition) and self.settlement.session_of(worker) is not None
 
-    def _retires(self, placed: PlacedPartition) -> bool:
-        holder = self.workers.get(placed.worker or "")
-        return holder is not None and holder.retiring
+    def _retires(self, worker: str | None) -> bool:
+        return (known := self.workers.get(worker or "")) is not None and known.retiring
 
     def _leaves(self, placed: PlacedPartition, cause: str) -> None:
         """Reports that a worker loses a granted partition; one that drains already has its cause."""
@@ -396,5 +397,4 @@ class Placement:
 
     def held(self, worker: str, states: frozenset[PlacementState]) -> list[PlacedPartition]:
         """Returns what the worker has in these states."""
-        own = (s for s in self.partitions.values() if s.worker == worker)
-        return [s for s in own if s.state in states]
+        return [s for s in self.partitions.values() if s.worker == worker and s.state in states]

@@ -97,3 +97,13 @@ def test_what_a_worker_reports_says_how_its_partition_is_dealt():
     give(placed, claim, WORKERS[0])
     assert slices.claimed(halves(P0)[0], assigned=True) is None, "another worker has it dealt otherwise"
     assert slices.claimed(slice_of(P1, 0, 2), assigned=False) is None
+
+
+def test_nothing_is_drained_of_a_partition_of_which_a_silent_worker_has_a_slice():
+    placed, slices = made(P0, P1)
+    slices.deal(WORKERS, 4, 0.0)
+    for each, worker in zip((*halves(P0), *halves(P1)), WORKERS, strict=True):
+        give(placed, each, worker)
+    changed, drained = slices.deal(WORKERS[:2], 2, 0.0, silent=WORKERS[3:])
+    assert (changed, drained) == (True, [placed[each] for each in halves(P0)])
+    assert slices.deal(WORKERS[:2], 2, 1.0)[1] == [placed[each] for each in (*halves(P0), *halves(P1))]

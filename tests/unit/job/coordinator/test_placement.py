@@ -13,11 +13,12 @@ from kafka_actors.job.coordinator.machines.placement import (
     Withdrawal,
 )
 from kafka_actors.job.coordinator.machines.slicing import Slicing
-from kafka_actors.job.lanes import slice_of
+from kafka_actors.job.lanes import slice_of, source
 from kafka_actors.job.messages import HeldReport
 from kafka_actors.types import TopicPartition
 
 DRAIN = 5.0
+EVERY = frozenset(PlacementState)
 
 
 class Stepped(Placement):
@@ -55,8 +56,7 @@ def held(placement, worker, *states):
 
 def holdings(placement, worker):
     """What a worker reports that holds exactly what it may."""
-    every = frozenset(PlacementState)
-    return [HeldReport(s.partition, s.epoch) for s in placement.held(worker, every)]
+    return [HeldReport(s.partition, s.epoch) for s in placement.held(worker, EVERY)]
 
 
 def test_partitions_are_spread_evenly_and_every_grant_has_an_epoch_of_its_own():
@@ -543,7 +543,7 @@ def test_who_shares_a_partition_begins_it_anew_under_another_epoch_where_a_slice
     for seen in ((1, 0), placement.version(worker)):
         placement.reported(worker, seen, had)
         placement.step(1.0)
-        (placed,) = placement.held(worker, frozenset(PlacementState))
+        (placed,) = placement.held(worker, EVERY)
         assert (placed.state, placed.epoch, placed.void) == (PlacementState.DRAINING, epoch, True), (
             "it has calls in hand, with records of keys that others would call next"
         )
@@ -673,6 +673,76 @@ def test_the_group_takes_from_a_silent_worker_by_the_drains_deadline():
         placement.reported(worker, placement.version(worker), [])
     placement.step(10.0)
     assert placement.partitions == {}
+
+
+@pytest.mark.parametrize("cause", ["balance", "stalled", "dealt"])
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_drain_of_which_a_silent_worker_may_not_have_heard_ends_with_its_lease(cause, dead):
+    """It began before anybody noticed the silence."""
+    one, other, third = (f"worker-{n}.1" for n in range(3))
+    placement = made(one, other, slicing=Slicing(8))
+    placement.assign(partitions(0) if cause == "dealt" else partitions(0, 1))
+    placement.step(0.0)
+    placement.leased(other, 40.0)
+    if cause == "stalled":
+        placement.regrant(next(s.partition for s in placement.held(other, EVERY)), 1.0)
+    elif cause == "balance":
+        placement.set_worker(other, retiring=True)
+    else:
+        placement.set_worker(third)
+        placement.worker_ready(third)
+        placement.gathering.expected = 3
+    placement.step(1.0)
+    (its,) = placement.held(other, EVERY)
+    assert (its.state is not PlacementState.GRANTED, its.deadline) == (True, 1.0 + DRAIN)
+    if dead:
+        placement.remove_worker(other, silent=True)
+    else:
+        placement.set_worker(other, silent=True)
+    placement.step(1.0 + DRAIN)
+    assert placement.step(39.9) == 40.0
+    assert placement.held(other, EVERY) == [its]
+    placement.step(40.0)
+    assert placement.held(other, EVERY) == []
+
+
+def test_a_partition_of_which_a_silent_worker_has_a_slice_is_dealt_otherwise_after_its_lease():
+    """Until then the others go on with their slices of it; partitions of which it has none are dealt at once."""
+    names = [f"worker-{n}.1" for n in range(6)]
+    placement = made(*names, slicing=Slicing(64))
+    placement.gathering.expected = 6
+    placement.assign(partitions(0, 1))
+    placement.step(0.0)
+    before = {each: s.worker for each, s in placement.partitions.items()}
+    assert len(before) == 6
+    silent = {before[slice_of(TopicPartition("t", 1), part, 3)] for part in (1, 2)}
+    living = [name for name in names if name not in silent]
+    for name in silent:
+        placement.leased(name, 40.0)
+        placement.set_worker(name, silent=True)
+    for now in (3.0, 14.0, 14.1, 20.0, 39.9):
+        wake = placement.step(now)
+        for name in living:
+            staying = placement.held(name, frozenset({PlacementState.GRANTED}))
+            its = [HeldReport(source(s.partition), s.epoch) for s in staying]
+            placement.reported(name, placement.version(name), its)
+        placement.step(now)
+    dealt = {each: s.worker for each, s in placement.partitions.items()}
+    assert [each for each in dealt if each.partition == 0] == [
+        slice_of(TopicPartition("t", 0), part, 2) for part in (0, 1)
+    ]
+    assert {each: w for each, w in dealt.items() if each.partition == 1} == {
+        each: w for each, w in before.items() if each.partition == 1
+    }
+    assert wake == 40.0
+    placement.step(40.0)
+    for name in living:
+        placement.reported(name, placement.version(name), [])
+    placement.step(40.1)
+    assert {each for each in placement.partitions if each.partition == 1} == {
+        slice_of(TopicPartition("t", 1), part, 2) for part in (0, 1)
+    }
+    assert {s.worker for s in placement.partitions.values()} <= set(living)
 
 
 def test_a_worker_is_given_nothing_before_the_connections_of_its_node_are_up():

@@ -120,6 +120,11 @@ class CoordinatorContext:
         """Returns, in words, which retry partitions are missing behind a partition; empty where none is."""
         return self.tiers.lacking(partition, self._partition_counts()) if self.tiers else ""
 
+    def is_missing(self, partition: TopicPartition) -> bool:
+        """Whether it is a retry partition that isn't there: its topic has not grown with the source, or is gone."""
+        topic, number = partition.topic, partition.partition
+        return self.tiers.tier(topic) > 0 and number >= self._partition_counts().get(topic, 0)
+
     def partitions(self) -> set[TopicPartition]:
         """Returns all partitions of the job, with its retry partitions."""
         sources = self.placement.slices.sources()

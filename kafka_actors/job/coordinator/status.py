@@ -232,7 +232,8 @@ class CoordinatorStatusReport:
         return max(end, committed.offset if committed else 0, *(at for at in known if at is not None))
 
     def _finished(self) -> bool:
-        """Whether a bounded run has processed and committed every partition of the job to its end.
+        """Whether a bounded run has processed and committed every partition of the job to its end. Of a retry partition that isn't there no
+        offset is ever committed.
 
         Not while an assignment is still being taken in (its committed offsets are asked for first): the member has
         joined then, and holds nothing yet.
@@ -242,8 +243,9 @@ class CoordinatorStatusReport:
             return False
         if self._placement.slices.sources() != job.tiers.homes(job.member.assignment):
             return False
-        committed = job.gate.committed
-        return not job.gate.busy and all(
-            partition in committed and committed[partition].offset >= ends.get(partition, 0)
-            for partition in job.partitions()
-        )
+
+        def is_done(partition: TopicPartition) -> bool:
+            end, at = ends.get(partition, 0), job.gate.committed.get(partition)
+            return at.offset >= end if at is not None else end == 0 and job.is_missing(partition)
+
+        return not job.gate.busy and all(map(is_done, job.partitions()))

@@ -302,6 +302,49 @@ def test_a_bounded_run_is_not_finished_while_its_first_assignment_is_taken_in():
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("keep_order", [True, False])
+@pytest.mark.parametrize("numbers", [{"t": 2, "r-1s": 1}, {"t": 2}], ids=["grown", "deleted"])
+def test_a_bounded_run_does_not_wait_for_retry_partitions_that_are_not_there(keep_order, numbers):
+    """Meanwhile the source has grown, and its retry topic has not; or somebody has deleted that, of which nothing was to be read."""
+    topics = RetryTopics("r", delays=("1s",), dead_letter_topic="d", keep_order=keep_order)
+    there = {"t": 2, "r-1s": 2}
+
+    async def scenario():
+        coordinator, member = await made(
+            {P0: 3, R0: 0}, tiers=topics.tiers("t", ordering="key"), partition_counts=lambda: there
+        )
+        member.answer.set()
+        member.assignment = frozenset({P0, P1, R0})
+        await coordinator.on_partitions_assigned(member.assignment)
+        orders = await coordinator.poll(Report("w", (0, 0), True, [], wait_s=0.0))
+        epochs = {grant.partition: grant.epoch for grant in orders.grants}
+        ends = {P0: 3, P1: 0} if "r-1s" not in numbers else {P0: 3, P1: 0, R0: 0}
+        entries = [CommitEntry(each, epochs[each], end) for each, end in ends.items()]
+        await coordinator.commit(CommitRequest("w", 1, entries))
+        assert not coordinator.status().finished, "what is there is read to its end"
+        there.clear()
+        there.update(numbers)
+        assert coordinator.status().finished
+
+    asyncio.run(scenario())
+
+
+def test_a_bounded_run_waits_for_records_that_a_retry_topic_had():
+    tiers = RetryTopics("r", delays=("1s",), dead_letter_topic="d").tiers("t", ordering="key")
+
+    async def scenario():
+        coordinator, member = await made({P0: 3, R0: 2}, tiers=tiers, partition_counts=lambda: {"t": 1})
+        member.answer.set()
+        member.assignment = frozenset({P0})
+        await coordinator.on_partitions_assigned(member.assignment)
+        orders = await coordinator.poll(Report("w", (0, 0), True, [], wait_s=0.0))
+        epoch = next(grant.epoch for grant in orders.grants if grant.partition == P0)
+        await coordinator.commit(CommitRequest("w", 1, [CommitEntry(P0, epoch, 3)]))
+        assert not coordinator.status().finished
+
+    asyncio.run(scenario())
+
+
 def test_a_bounded_run_starts_where_the_group_has_committed_and_ends_at_its_ends():
     async def scenario():
         coordinator, member = await made({P0: 5, P1: 7})

@@ -176,8 +176,8 @@ class JobTotals(Struct, frozen=True, kw_only=True):
     largest `lag_seconds` of a partition. `latency_p50_ms` and `latency_p99_ms`: from a record's timestamp (when it was
     made, or appended where the topic says so) to the end of its processing, by the clocks of the producer or broker and
     of the worker: an estimate from a sample of each batch; None while nothing is processed. `blocked`: the number of
-    partitions of which nothing is read or processed. `restarts`: replacements of actors of every role. `window`: where calls overtake
-    each other, all partitions together.
+    partitions of which nothing is read or processed though there is something to. `restarts`: replacements of actors of every role.
+    `window`: where calls overtake each other, all partitions together.
     """
 
     records_per_s: float | None = None

@@ -50,6 +50,7 @@ class SupervisorContext:
             lambda event: self.report.happened(event),
             placement_timeout_s=plan.timings.start_timeout,
             lanes=plan.config.lanes,
+            retry_topics=plan.spec.outputs.tiers.topics,
         )
         self.report = JobReport(plan, self.running, self.machine.restarts, self.scaling.status, clock)
         self.telemetry = JobTelemetry(plan.config.group_id, plan.telemetry is not None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kafka_actors.events import EventSink, NoRoomForWorkers, WorkersChanged, log_event
@@ -43,7 +43,7 @@ class Autoscaler:
 
     A number of more workers, set by a user while the job runs, is taken back when they have no place within
     `placement_timeout_s`; workers that a policy wants are waited for as long as it wants them. `lanes`: the most workers that can
-    share a partition.
+    share a partition. `retry_topics`: those of the job's topics in which records wait for their next try.
     """
 
     def __init__(
@@ -55,8 +55,10 @@ class Autoscaler:
         *,
         placement_timeout_s: float,
         lanes: int = 1,
+        retry_topics: Collection[str] = (),
     ) -> None:
         self._scaling = WorkerCount(wanted, lanes)
+        self._retry_topics = retry_topics
         self._runtime = runtime
         self._clock = clock
         self._events = events
@@ -101,7 +103,7 @@ class Autoscaler:
         self, status: CoordinatorStatus, ends: Mapping[TopicPartition, int], ready: int
     ) -> ScalingDecision | None:
         """Returns the policy's change, if any. `ends` bounds the run; `ready`: how many workers work."""
-        seen = observed(status, ends, self.workers, ready)
+        seen = observed(status, ends, self.workers, ready, self._retry_topics)
         return self._reported(self._scaling.observe(seen, self._clock()))
 
     def _reported(self, decision: ScalingDecision | None) -> ScalingDecision | None:

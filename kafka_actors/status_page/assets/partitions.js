@@ -18,10 +18,15 @@ const MEANINGS = [
   ["no lease", "its worker hears nothing from the coordinator, so it does no work"],
   ["waits for its turn", "its worker is at other partitions: each has its turn by time"],
   ["no worker", "it waits to be given to one"],
+  ["not due", "records of this retry topic wait for their time"],
+  ["reading ahead", "which keys wait in the retry topics is being read"],
 ];
+/** Reasons without trouble, by how they begin, with the conditions that they stand for; any other one is "blocked". */
+const HARMLESS = [["at end", "end"], ["not due", "waiting"], ["reading ahead", "waiting"]];
 const CONDITIONS = {
   reading: { word: "reading", tone: "blue" },
   end: { word: "at end", tone: "grey" },
+  waiting: { word: "waiting", tone: "grey" },
   blocked: { word: "blocked", tone: "orange" },
   draining: { word: "draining", tone: "purple", reason: "its worker finishes what it has in hand" },
   leaving: { word: "leaving", tone: "purple", reason: "the group has taken it from this job" },
@@ -34,8 +39,8 @@ const meaningOf = (reason) => MEANINGS.find(([head]) => reason.startsWith(head))
 /** A partition with all texts and colours that the page shows for it. */
 function viewOf(partition) {
   const { topic, partition: number, state, reason, lag, lag_seconds: lag_s } = partition;
-  let kind = state;
-  if (state === "granted") kind = !reason ? "reading" : reason === "at end" ? "end" : "blocked";
+  const ofReason = !reason ? "reading" : HARMLESS.find(([head]) => reason.startsWith(head))?.[1] ?? "blocked";
+  const kind = state === "granted" ? ofReason : state;
   const condition = CONDITIONS[kind] ?? { word: state, tone: "grey" };
   const moving = condition.tone === "purple";
   const behind = lag === 0 ? 0 : known(lag_s) ? lag_s : lag ? 1 : 0;
@@ -51,7 +56,7 @@ function viewOf(partition) {
     condition: condition.word,
     tone: condition.tone,
     cell: kind === "blocked" || kind === "free" ? kind : moving ? "moving" : `lag-${level}`,
-    blocked: Boolean(reason) && reason !== "at end",
+    blocked: ofReason === "blocked",
     kind: moving ? "moving" : kind,
     leader,
     broker: partition.leader,

@@ -12,7 +12,7 @@ would look like work.
 
 Sums keep to what is known: a lag that no worker or broker has told yet counts as nothing, and a sum of which
 nothing is known is None, not 0. A partition is blocked if it has a reason not to be read that isn't simply
-its end.
+its end, or the time for which retry topics hold their records.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kafka_actors.telemetry.machines.latency import Counts, quantile, since
 __all__ = ["JobRates", "RateWindow", "WorkerRates", "with_figures"]
 
 NO_WORK = (0, 0, 0.0)
-NOT_BLOCKED = frozenset({"", "at_end"})
-"""Kinds of reasons: none, and that of a partition of a bounded run that is done."""
+NOT_BLOCKED = frozenset({"", "at_end", "not_due", "reading_ahead"})
+"""Kinds of reasons: none, that of a partition of a bounded run that is done, and those for which the records of retry topics wait."""
 
 
 class WorkerRates(Struct, frozen=True):

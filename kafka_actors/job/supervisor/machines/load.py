@@ -8,7 +8,9 @@ The pace, what one worker does in a second of work, is the work done divided by 
 had ended. Arrivals are averaged over the whole window (`target_lag_seconds`), processing and utilization over a sixth of it.
 A partition needs `arriving / (pace · utilization)` workers to keep up and `lag / (pace · window)` to catch up in time, but never
 more than can share it: one where its records are processed in their order, else one for each of its lanes. The sums over all
-partitions are the workers needed. Partitions of which nothing can be read need none.
+partitions are the workers needed. Partitions of which nothing can be read need none, and neither do those of a retry topic
+until their next record is due: what waits behind it is no backlog. As a retry partition goes with its source's, only
+source partitions say how many workers can have some.
 
 - A worker's pace is taken between moments in which calls had ended, over several calls if there were as many,
   so that a call that is longer than the window is not cut in two, and a single slow one doesn't decide.
@@ -21,7 +23,7 @@ partitions are the workers needed. Partitions of which nothing can be read need 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -42,6 +44,9 @@ READABLE = frozenset(
     }
 )
 """Kinds of reasons for not reading a partition that lie with its worker: another one could read it, or has room for others."""
+NOT_YET = frozenset({"not_due", "reading_ahead"})
+"""Kinds of reasons for not processing a retry partition that are no trouble. A source partition for which is read ahead goes on soon, with
+all that is there: it keeps its share of the workers."""
 SAMPLES = 15
 """Samples kept of one window: with thousands of partitions each is big."""
 RECENT = 6
@@ -53,11 +58,14 @@ LATELY, IN_WINDOW = 2, 4
 
 class PartitionLoad(msgspec.Struct, frozen=True):
     """One partition. `end`: the offset after its last record; `done`: after the last processed one; None while unknown.
-    `blocked`: nothing can be read of it now, by any worker."""
+    `blocked`: nothing can be read of it now, by any worker. `retry`: it is of a retry topic; `waits`: and none of its records is to be
+    processed now."""
 
     end: int | None
     done: int | None
     blocked: bool = False
+    retry: bool = False
+    waits: bool = False
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -71,7 +79,11 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 def observed(
-    status: CoordinatorStatus, ends: Mapping[TopicPartition, int], wanted: int, ready: int
+    status: CoordinatorStatus,
+    ends: Mapping[TopicPartition, int],
+    wanted: int,
+    ready: int,
+    retry_topics: Collection[str] = (),
 ) -> Observation:
     """Makes an observation of a coordinator's status. `ends`: where a bounded run ends; empty for an unbounded one."""
     partitions = {}
@@ -81,15 +93,18 @@ def observed(
         end = p.end if p.end is None else min(p.end, ends.get(at, p.end))
         kind = kind_of_reason(p.reason)
         others_go_on = kind == "retrying" and p.window is not None  # of the partition's keys
-        partitions[at] = PartitionLoad(end, done, kind not in READABLE and not others_go_on)
+        retry = p.topic in retry_topics
+        waits = retry and kind in NOT_YET
+        blocked = kind not in READABLE and not (others_go_on or waits)
+        partitions[at] = PartitionLoad(end, done, blocked, retry, waits)
     return Observation(partitions, {w: p.work_s for w, p in status.workers.items()}, wanted, ready)
 
 
 class Load(msgspec.Struct, frozen=True):
     """Load of a job at one moment. Rates are offsets a second.
 
-    `pace`: of one worker, per second of work; None until a call has ended. `busy`: the recent utilization of the busiest
-    worker, 0 to 1. `blocked`: the number of partitions of which nothing can be read. `for_rate` and `for_lag`: workers needed
+    `partitions`: the number of source partitions; `blocked`: of those of which nothing can be read. `pace`: of one worker, per second of
+    work; None until a call has ended. `busy`: the recent utilization of the busiest worker, 0 to 1. `for_rate` and `for_lag`: workers needed
     to keep up, and to catch up in time; `workers` covers both. `alone`: partitions with more backlog than one worker, or all that can
     share it, can process in time. `most`: the most workers that can have partitions.
     """
@@ -224,10 +239,10 @@ class LoadMeter:
             if load.end is None:
                 continue
             came = max(0, load.end - since.ends.get(partition, self._first_ends[partition]))
-            waits = max(0, load.end - load.done) if load.done is not None else 0
+            waits = max(0, load.end - load.done) if load.done is not None and not load.waits else 0
             arrived += came
             lag += waits
-            blocked += load.blocked
+            blocked += load.blocked and not load.retry
             if load.blocked or not pace:
                 continue
             # More workers than can share a partition are of no use, however much there is to do.
@@ -239,9 +254,10 @@ class LoadMeter:
             if by_lag > self._lanes:
                 alone.append(partition)
         took = current.at - recent.at
+        sources = sum(not load.retry for load in seen.partitions.values())
         return Load(
-            partitions=len(seen.partitions),
-            most=len(seen.partitions) * self._lanes,
+            partitions=sources,
+            most=sources * self._lanes,
             lag=lag,
             arriving=arrived / span,
             done=(current.done - recent.done) / took if took else 0.0,

@@ -92,6 +92,8 @@ def test_totals_are_sums_over_partitions_and_the_largest_age():
         partition(1, lag=None, lag_seconds=None, reason="retrying: offset 3, ValueError"),
         partition(2, lag=7, lag_seconds=9.0, reason="at end"),
         partition(3, worker=None, state="free", lag=None, reason="no worker"),
+        partition(4, lag=0, reason="not due: its next record waits until 2026-11-28 10:04:12 UTC"),
+        partition(5, lag=0, reason="reading ahead: which keys wait in t-retry-10s-5"),
     ]
     shown = with_figures(
         job(

@@ -59,7 +59,7 @@ def test_an_observation_has_what_the_coordinator_knows():
         ("backing off: no answer in 30 s", True, True),
         ("open transaction", False, True),
         ("waits for the registry: stage decode: no answer", False, True),
-        ("not due: offset 3", True, True),
+        ("reading ahead: which keys wait in orders-retry-10s-0", True, True),  # it goes on soon
     ],
 )
 def test_a_partition_is_blocked_where_no_other_worker_could_read_it(reason, calls_overlap, blocked):
@@ -70,6 +70,41 @@ def test_a_partition_is_blocked_where_no_other_worker_could_read_it(reason, call
         GroupState("stable", 1, "m", None, 1, 1), [partition], {}, finished=False, records=0, value_bytes=0
     )
     assert observed(status, {}, 1, 1).partitions[P0].blocked is blocked
+
+
+def test_what_waits_in_a_retry_topic_is_no_work_until_it_is_due_and_its_partitions_are_none_for_more_workers():
+    """A retry partition goes with its source's to one worker."""
+    of_source = [of_partition(number, end=50, lag=0) for number in (0, 1)]
+    in_10s, in_1m, ahead = (
+        PartitionStatus("orders-retry-" + delay, number, "w", None, None, 70, 20, "granted", reason)
+        for delay, number, reason in (
+            ("10s", 0, "not due: its next record waits until 2026-11-28 10:04:12 UTC"),
+            ("1m", 0, ""),
+            ("1m", 1, "reading ahead: which keys wait in orders-retry-1m-1"),
+        )
+    )
+    meter = LoadMeter(window_s=10.0, utilization=0.5, lanes=4)
+    for number in range(3):
+        status = CoordinatorStatus(
+            GroupState("stable", 1, "m", None, 5, 1),
+            [*of_source, in_10s, replace(in_1m, lag=20 - number), ahead],
+            {"w": WorkerProgress(True, 5, 50, work_s=number * 1.0)},
+            finished=False,
+            records=0,
+            value_bytes=0,
+        )
+        topics = ["orders-retry-10s", "orders-retry-1m"]
+        seen = observed(status, {}, 2, 2, topics)
+        assert not any(each.blocked for each in seen.partitions.values())
+        load = meter.observe(seen, number * 1.0)
+        assert (load.partitions, load.most, load.blocked, load.lag) == (2, 8, 0, 20 - number)
+    assert (load.pace, load.for_lag) == (1.0, 1.8)
+
+
+def test_a_retry_partition_that_nobody_can_read_needs_nothing_and_keeps_no_share_of_the_workers():
+    loads = {P0: PartitionLoad(5, 5), P1: PartitionLoad(9, 5, blocked=True, retry=True)}
+    load = LoadMeter(window_s=10.0, utilization=0.5).observe(Observation(loads, {}, 1, 1), 0.0)
+    assert (load.partitions, load.blocked, load.lag) == (1, 0, 4)
 
 
 def test_the_pace_is_the_work_of_a_second_at_work():

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from fakes.runtime import FakeRuntime
+from msgspec.structs import replace
 
 from kafka_actors.events import NoRoomForWorkers, WorkersChanged
 from kafka_actors.job import Autoscale
@@ -36,9 +37,11 @@ def partition(number, end, lag, reason=""):
 class Shell:
     """An `Autoscaler` whose Ray notes what it is asked for."""
 
-    def __init__(self, said):
+    def __init__(self, said, **more):
         self.now, self.asked, self.told, self.broken = 0.0, [], [], False
-        self.scaling = Autoscaler(said, self, lambda: self.now, self.told.append, placement_timeout_s=60.0)
+        self.scaling = Autoscaler(
+            said, self, lambda: self.now, self.told.append, placement_timeout_s=60.0, **more
+        )
 
     def request_resources(self, workers):
         self.asked.append(workers)
@@ -73,6 +76,24 @@ def test_what_the_coordinator_says_is_what_is_observed():
         PartitionLoad(9, 7),
     ]
     assert (seen.busy_s, seen.wanted, seen.ready) == ({"worker-0.1": 4.5}, 3, 2)
+
+
+def test_records_that_wait_in_retry_topics_keep_no_worker():
+    """The source is idle, and a record that isn't due waits in each retry partition."""
+    shell = Shell(Autoscale(max=16, initial=16), lanes=64, retry_topics=["t-10s", "t-1m"])
+    reason = "not due: its next record waits until 2026-11-28 10:04:12 UTC"
+    idle = [partition(number, 50, 0) for number in range(8)]
+    waiting = [
+        replace(partition(number, 10, 1, reason), topic=topic)
+        for topic in ("t-10s", "t-1m")
+        for number in range(8)
+    ]
+    for second in range(130):
+        shell.now += 1.0
+        shell.scaling.observe(status(*idle, *waiting, work_s=second * 0.01), {}, shell.scaling.workers)
+    assert [event.after for event in shell.told] == [1]
+    assert shell.told[0].reason == "nothing to do for 120 s"
+    assert shell.scaling.status().backlog_seconds == 0.0
 
 
 def test_a_decision_is_an_event_and_stands_in_the_status_with_its_reason():

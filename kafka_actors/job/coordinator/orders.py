@@ -24,6 +24,8 @@ __all__ = ["WorkerOrders"]
 GRANTED = frozenset({PlacementState.GRANTED})
 DRAINING = frozenset({PlacementState.DRAINING, PlacementState.LEAVING})
 HELD = GRANTED | DRAINING
+NO_STALL = (*WAITS, "waits for the registry")
+"""Kinds of the reasons for which a partition doesn't move and isn't stalled."""
 
 
 class WorkerOrders:
@@ -115,7 +117,7 @@ class WorkerOrders:
         """Drains and grants a partition again that has records to read but has not moved for the maximal poll interval."""
         if self._job.plan.paused:
             return
-        if holding.blocked.startswith(WAITS) or self._is_worked_on(holding.partition):
+        if holding.blocked.startswith(NO_STALL) or self._is_worked_on(holding.partition):
             self._stalls.forget(partition)
             return
         now = self._job.clock()

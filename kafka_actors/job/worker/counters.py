@@ -34,7 +34,7 @@ TOGETHER = 64
 
 
 class WorkerCounters:
-    """Counts processed records, their latency and time at work. `calls`: the calls in hand, by partition where each has one, and when each
+    """Counts processed records, their latency and time at work. `calls`: the calls in hand, by partition where each has one: of which, and when each
     began. `callers`: how many calls are made at once where calls overlap."""
 
     def __init__(self, group: str | None, recorder: Recorder, callers: int | None = None) -> None:
@@ -44,7 +44,8 @@ class WorkerCounters:
         self.records = 0
         self.value_bytes = 0
         self.latency = LatencyTally()
-        self.calls: dict[Hashable, float] = {}
+        self.calls: dict[Hashable, tuple[TopicPartition, float]] = {}
+        self._waited_at: dict[TopicPartition, float] = {}
         self._counts: dict[TopicPartition, tuple[Callable[[float], None], Callable[[float], None]]] = {}
         """Functions that count the records and the bytes that were processed, by partition."""
         self._waits: dict[TopicPartition, str] = {}
@@ -78,10 +79,15 @@ class WorkerCounters:
         so_far, since, share = self._work
         return so_far + (now - since) * share
 
-    def busy_s(self, now: float) -> float | None:
-        """Returns how long the oldest call in hand has lasted, in seconds; None without one."""
-        started = min(tuple(self.calls.values()), default=None)  # a copy: other threads begin and end calls
-        return None if started is None else now - started
+    def busy_s(
+        self, now: float, waits_for: Callable[[TopicPartition], str] = lambda partition: ""
+    ) -> float | None:
+        """Returns how long the oldest call in hand has lasted, in seconds; None without one. Calls on a partition that `waits_for` something
+        count anew from then on."""
+        calls = tuple(self.calls.values())  # a copy: other threads begin and end calls
+        self._waited_at |= {partition: now for partition, _ in calls if waits_for(partition)}
+        lasts = (now - max(began, self._waited_at.get(partition, began)) for partition, began in calls)
+        return max(lasts, default=None)
 
     # ------------------------------------------------------------ calls
 
@@ -94,7 +100,7 @@ class WorkerCounters:
     ) -> None:
         """Takes that a call begins: the partition's only one, unless `call` stands for it. `more`: as of `overlap`."""
         self._waits.pop(partition, None)
-        self.calls[call or partition] = now
+        self.calls[call or partition] = partition, now
         self.overlap(now, more=more)
 
     def call_ended(
@@ -109,11 +115,11 @@ class WorkerCounters:
         """Takes the end of a call. `more`: as of `overlap`."""
         if failure is None:
             self._fails.pop(partition, None)
-        seconds = now - self.calls.pop(call or partition, now)
+        _, began = self.calls.pop(call or partition, (partition, now))
         self.overlap(now, more=more)
         attributes = of_operation("process", self._group, partition.topic, typed=False)
         error = None if failure is None else failure.cause
-        self._recorder.record(PROCESS_DURATION, seconds, with_error(attributes, error))
+        self._recorder.record(PROCESS_DURATION, now - began, with_error(attributes, error))
 
     def retrying(self, partition: TopicPartition, failure: CallFailed) -> None:
         """Takes that a failed call is made again."""
@@ -184,6 +190,7 @@ class WorkerCounters:
             self._waits.pop(partition, None)
             self._fails.pop(partition, None)
             self._counts.pop(partition, None)
+            self._waited_at.pop(partition, None)
 
 
 def _sampled(values: npt.NDArray[Any]) -> list[Any]:

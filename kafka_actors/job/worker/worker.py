@@ -137,8 +137,7 @@ class Worker:
     async def start(self) -> None:
         """Makes the user's class in the processing thread, then begins to work. Raises what its constructor raises."""
         self._loop = asyncio.get_running_loop()
-        # Polls begin at once: the coordinator learns of the worker while the class is being made.
-        self._tasks.create_task(self._orders_loop())
+        self._tasks.create_task(self._orders_loop())  # polls begin at once: its class may take long to make
         self._tasks.create_task(self._metadata_loop())
         try:
             await self._loop.run_in_executor(self._thread, self._function.make)
@@ -176,7 +175,8 @@ class Worker:
 
     def pong(self, wiring: int, tally: bytes = b"") -> WorkerPong:
         """Makes the answer to a ping. `wiring`: the version of the worker's wiring."""
-        return WorkerPong(wiring, self._processing.counters.busy_s(self._clock()), self._ready, tally)
+        busy_s = self._processing.counters.busy_s(self._clock(), self._function.waits_for)
+        return WorkerPong(wiring, busy_s, self._ready, tally)
 
     @property
     def buffered(self) -> int:

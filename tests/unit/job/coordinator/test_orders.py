@@ -405,6 +405,7 @@ def test_a_partition_that_waits_for_its_time_or_for_what_it_has_to_know_is_not_s
 
     assert events("not due: its next record waits until …") == []
     assert events("reading ahead: which keys wait in …") == []
+    assert events("waits for the registry: stage decode: no answer") == []
     (stalled,) = events("")
     assert (stalled.topic, stalled.partition) == waiting
 

@@ -63,6 +63,21 @@ def test_a_worker_is_busy_since_its_oldest_call() -> None:
     assert made.busy_s(5.0) is None
 
 
+def test_the_time_in_which_a_call_waits_for_what_is_no_matter_of_its_own_is_left_out() -> None:
+    made, waiting = counters(), {P: "waits for the registry: …"}
+    made.call_began(P, 1.0)
+    made.call_began(Q, 300.0)
+    assert made.busy_s(301.0, lambda partition: waiting.get(partition, "")) == 1.0, "of the other call"
+    assert made.busy_s(600.0, lambda partition: waiting.get(partition, "")) == 300.0
+    made.call_ended(Q, 600.0, None)
+    assert made.busy_s(601.0, lambda partition: waiting.get(partition, "")) == 0.0
+    waiting.clear()
+    assert made.busy_s(605.0, lambda partition: waiting.get(partition, "")) == 4.0, "it counts anew"
+    made.call_ended(P, 605.0, None)
+    made.call_began(P, 606.0)
+    assert made.busy_s(609.0) == 3.0
+
+
 def test_a_partition_waits_for_a_call_or_is_retried_and_success_ends_both() -> None:
     made = counters()
     made.waiting(P, "waits for another call")

@@ -191,6 +191,28 @@ async def test_its_answer_to_a_ping_says_how_long_the_call_in_hand_lasts():
 
 
 @in_loop
+async def test_a_call_that_waits_for_a_registry_is_not_called_stuck_however_long_that_takes():
+    class Waits:
+        why = "waits for the registry: stage decode: no answer"
+
+        def __call__(self, batch): ...
+
+        def waits_for(self, partition):
+            return self.why if partition == P3 else ""
+
+        def new_schemas(self):
+            return []
+
+    scene = Script(Waits)
+    await scene.worker.start()
+    scene.worker._processing.counters.call_began(P3, scene.worker._clock() - 500.0)
+    assert scene.worker.pong(1).busy_s == 0.0
+    Waits.why = ""
+    assert 0.0 <= scene.worker.pong(1).busy_s < 400.0
+    await scene.worker.close()
+
+
+@in_loop
 async def test_a_partition_that_workers_could_share_is_committed_soon_after_its_begin():
     """It is dealt to them once the group has an offset of it."""
     began = Orders((1, 1), [Grant(P3, EPOCH)], [], 60.0)

@@ -369,10 +369,13 @@ class GroupChecks:
         log, who, late = self.log_of(tp), commit.call.client_id, commit.late
         if log is None:
             return
+        known = before is not None and self._is_of(tp, before.metadata)
         if not self._is_of(tp, now.metadata):
+            if commit.overdue and known:
+                self._undone[log] = before.offset
             self._of_another_topic(who or "", late, tp, log, now)
             return
-        falls = before is not None and self._is_of(tp, before.metadata) and now.offset < before.offset
+        falls = known and now.offset < before.offset
         # Whose client had given it up: it may have begun again in front of it.
         unheard = before is not None and self._late.get(log) is before
         self._late[log] = now if late else None

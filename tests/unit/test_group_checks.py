@@ -12,6 +12,7 @@ from fakes.fake_wire import Wire
 from simulation.group_checks import REQUEST_TIMEOUT_S, ArrivedCommit, GroupChecks, Place
 from simulation.world import Simulation
 
+from kafka_actors.group.commit_metadata import pack
 from kafka_actors.testing.fake_kafka.machines.group_offsets import CommittedOffset
 from kafka_actors.types import TopicPartition
 
@@ -52,11 +53,18 @@ class Scene:
         self.checks.finished(Place(log, offset))
 
     def commit(
-        self, before: Any, offset: int, *, late: bool = False, overdue: bool = False, client: str = "m1"
+        self,
+        before: Any,
+        offset: int,
+        *,
+        late: bool = False,
+        overdue: bool = False,
+        client: str = "m1",
+        topic_id: bytes | None = None,
     ) -> Any:
         """A commit of a client takes the place of another, None for the first. late: its connection was closed when it arrived. overdue: its
         client looked for it before."""
-        now = CommittedOffset(offset, -1, "", 0)
+        now = CommittedOffset(offset, -1, pack("", topic_id), 0)
         self.cluster.offsets._offsets.put("g", (TP.topic, TP.partition), now)
         call: Any = SimpleNamespace(client_id=client)
         arrived = ArrivedCommit(call, late, overdue, {})
@@ -193,6 +201,19 @@ def test_what_a_commit_undoes_that_came_too_late_counts_as_committed(
     eighth = scene.commit(scene.commit(None, 3), 8)
     scene.commit(eighth, 3, late=True, overdue=True)
     assert scene.checks.committed(TP) == 8
+    assert scene.checks.failures == []
+
+
+@pytest.mark.parametrize("overdue", [True, False])
+def test_so_does_what_one_undoes_that_is_of_the_topic_before(scene: Scene, overdue: bool) -> None:
+    log = scene.checks.log_of(TP)
+    assert log is not None
+    scene.kafka.recreate_topic("t")
+    scene.write(8)
+    scene.finish(8)
+    eighth = scene.commit(None, 8)
+    scene.commit(eighth, 8, late=True, overdue=overdue, topic_id=log[0])
+    assert scene.checks.committed(TP) == (8 if overdue else 0)
     assert scene.checks.failures == []
 
 

@@ -59,21 +59,19 @@ class LateCommits:
             self._committed[tp] = offset
 
     def keep(self, member: CommitEligibility) -> None:
-        """Forgets what is no longer the member's, and offsets of topics that were made anew; everything once a later generation
-        fences it, or where others may commit."""
+        """Forgets what is no longer the member's; everything once a later generation fences it, or where others may commit. Of a topic that
+        was made anew the next commit is looked after: one by name, as they are before Kafka 4.1, may land in the new topic, too."""
         if not self._committed:
             return
         if member.owned is None or member.ended is not None or member.generation != self._generation:
             self.clear()
             return
         owned, topic_id = member.owned, member.topic_id
-        self._forget(
-            [
-                tp
-                for tp, offset in self._committed.items()
-                if tp not in owned or _is_of_another(offset, topic_id(tp.topic))
-            ]
-        )
+        self._forget([tp for tp in self._committed if tp not in owned])
+        for tp, offset in self._committed.items():
+            if offset is not None and _is_of_another(offset, topic_id(tp.topic)):
+                self._committed[tp] = None
+                self._again.discard(tp)
 
     def undone(self, found: CommittedOffsets, now: float) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns what has to be committed again, by what the group has. It is looked up again if that is not acknowledged either."""
@@ -100,10 +98,14 @@ class LateCommits:
 
 
 def _same(found: OffsetAndMetadata | None, offset: OffsetAndMetadata) -> bool:
-    return found is not None and found[:2] == offset[:2]
+    return (
+        found is not None
+        and found[:2] == offset[:2]
+        and not _is_of_another(found, unpack(offset.metadata).topic_id)
+    )
 
 
-def _is_of_another(offset: OffsetAndMetadata | None, topic_id: bytes | None) -> bool:
-    """Whether an offset is of a topic that has another id now."""
-    own = None if offset is None else unpack(offset.metadata).topic_id
+def _is_of_another(offset: OffsetAndMetadata, topic_id: bytes | None) -> bool:
+    """Whether an offset is of another topic than the one with this id."""
+    own = unpack(offset.metadata).topic_id
     return own is not None and topic_id is not None and own != topic_id

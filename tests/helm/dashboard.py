@@ -57,7 +57,7 @@ def _quantile(of: str, metric: str, by: str = "", more: str = "", label: str = "
 MESSAGES = "messaging_consumer_group_name"
 OPERATION = "messaging_client_operation_duration_seconds"
 PROCESS = "messaging_process_duration_seconds"
-READY, NOT_DONE, FAILED = ', ready="true"', ', reason!="at_end"', ', error_type!=""'
+READY, NOT_DONE, FAILED = ', ready="true"', ', reason!~"at_end|not_due|reading_ahead"', ', error_type!=""'
 COMMITS, FETCHES = (f', messaging_operation_name="{name}"' for name in ("commit", "fetch"))
 LAG = _first(_of("kafka_consumer_group_lag"), _called("kafka_consumergroup_lag"))
 LAG_TIME = _first(

@@ -20,7 +20,7 @@ PATIENCE_S = 300.0
 """The longest wait for a raylet: ten times Ray's own."""
 _PORTS_OF_DASHBOARD_AGENT = ("dashboard_agent_listen_port", "metrics_agent_port", "metrics_export_port")
 _UNUSED = -1
-"""What the dashboard's agent writes where what it needs for its ports isn't installed. A raylet that gets a port looks for 30 s for somebody
+"""Port that the dashboard's agent writes where what it needs for its ports isn't installed. A raylet that gets a port looks for 30 s for somebody
 behind it, and then says on all screens that there is nobody."""
 
 

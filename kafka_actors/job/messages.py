@@ -343,7 +343,8 @@ class ActorInfo(Struct, frozen=True, tag=True):
 
 class WorkerPong(Struct, frozen=True, tag=True):
     """Answer of a worker to a ping. `wiring`: the version of its wiring. `busy_s`: seconds since its current call of the user's
-    function began, or has last waited for what is no matter of its own, None without one. `tally`: its counters, a packed `TallyState`; empty where the job isn't measured."""
+    function began, or has last waited for what is no matter of its own, None without one. `tally`: its counters, a packed `TallyState`; empty
+    where the job isn't measured."""
 
     wiring: int
     busy_s: float | None

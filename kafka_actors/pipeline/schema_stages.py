@@ -19,8 +19,9 @@ from .stages import LATE, Columns, Stage, own_columns
 
 class SchemaStage(Stage, frozen=True, kw_only=True, eq=False):
     """Base of stages that decode by a schema. `decoder` None: `reader` says which schema of a registry it will be, once the pipeline is made
-    ready. `registry` is the one of values' schemas where the reader's was given and new ones are to fail. `chosen` is the schema that it was, and `chosen_schema` the whole of it; `known` are the ids and GUIDs of writers' schemas that were
-    known then, None where no registry was asked."""
+    ready. `registry` is the one of values' schemas where the reader's was given and new ones are to fail. `chosen` is the schema that it was,
+    and `chosen_schema` the whole of it; `known` are the ids and GUIDs of writers' schemas that were known then, None where no registry was
+    asked."""
 
     decoder: Any = None
     reader: ReaderSchema | None = None

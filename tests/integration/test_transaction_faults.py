@@ -187,7 +187,7 @@ def test_a_transaction_that_takes_too_long_says_so(brokers):
 
 @pytest.mark.parametrize("version", ["3.9", "4.1"])
 def test_offsets_fit_where_brokers_take_little_metadata(version):
-    """As with a plain commit, the text of the user alone is left."""
+    """Text of the user alone is left in their metadata, as in that of a plain commit."""
     little = {"offset.metadata.max.bytes": 64, "group.initial.rebalance.delay.ms": 0}
     with FakeKafka(version=version, topics={"in": 1, "out": 2}, config=little) as brokers:
         Produce(brokers.bootstrap_servers)("in", [b"x", b"y"])

@@ -34,8 +34,8 @@ TOGETHER = 64
 
 
 class WorkerCounters:
-    """Counts processed records, their latency and time at work. `calls`: the calls in hand, by partition where each has one: of which, and when each
-    began. `callers`: how many calls are made at once where calls overlap."""
+    """Counts processed records, their latency and time at work. `calls`: the partitions of the calls in hand, and when each began, by partition
+    where each has one. `callers`: how many calls are made at once where calls overlap."""
 
     def __init__(self, group: str | None, recorder: Recorder, callers: int | None = None) -> None:
         self._group = group

@@ -14,27 +14,19 @@ from .machines.cluster_state import FakeNode, FakePartition, FakeTopic
 from .machines.fake_cluster import FakeCluster
 from .machines.record_batches import BatchRecord, parse
 
+K = TypeVar("K", int, str)
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 def node_of(cluster: FakeCluster, broker_id: int) -> FakeNode:
     """Returns a broker. Raises `ValueError` with those that there are."""
-    nodes = cluster.state.nodes
-    if broker_id not in nodes:
-        raise ValueError(
-            f"there is no broker {broker_id!r}: brokers are {', '.join(map(str, sorted(nodes)))}"
-        )
-    return nodes[broker_id]
+    return _found("broker", cluster.state.nodes, broker_id)
 
 
 def topic_of(cluster: FakeCluster, name: str) -> FakeTopic:
     """Returns a topic. Raises `ValueError` with those that there are."""
-    topics = cluster.state.topics
-    if name not in topics:
-        raise ValueError(
-            f"there is no topic {name!r}: topics are {', '.join(map(repr, sorted(topics))) or 'none'}"
-        )
-    return topics[name]
+    return _found("topic", cluster.state.topics, name)
 
 
 def partition_of(cluster: FakeCluster, name: str, index: int) -> FakePartition:
@@ -43,6 +35,14 @@ def partition_of(cluster: FakeCluster, name: str, index: int) -> FakePartition:
     if index not in range(len(partitions)):
         raise ValueError(f"topic {name!r} has no partition {index!r}: it has {len(partitions)}, from 0 on")
     return partitions[index]
+
+
+def _found(kind: str, there: Mapping[K, V], key: K) -> V:
+    if key not in there:
+        raise ValueError(
+            f"there is no {kind} {key!r}: {kind}s are {', '.join(map(repr, sorted(there))) or 'none'}"
+        )
+    return there[key]
 
 
 class FakeTopics(ABC):

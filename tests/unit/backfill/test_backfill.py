@@ -1,4 +1,4 @@
-"""What a backfill makes of the options of its pipeline, without brokers and without Spark."""
+"""Options of a pipeline in the two halves of its backfill, without brokers and without Spark."""
 
 import pytest
 

@@ -77,7 +77,7 @@ def test_kafkas_own_key_may_be_taken_the_place_of_and_no_other_column(registry):
 
 @pytest.mark.parametrize("on_new_schema", ["keep", "fail"])
 def test_other_topics_are_read_by_their_own_schema_though_the_pipeline_was_ready(registry, on_new_schema):
-    """As with topics on the command line, for a pipeline that its file has bound already."""
+    """Topics of the command line do that to a pipeline that its file has bound already."""
     more = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string"}]}
     number = registry.add("more-value", more)
     for decoded in (

@@ -286,7 +286,7 @@ def test_an_answer_that_cannot_be_read_is_no_outcome_either():
 @pytest.mark.parametrize("error", [AuthenticationError("no"), UnsupportedVersionError("too old")])
 @pytest.mark.parametrize("at", ["request", "connection"])
 def test_an_error_of_all_batches_says_of_one_that_it_may_be_there(error, at):
-    """As of one whose answer was lost, before its broker refused to be connected to again."""
+    """The answer about A and B was lost before their broker refused the next request, or connection."""
     made = sender(batch(A), batch(B), leader=lambda tp: 1)
     (order,) = drain(made).orders
     made.failed(order, DisconnectedError("gone"), 0.0, maybe_written=True)

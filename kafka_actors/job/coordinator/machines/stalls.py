@@ -4,8 +4,9 @@ Theory of operation. The group's broker sees heartbeats of the whole job, not th
 hangs would stay unread. Each report of a worker is an observation: its partition's processed offset and the end of the log. A
 partition that lags, and has kept its worker and its offset for `max_poll_interval_ms`, is stalled: the coordinator drains it
 and grants it anew. It counts again from then on, so a lasting stall is reported once per interval. Pauses count for nothing, nor does time
-in which its records wait to be due, or for a registry of schemas; where calls overtake each other, nor does time in which calls with its records are in hand or wait to be
-made again: the first record that isn't done holds its offset, and each call has the whole interval for itself.
+in which its records wait to be due, or for a registry of schemas; where calls overtake each other, nor does time in which calls with its
+records are in hand or wait to be made again: the first record that isn't done holds its offset, and each call has the whole interval for
+itself.
 """
 
 from __future__ import annotations

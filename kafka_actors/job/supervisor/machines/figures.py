@@ -26,10 +26,12 @@ from kafka_actors.job.status import JobStatus, JobTotals, WorkerStatus, merged
 from kafka_actors.telemetry.attributes import kind_of_reason
 from kafka_actors.telemetry.machines.latency import Counts, quantile, since
 
+from .load import NOT_YET
+
 __all__ = ["JobRates", "RateWindow", "WorkerRates", "with_figures"]
 
 NO_WORK = (0, 0, 0.0)
-NOT_BLOCKED = frozenset({"", "at_end", "not_due", "reading_ahead"})
+NOT_BLOCKED = NOT_YET | {"", "at_end"}
 """Kinds of reasons: none, that of a partition of a bounded run that is done, and those for which the records of retry topics wait."""
 
 

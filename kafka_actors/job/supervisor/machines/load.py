@@ -28,6 +28,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from kafka_actors.job.messages import CoordinatorStatus
+from kafka_actors.job.retry_topics import WAITS
 from kafka_actors.telemetry.attributes import kind_of_reason
 from kafka_actors.types import TopicPartition
 
@@ -44,7 +45,7 @@ READABLE = frozenset(
     }
 )
 """Kinds of reasons for not reading a partition that lie with its worker: another one could read it, or has room for others."""
-NOT_YET = frozenset({"not_due", "reading_ahead"})
+NOT_YET = frozenset(map(kind_of_reason, WAITS))
 """Kinds of reasons for not processing a retry partition that are no trouble. A source partition for which is read ahead goes on soon, with
 all that is there: it keeps its share of the workers."""
 SAMPLES = 15

@@ -14,8 +14,20 @@ from fakes.differential_load import Load
 from waiting import slow_s
 
 from kafka_actors.errors import DecodeError
-from kafka_actors.protocol import ApiKey, ApiVersionsRequest, HeartbeatRequest
+from kafka_actors.protocol import (
+    ApiKey,
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    HeartbeatRequest,
+    OffsetCommitRequest,
+)
+from kafka_actors.protocol.messages.create_topics import CreatableTopic
+from kafka_actors.protocol.messages.offset_commit import (
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kafka_actors.testing import DEFAULT_VERSION, Distribution, KafkaCluster
+from kafka_actors.testing.fake_kafka.machines.group_offsets import MOST_BATCH_BYTES, batch_bytes
 from kafka_actors.testing.plugin import started
 
 VERSION = os.environ.get("KAFKA_ACTORS_TEST_KAFKA", DEFAULT_VERSION)
@@ -98,6 +110,31 @@ def test_a_broker_has_the_versions_that_the_fake_announces_for_its_release(
         real = {api: (fake[api][0], high) for api, (_, high) in real.items() if api in fake}
     assert {api: real[api] for api in fake} == fake
     assert ApiKey.PRODUCE in fake
+
+
+def test_the_largest_commit_is_the_same(broker: KafkaCluster, group_id: str) -> None:
+    """A coordinator writes a commit as one batch."""
+    with paired(broker, 0) as pair:
+        pair.ask(CreateTopicsRequest([CreatableTopic(group_id, 85, 1)], timeout_ms=30_000), 7, "admin")
+        pair.until_topic_agrees(group_id)
+        pair.until_ready(group_id)
+
+        def codes(more: int) -> set[int]:
+            """Commits what is `more` bytes larger than the largest one; returns the error codes of its partitions."""
+            texts = [(group_id, "\u3042" * 4_096)] * 84
+            whole = batch_bytes(group_id, [*texts, (group_id, "m" * 4_096)], pair.release, topic_ids=False)
+            left = MOST_BATCH_BYTES + more - whole + 4_096
+            texts.append((group_id, "\u3042" * (left // 3) + "m" * (left % 3)))
+            assert batch_bytes(group_id, texts, pair.release, topic_ids=False) == MOST_BATCH_BYTES + more
+            parts = [OffsetCommitRequestPartition(n, 5, 0, text) for n, (_, text) in enumerate(texts)]
+            request = OffsetCommitRequest(
+                group_id, topics=[OffsetCommitRequestTopic(group_id, partitions=parts)]
+            )
+            answer = pair.ask(request, 9, "commits")
+            return {p.error_code for t in answer.topics for p in t.partitions}
+
+        refused = 28 if pair.release < (4, 0) else -1
+        assert [codes(0), codes(1)] == [{0}, {refused}]
 
 
 def test_a_difference_is_noticed(broker: KafkaCluster, group_id: str) -> None:

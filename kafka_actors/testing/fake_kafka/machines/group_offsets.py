@@ -10,12 +10,19 @@ Source: `OffsetMetadataManager`; KIP-98, KIP-447.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from kafka_actors import errors
 
 from .error_answers import Refused
+
+MOST_BATCH_BYTES = 1_048_588
+"""`max.message.bytes` of the offsets topic, which bounds one commit: its default, and this topic has no other settings here."""
+
+_FLEXIBLE_VALUES = (4, 1)
 
 OffsetKey = tuple[str, int]
 """Topic and partition."""
@@ -126,3 +133,24 @@ class OffsetStore:
             for key, offset in offsets.items():
                 if key not in group or group[key].number < offset.number:
                     group[key] = offset
+
+
+def batch_bytes(
+    group_id: str, texts: Iterable[tuple[str, str]], release: tuple[int, int], *, topic_ids: bool
+) -> int:
+    """Returns the bytes of the batch that a commit is in the offsets topic, of a topic and the metadata for each of its partitions, and of the
+    topics' ids. (`OffsetCommitKey` 1, `OffsetCommitValue` 3, from Kafka 4.1 on 4. From 4.3 on some ten bytes are counted that are not here.)"""
+    size, group = 61, len(group_id.encode())
+    for number, (topic, metadata) in enumerate(texts):
+        key, text = 10 + group + len(topic.encode()), len(metadata.encode())
+        value = 24 + text
+        if release >= _FLEXIBLE_VALUES:
+            value = 23 + _varint_bytes(text + 1) + text + (18 if topic_ids else 0)
+        body = 3 + sum(_varint_bytes(2 * n) for n in (number, key, value)) + key + value
+        size += _varint_bytes(2 * body) + body
+    return size
+
+
+def _varint_bytes(number: int) -> int:
+    """Returns the bytes of a varint. Numbers of a record are doubled in it (zigzag)."""
+    return max(1, (number.bit_length() + 6) // 7)

@@ -1,9 +1,9 @@
 """Committed offsets: OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and their expiry.
 
 Theory of operation. Three questions are asked of each request, in this order: does the partition exist (told for each), is this broker
-the group's coordinator, and may this member commit (told for all partitions alike). Only then `OffsetStore` changes. A commit without a
-generation is taken while the group is empty. A transaction's commit is pending until its marker, and the transaction's coordinator is
-asked before the first one.
+the group's coordinator, and may this member commit (told for all partitions alike). Only then `OffsetStore` changes, unless the commit is
+larger than a batch of the offsets topic may be, as which a coordinator writes it. A commit without a generation is taken while the group is
+empty. A transaction's commit is pending until its marker, and the transaction's coordinator is asked before the first one.
 
 Expiry takes no timer: what was too old at the last check before now is forgotten when somebody looks. An offset's retention begins with its
 commit; in a group that had members, when the last one has left, also for what is committed later.
@@ -53,18 +53,21 @@ from kafka_actors.protocol.messages.offset_fetch import (
 )
 from kafka_actors.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from kafka_actors.protocol.schema import Response
 
 from .calls import BrokerCall
 from .classic_group import EMPTY, STABLE, ClassicGroup
 from .cluster_state import NO_LEADER, ClusterState, FakeTopic
-from .error_answers import Refused
-from .group_offsets import CommittedOffset, OffsetStore
+from .error_answers import Refused, error_response
+from .group_offsets import MOST_BATCH_BYTES, CommittedOffset, OffsetStore, batch_bytes
 from .group_requests import GroupHandlers
 from .transaction_requests import TransactionHandlers
 
+_NamedTopics = Iterable[tuple[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, str]]
 _NEW_COORDINATOR = (4, 0)
 """Before, a group was there as soon as a commit had named it, also one that was refused, and all versions had the same error codes."""
 
@@ -110,9 +113,7 @@ class OffsetHandlers:
         request: OffsetCommitRequest = call.request
         topics = []
         to_commit = [(topic, self._topic_name(call.version, topic)) for topic in request.topics]
-        code = 0
-        if any(self._exists(name, p.partition_index) for t, name in to_commit for p in t.partitions):
-            code = self._group_code(call, request)
+        code = self._code(call, to_commit, self._check_commit)
         for topic, name in to_commit:
             results = []
             for wanted in topic.partitions:
@@ -126,7 +127,7 @@ class OffsetHandlers:
             topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
         return OffsetCommitResponse(topics=topics)
 
-    def _topic_name(self, version: int, topic: OffsetCommitRequestTopic) -> str:
+    def _topic_name(self, version: int, topic: OffsetCommitRequestTopic | OffsetFetchRequestTopics) -> str:
         if version < 10:
             return topic.name
         known = self._state.topic_by_id(topic.topic_id)
@@ -136,22 +137,40 @@ class OffsetHandlers:
         topic = self._state.topics.get(name)
         return topic is not None and 0 <= index < len(topic.partitions)
 
-    def _group_code(self, call: BrokerCall, request: OffsetCommitRequest) -> int:
+    def _code(self, call: BrokerCall, topics: _NamedTopics, check: Callable[[BrokerCall], None]) -> int:
+        """Returns the error code of all partitions that exist: 0 where their offsets may be written."""
+        there = [
+            (name, p)
+            for topic, name in topics
+            for p in topic.partitions
+            if self._exists(name, p.partition_index)
+        ]
+        if not there:
+            return 0
+        longest = self._state.settings.offset_metadata_max_bytes
+        texts = [(name, text) for name, p in there if len(text := p.committed_metadata or "") <= longest]
         try:
-            self._groups.check_coordinator(call, request.group_id)
-            generation = request.generation_id_or_member_epoch
-            group = self._groups.groups.get(request.group_id)
-            if group is None:
-                if generation >= 0:
-                    newer = call.version >= 9 and self._state.release >= _NEW_COORDINATOR
-                    raise Refused(errors.GroupIdNotFoundError if newer else errors.IllegalGenerationError)
-                if self._state.release < _NEW_COORDINATOR:
-                    self._groups.create(request.group_id)
-                return 0
-            group.check_commit(request.member_id, request.group_instance_id, generation)
+            check(call)
+            release, by_id = self._state.release, call.version >= 10
+            if batch_bytes(call.request.group_id, texts, release, topic_ids=by_id) > MOST_BATCH_BYTES:
+                old = release < _NEW_COORDINATOR
+                raise Refused(errors.InvalidCommitOffsetSizeError if old else errors.UnknownServerError)
         except Refused as refused:
             return refused.code
         return 0
+
+    def _check_commit(self, call: BrokerCall) -> None:
+        request: OffsetCommitRequest = call.request
+        self._groups.check_coordinator(call, request.group_id)
+        generation = request.generation_id_or_member_epoch
+        group = self._groups.groups.get(request.group_id)
+        if group is not None:
+            group.check_commit(request.member_id, request.group_instance_id, generation)
+        elif generation >= 0:
+            newer = call.version >= 9 and self._state.release >= _NEW_COORDINATOR
+            raise Refused(errors.GroupIdNotFoundError if newer else errors.IllegalGenerationError)
+        elif self._state.release < _NEW_COORDINATOR:
+            self._groups.create(request.group_id)
 
     def _store(self, request: OffsetCommitRequest, name: str, wanted: OffsetCommitRequestPartition) -> int:
         retention = request.retention_time_ms
@@ -172,21 +191,14 @@ class OffsetHandlers:
         metadata = wanted.committed_metadata or ""
         if len(metadata) > self._state.settings.offset_metadata_max_bytes:
             return None
-        now = self._state.wall_ms
-        return CommittedOffset(
-            wanted.committed_offset, wanted.committed_leader_epoch, metadata, now, expires_ms
-        )
+        offset, epoch = wanted.committed_offset, wanted.committed_leader_epoch
+        return CommittedOffset(offset, epoch, metadata, self._state.wall_ms, expires_ms)
 
     # ---------------------------------------------------------------- TxnOffsetCommit
 
     def _commit_in_transaction(self, call: BrokerCall) -> TxnOffsetCommitResponse:
         request: TxnOffsetCommitRequest = call.request
-        code = 0
-        if any(self._exists(t.name, p.partition_index) for t in request.topics for p in t.partitions):
-            try:
-                self._check_in_transaction(call, request)
-            except Refused as refused:
-                code = refused.code
+        code = self._code(call, [(topic, topic.name) for topic in request.topics], self._check_in_transaction)
         topics = [
             TxnOffsetCommitResponseTopic(
                 topic.name,
@@ -204,7 +216,8 @@ class OffsetHandlers:
         ]
         return TxnOffsetCommitResponse(topics=topics)
 
-    def _check_in_transaction(self, call: BrokerCall, request: TxnOffsetCommitRequest) -> None:
+    def _check_in_transaction(self, call: BrokerCall) -> None:
+        request: TxnOffsetCommitRequest = call.request
         if not request.group_id:
             raise Refused(errors.InvalidGroupIdError)
         self._groups.check_coordinator(call, request.group_id)
@@ -243,10 +256,14 @@ class OffsetHandlers:
 
     # ---------------------------------------------------------------- OffsetFetch
 
-    def _fetch(self, call: BrokerCall) -> OffsetFetchResponse:
+    def _fetch(self, call: BrokerCall) -> Response:
         request: OffsetFetchRequest = call.request
         if call.version >= 8:
-            return OffsetFetchResponse(groups=[self._group_offsets(call, group) for group in request.groups])
+            return OffsetFetchResponse(groups=[self._checked_group(call, group) for group in request.groups])
+        try:
+            self._groups.check_coordinator(call, request.group_id)
+        except Refused as refused:
+            return error_response(request, call.version, refused.code)
         topics = (
             None
             if request.topics is None
@@ -254,7 +271,6 @@ class OffsetHandlers:
         )
         found = self._group_offsets(call, OffsetFetchRequestGroup(request.group_id, topics=topics))
         return OffsetFetchResponse(
-            error_code=found.error_code,
             topics=[
                 OffsetFetchResponseTopic(
                     t.name,
@@ -264,11 +280,14 @@ class OffsetHandlers:
             ],
         )
 
-    def _group_offsets(self, call: BrokerCall, wanted: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def _checked_group(self, call: BrokerCall, wanted: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         try:
             self._groups.check_coordinator(call, wanted.group_id)
         except Refused as refused:
-            return _refused_group(wanted, refused.code, by_partition=call.version < 2)
+            return OffsetFetchResponseGroup(wanted.group_id, [], refused.code)
+        return self._group_offsets(call, wanted)
+
+    def _group_offsets(self, call: BrokerCall, wanted: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         offsets = self.committed(wanted.group_id)
         requested: Iterable[tuple[str, UUID, list[int]]]
         if wanted.topics is None:
@@ -276,8 +295,7 @@ class OffsetHandlers:
             requested = [(name, self._id_of(name), [i for n, i in offsets if n == name]) for name in names]
         else:
             requested = [
-                (self._requested_name(call.version, t), t.topic_id, t.partition_indexes)
-                for t in wanted.topics
+                (self._topic_name(call.version, t), t.topic_id, t.partition_indexes) for t in wanted.topics
             ]
         topics = [
             OffsetFetchResponseTopics(
@@ -291,12 +309,6 @@ class OffsetHandlers:
 
     def _id_of(self, name: str) -> UUID:
         return self._state.topics[name].topic_id if name in self._state.topics else ZERO_UUID
-
-    def _requested_name(self, version: int, topic: OffsetFetchRequestTopics) -> str:
-        if version < 10:
-            return topic.name
-        known = self._state.topic_by_id(topic.topic_id)
-        return known.name if known is not None else ""
 
     def _found(
         self,
@@ -385,16 +397,3 @@ class OffsetHandlers:
         ):
             return committed.committed_ms
         return None
-
-
-def _refused_group(
-    wanted: OffsetFetchRequestGroup, code: int, *, by_partition: bool
-) -> OffsetFetchResponseGroup:
-    """Answer that refuses a group; before version 2, which has no other place for the code, at each partition."""
-    if not by_partition:
-        return OffsetFetchResponseGroup(wanted.group_id, [], code)
-    answer = OffsetFetchResponseGroup(wanted.group_id)
-    for topic in wanted.topics or ():
-        parts = [OffsetFetchResponsePartitions(i, -1, error_code=code) for i in topic.partition_indexes]
-        answer.topics.append(OffsetFetchResponseTopics(topic.name, partitions=parts))
-    return answer

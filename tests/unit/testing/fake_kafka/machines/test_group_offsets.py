@@ -6,7 +6,7 @@ import pytest
 from fakes.fake_wire import NOW_MS
 
 from kafka_actors.testing.fake_kafka.machines.error_answers import Refused
-from kafka_actors.testing.fake_kafka.machines.group_offsets import CommittedOffset, OffsetStore
+from kafka_actors.testing.fake_kafka.machines.group_offsets import CommittedOffset, OffsetStore, batch_bytes
 
 KEY = ("t", 0)
 PRODUCER = (7, 3)
@@ -81,3 +81,17 @@ def test_epochs_of_producers() -> None:
     offsets.check_epoch(2, 7, 0)
     with pytest.raises(Refused):
         offsets.check_epoch(1, 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("release", "topic_ids", "size"),
+    [((3, 9), False, 12_347), ((4, 2), False, 12_348), ((4, 2), True, 12_366)],
+)
+def test_a_commit_has_the_size_of_the_batch_that_it_becomes(
+    release: tuple[int, int], topic_ids: bool, size: int
+) -> None:
+    """`test_the_largest_commit_is_the_same` holds these against a broker."""
+    texts = [("border", "\u3042" * 4_096)] * 2
+    one, two = (batch_bytes("g-border", texts[:n], release, topic_ids=topic_ids) for n in (1, 2))
+    assert two - one == size
+    assert one == 61 + size

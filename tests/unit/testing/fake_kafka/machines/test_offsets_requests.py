@@ -137,6 +137,25 @@ def test_commits_that_are_refused(more: dict[str, Any], error: type[errors.Kafka
     assert fetched(wire, everything=True) == {}
 
 
+@pytest.mark.parametrize(("release", "code"), [((3, 9), 28), ((4, 0), -1)])
+def test_a_commit_that_is_more_than_a_batch_of_the_offsets_topic_is_refused_for_each_partition(
+    release: tuple[int, int], code: int
+) -> None:
+    wire = Wire(topics={"t": 300}, release=release)
+
+    def codes(count: int, *, missing: bool = False) -> set[int]:
+        parts = [OffsetCommitRequestPartition(n, 5, 0, "m" * 4_000) for n in range(count)]
+        parts += [OffsetCommitRequestPartition(300, 5, 0, "m" * 4_000)] * missing
+        request = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", partitions=parts)])
+        answer = wire.ask(request, 8, "commits")
+        return {p.error_code for t in answer.topics for p in t.partitions}
+
+    assert codes(258) == {0}
+    assert codes(259, missing=True) == {0, 3}, "a partition that isn't there has no record"
+    assert codes(260) == {code}
+    assert len(fetched(wire, everything=True)) == 259
+
+
 def test_version_10_names_topics_by_id() -> None:
     wire = Wire(topics={"t": 1}, release=(4, 4))
     topic_id = wire.state.topics["t"].topic_id

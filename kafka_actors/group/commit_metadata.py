@@ -11,6 +11,8 @@ number is that of its form: members that are added leave it as it is, and reader
 far, by which that producer knows its own commit again. `done` has the offsets beyond the committed one whose records are done as well
 (`done_offsets`).
 Any other text, such as other clients commit, is handed on as it is.
+
+Metadata takes the most room of a commit, which a coordinator writes as one batch: `at_once` says how many offsets fit into one.
 """
 
 from __future__ import annotations
@@ -25,7 +27,17 @@ from kafka_actors.base import decoders
 from kafka_actors.errors import TopicRecreatedError
 from kafka_actors.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
-__all__ = ["CommitMetadata", "ReaderMetadata", "offsets_read", "pack", "unpack", "with_less_done"]
+__all__ = [
+    "COMMIT_BYTES",
+    "CommitMetadata",
+    "ReaderMetadata",
+    "at_once",
+    "offsets_read",
+    "pack",
+    "record_bytes",
+    "unpack",
+    "with_less_done",
+]
 
 FORM = 1
 MOST_BYTES = 4_096
@@ -33,6 +45,13 @@ MOST_BYTES = 4_096
 
 MOST_DONE = 3_900
 """Longest text of what is done beyond an offset: with an envelope it fits into `MOST_BYTES`."""
+
+COMMIT_BYTES = 512 * 1024
+"""Bytes that the offsets of one commit may have in the coordinator's log. It writes them as one batch, which `max.message.bytes` of its
+topic bounds: by default at 1 MiB."""
+
+RECORD_BYTES = 128
+"""Bytes of a committed offset's record in the coordinator's log, beside the names of its topic and its metadata: some 50, and its group's."""
 
 
 class CommitMetadata(NamedTuple):
@@ -146,3 +165,19 @@ def _as_read(tp: TopicPartition, wanted: OffsetAndMetadata, read: ReadOffset | N
     if epoch < 0 and offset == read.offset:
         epoch = read.leader_epoch
     return OffsetAndMetadata(offset, pack(text, read.topic_id, read.cluster_id), epoch)
+
+
+def record_bytes(tp: TopicPartition, offset: OffsetAndMetadata) -> int:
+    """Returns about how many bytes the coordinator's record of an offset has."""
+    return RECORD_BYTES + len(tp.topic) + len(offset.metadata.encode())
+
+
+def at_once(offsets: Mapping[TopicPartition, OffsetAndMetadata], most_bytes: float) -> list[TopicPartition]:
+    """Returns the partitions of the first offsets that the coordinator keeps in `most_bytes`, one at least."""
+    first: list[TopicPartition] = []
+    for tp, offset in offsets.items():
+        most_bytes -= record_bytes(tp, offset)
+        if first and most_bytes < 0:
+            break
+        first.append(tp)
+    return first

@@ -10,7 +10,7 @@ from waiting import until
 import kafka_actors as ka
 from kafka_actors.admin import Admin, AlterConfigOp, ConfigResource, NewTopic, OffsetTarget
 from kafka_actors.errors import GroupIdNotFoundError
-from kafka_actors.group.machines.commits import MOST_BYTES
+from kafka_actors.group.commit_metadata import COMMIT_BYTES
 from kafka_actors.testing import KafkaCluster
 from kafka_actors.testing.plugin import started
 from kafka_actors.testing.produce import Produce
@@ -119,7 +119,7 @@ def test_a_commit_that_is_too_large_for_the_coordinators_log_is_divided(
 
             def is_divided() -> bool:
                 consumer.commit(wide)
-                return coordinator._committer._queue._most_bytes < MOST_BYTES
+                return coordinator._committer._queue._most_bytes < COMMIT_BYTES
 
             until(is_divided, 20, "a refusal for the size, which ends in a commit all the same")
         finally:

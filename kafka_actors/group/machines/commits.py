@@ -17,7 +17,7 @@ way of the requests:
 - **The latest asked for wins**: of several commits of a partition that wait, the last one is sent, and the earlier ones share its outcome.
   (A job's workers are merged before, by `CommitGate`: there the furthest offset counts, and what failed is sent again though
   nobody waits.)
-- **A request has no more than the coordinator can write at once** (`MOST_BYTES`): what has waited for longest goes first, the rest with the next
+- **A request has no more than the coordinator can write at once** (`COMMIT_BYTES`): what has waited for longest goes first, the rest with the next
   ones, and a commit is done with its last partition. What is refused as too large is sent again in halves, and so is all that follows; with
   Kafka 4 that can't be told from other errors of a broker, so it ends at `LEAST_BYTES`.
 - **A commit carries the generation that is current when it is sent.** While the group rebalances it would be refused, so it waits for the
@@ -48,6 +48,7 @@ from kafka_actors.errors import (
     UnknownServerError,
     error_for_code,
 )
+from kafka_actors.group.commit_metadata import COMMIT_BYTES
 from kafka_actors.protocol.messages.offset_commit import OffsetCommitResponse
 from kafka_actors.protocol.messages.offset_fetch import OffsetFetchResponse
 from kafka_actors.types import OffsetAndMetadata, TopicPartition
@@ -70,9 +71,6 @@ from .pending_commits import (
     commit_request,
 )
 
-MOST_BYTES = 512 * 1024
-"""Bytes that the offsets of one OffsetCommit may have in the coordinator's log. It writes them as one batch, which `max.message.bytes` of its
-topic bounds: by default at 1 MiB."""
 LEAST_BYTES = 16 * 1024
 """Bytes of a commit that isn't refused for its size."""
 TOO_LARGE = (InvalidCommitOffsetSizeError, UnknownServerError)
@@ -113,7 +111,7 @@ class CommitQueue:
         self._not_before = 0.0
         self._request: GroupRequest | None = None
         self._unknown = False
-        self._most_bytes = MOST_BYTES
+        self._most_bytes = COMMIT_BYTES
         self._refusal = GenerationRefusal()
         self._late = LateCommits(config.request_timeout)
         self._actions: list[CommitAction] = []

@@ -30,7 +30,7 @@ from kafka_actors.errors import (
     TopicRecreatedError,
     UsageError,
 )
-from kafka_actors.group.commit_metadata import MOST_DONE, unpack, with_less_done
+from kafka_actors.group.commit_metadata import MOST_DONE, at_once, record_bytes, unpack, with_less_done
 from kafka_actors.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -55,8 +55,6 @@ FAILS_AT_ONCE = (
 )
 """Meanings of an error after which an offset is not sent again."""
 MAX_METADATA_BYTES = 32_767
-RECORD_BYTES = 128
-"""Bytes of a committed offset's record in the coordinator's log, beside the names of its topic and its metadata: some 50, and its group's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +143,7 @@ class QueuedOffsets:
     def begin(self, most_bytes: float = math.inf) -> dict[TopicPartition, OffsetAndMetadata]:
         """Moves what has waited for longest to what is sent, and returns it: at least one offset, else as many as the coordinator keeps in
         `most_bytes`."""
-        for tp, entry in list(self.waiting.items()):
-            most_bytes -= record_bytes(tp, entry.offset)
-            if self.sent and most_bytes < 0:
-                break
+        for tp in at_once({tp: entry.offset for tp, entry in self.waiting.items()}, most_bytes):
             self.sent[tp] = self.waiting.pop(tp)
         return {tp: entry.offset for tp, entry in self.sent.items()}
 
@@ -367,11 +362,6 @@ def check_offset(tp: TopicPartition, offset: OffsetAndMetadata) -> None:
         raise UsageError(f"can't commit offset {offset.offset} of {where}")
     if len(offset.metadata.encode()) > MAX_METADATA_BYTES:
         raise UsageError(f"the metadata of the commit of {where} has more than {MAX_METADATA_BYTES} bytes")
-
-
-def record_bytes(tp: TopicPartition, offset: OffsetAndMetadata) -> int:
-    """Returns about how many bytes the coordinator's record of an offset has."""
-    return RECORD_BYTES + len(tp.topic) + len(offset.metadata.encode())
 
 
 def not_owned(tp: TopicPartition) -> IllegalGenerationError:

@@ -11,7 +11,7 @@ reads the answers. Nothing here has state or time.
   request whose `node` is None goes to any broker; `find_coordinator` makes the request that has to come
   before it.
 - `commit_offsets` names the group's generation and member, by which the coordinator refuses the offsets of a
-  consumer that the group has left behind (KIP-447). `fetch_offsets` asks afterwards whether a transaction of
+  consumer that the group has left behind (KIP-447). More offsets than it writes at once go in several requests. `fetch_offsets` asks afterwards whether a transaction of
   unknown outcome has moved the group's offsets (`reached`), and waits for transactions that are still open
   (`require_stable`).
 - A response may have several errors, one for each partition. `answered_error` returns the one that says most,
@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kafka_actors.errors import (
     KafkaError,
@@ -35,7 +35,7 @@ from kafka_actors.errors import (
     OperationNotAttemptedError,
     error_for_code,
 )
-from kafka_actors.group.commit_metadata import CommitMetadata, pack, unpack
+from kafka_actors.group.commit_metadata import COMMIT_BYTES, CommitMetadata, at_once, pack, unpack
 from kafka_actors.group.machines.offset_fetch import offset_fetch_request, read_offset_fetch
 from kafka_actors.protocol import (
     AddOffsetsToTxnRequest,
@@ -110,7 +110,8 @@ TransactionAction = TransactionRequest | TakeIdentity
 
 class OffsetsInTransaction(Struct, eq=False):
     """Offsets that a transaction is to commit for a group. `transaction` is its name in their metadata, empty where they go without;
-    `done` once the group's coordinator has taken them. `again`: they may be given once more after one was `refused` because of the membership."""
+    `done` once the group's coordinator has `taken` them all. `again`: they may be given once more after one was `refused` because of the
+    membership."""
 
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     group: ConsumerGroupMetadata
@@ -118,6 +119,15 @@ class OffsetsInTransaction(Struct, eq=False):
     done: bool = False
     again: bool = False
     refused: Exception | None = None
+    taken: set[TopicPartition] = field(default_factory=set)
+
+    def take(self, request: TxnOffsetCommitRequest) -> bool:
+        """Notes that the coordinator has taken the offsets of a request. Returns whether it has all."""
+        self.taken |= {
+            TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions
+        }
+        self.done = self.taken >= self.offsets.keys()
+        return self.done
 
 
 def group_of(request: TransactionRequest) -> str | None:
@@ -198,9 +208,11 @@ def add_offsets(scope: TransactionScope, group_id: str, node: int | None) -> Tra
 def commit_offsets(
     scope: TransactionScope, wanted: OffsetsInTransaction, node: int | None
 ) -> TransactionRequest:
-    """Returns the request that has a group's offsets committed with the transaction."""
+    """Returns the request that has a group's offsets committed with the transaction, or as many as its coordinator writes at once."""
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-    for (topic, partition), (offset, metadata, leader_epoch) in wanted.offsets.items():
+    left = {tp: offset for tp, offset in wanted.offsets.items() if tp not in wanted.taken}
+    for tp in at_once(left, COMMIT_BYTES):
+        (topic, partition), (offset, metadata, leader_epoch) = tp, left[tp]
         entry = TxnOffsetCommitRequestPartition(
             partition_index=partition,
             committed_offset=offset,

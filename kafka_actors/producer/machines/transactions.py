@@ -321,10 +321,11 @@ class TransactionManager:
         whoever gave them wants to give them again."""
         if self._offsets and requests.shortened(self._offsets[0], error):
             return True
-        again = bool(self._offsets) and self._offsets[0].again and isinstance(error, REFUSED_MEMBERSHIP)
-        if again:
-            self._offsets.popleft().refused = error
-        return again
+        given = self._offsets[0] if self._offsets else None
+        if given is None or not given.again or given.taken or not isinstance(error, REFUSED_MEMBERSHIP):
+            return False
+        self._offsets.popleft().refused = error
+        return True
 
     def _nothing_to_abort(self, error: Exception) -> bool:
         """Whether an error in answer to EndTxn says that the coordinator has no transaction, and that may be: no request that would
@@ -354,9 +355,8 @@ class TransactionManager:
                 self._groups_added.add(request.body.group_id)
             case _API.OFFSET_COMMIT:
                 self._begun, self._refused_since = True, None
-                if self._offsets:  # not aborted meanwhile
-                    self._taken_offsets.append(taken := self._offsets.popleft())
-                    taken.done = True
+                if self._offsets and self._offsets[0].take(request.body):  # not aborted meanwhile
+                    self._taken_offsets.append(self._offsets.popleft())
             case _API.OFFSET_FETCH:
                 self._resolve(requests.committed_by(self._taken_offsets[0], response))
             case _API.END:

@@ -10,6 +10,7 @@ from kafka_actors.errors import (
     RebalanceInProgressError,
     UsageError,
 )
+from kafka_actors.group.commit_metadata import record_bytes
 from kafka_actors.group.machines.embedded_protocol import GroupConfig
 from kafka_actors.group.machines.error_actions import ErrorAction
 from kafka_actors.group.machines.member_events import Generation
@@ -22,7 +23,6 @@ from kafka_actors.group.machines.pending_commits import (
     check_offset,
     commit_request,
     not_owned,
-    record_bytes,
     recreated,
 )
 from kafka_actors.types import OffsetAndMetadata, TopicPartition

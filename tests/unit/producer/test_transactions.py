@@ -707,6 +707,40 @@ def test_offsets_of_a_membership_that_is_refused_may_be_given_again(version, cod
 
 
 @VERSIONS
+def test_offsets_of_more_than_a_coordinator_writes_at_once_go_in_several_requests(version):
+    """It writes each as one batch, of 1 MiB by default; a larger one aborted the transaction."""
+    c = Coordinator(version).written()
+    many = {TopicPartition("t", n): OffsetAndMetadata(n + 1, "m" * 4_000) for n in range(300)}
+    offsets = c.machine.add_offsets(many, MEMBER)
+    if version < 2:
+        c.does(API.ADD_OFFSETS)
+    found, sizes = {}, []
+    c.machine.commit()
+    while (request := c.poll()) is not None and request.api is not API.END:
+        if request.api is API.OFFSET_COMMIT:
+            assert not offsets.done
+            parts = request.body.topics[0].partitions
+            found |= {TopicPartition("t", p.partition_index): p.committed_offset for p in parts}
+            sizes.append(sum(len(p.committed_metadata) for p in parts))
+        c.answer(request)
+    assert found == {tp: offset.offset for tp, offset in many.items()}
+    assert offsets.done
+    assert max(sizes) < 2**20
+    assert len(sizes) == 3, "no more than it takes"
+    assert request.body.committed
+
+
+def test_offsets_of_which_a_part_was_taken_are_not_given_again():
+    """Under a newer membership that part would be committed with the transaction though it may be somebody else's by then."""
+    c = Coordinator(2).written()
+    many = {TopicPartition("t", n): OffsetAndMetadata(n + 1, "m" * 4_000) for n in range(300)}
+    offsets = c.machine.add_offsets(many, MEMBER, again=True)
+    c.does(API.OFFSET_COMMIT)
+    c.does(API.OFFSET_COMMIT, 22)
+    assert (offsets.done, offsets.refused, c.machine.state) == (False, None, STATE.ABORTABLE_ERROR)
+
+
+@VERSIONS
 def test_an_identity_that_somebody_else_got_is_taken_over_without_a_request(version):
     c = Coordinator(version)
     c.machine.adopt(9, 4)

@@ -45,6 +45,8 @@ class Pace:
         first = bisect.bisect_left(self._at, since)
         last = bisect.bisect_left(self._at, until) + 1  # the one that was under way at the end
         took = self._took[first:last]
+        if not took and first and since - self._at[first - 1] < 8 * EVERY_S:
+            took = self._took[first - 1 : first]  # it lies between two measurements
         return max(1.0, sum(took) / len(took) / REFERENCE_S) if took else 1.0
 
     def quiet_s(self, since: float, until: float) -> float:
@@ -99,12 +101,16 @@ def measure(file: Path) -> None:
     import select
 
     with file.open("a") as out:
+        due = time.monotonic() + EVERY_S
         while not select.select([sys.stdin], [], [], EVERY_S)[0]:
             began = time.monotonic()
             fixed_work()
             ended = time.monotonic()
-            out.write(f"{ended} {ended - began}\n")
+            # Where it woke late it stood still, as all others did: that counts for its share of the time between two measurements.
+            late = max(0.0, began - due)
+            out.write(f"{ended} {ended - began + late * REFERENCE_S / EVERY_S}\n")
             out.flush()
+            due = time.monotonic() + EVERY_S
 
 
 if __name__ == "__main__":

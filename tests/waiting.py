@@ -104,7 +104,7 @@ def suspend(*pids: int) -> float:
     for process in map(psutil.Process, pids):
         until(
             lambda process=process: process.status() == psutil.STATUS_STOPPED,
-            5,
+            30,
             f"process {process.pid} to stop",
         )
     return at

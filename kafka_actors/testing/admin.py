@@ -89,7 +89,10 @@ class ClusterAdmin(ABC):
     def delete_topic(self, name: str) -> None:
         """Deletes a topic and waits until it has left the metadata."""
         _results(self.admin.delete_topics([name], request_timeout=_REQUEST_TIMEOUT))
-        self._wait(lambda: name not in self.admin.list_topics(timeout=5).topics, f"topic {name} to be gone")
+        self._wait(
+            lambda: name not in self.admin.list_topics(timeout=_REQUEST_TIMEOUT).topics,
+            f"topic {name} to be gone",
+        )
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grows a topic to `total` partitions and waits until each has a leader."""
@@ -105,7 +108,8 @@ class ClusterAdmin(ABC):
         self._ask_leaders(topic, partitions)
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """Partition → id of its leader, -1 where it has none now. Raises `KeyError` for an unknown topic."""
+        """Partition → id of its leader, -1 where it has none now. Raises `KeyError` for an unknown topic, and what went wrong last after
+        30 seconds without an answer of any broker."""
         return {partition: leader for partition, (leader, _) in sorted(self._find_leaders(topic).items())}
 
     def coordinator_of(self, group: str, *, timeout: float = 30.0) -> int:
@@ -147,19 +151,23 @@ class ClusterAdmin(ABC):
         return offsets
 
     def _find_leaders(self, topic: str) -> dict[int, tuple[int, tuple[str, int] | None]]:
-        """Asks the brokers, one after the other, until one answers."""
-        failure: Exception = ConnectionError("no bootstrap servers")
-        for server in self.bootstrap_servers.split(","):
-            host, _, port = server.rpartition(":")
-            try:
-                return find_leaders((host, int(port)), topic)
-            except (OSError, EOFError) as error:
-                failure = error
-            except TopicRequestFailed as error:
-                if error.code == _UNKNOWN_TOPIC_OR_PARTITION:
-                    raise KeyError(f"{topic}: {error}") from error
-                failure = error
-        raise failure
+        """Asks the brokers, one after the other and again, until one answers: each may stand still for seconds."""
+        deadline = time.monotonic() + _REQUEST_TIMEOUT
+        while True:
+            failure: Exception = ConnectionError("no bootstrap servers")
+            for server in self.bootstrap_servers.split(","):
+                host, _, port = server.rpartition(":")
+                try:
+                    return find_leaders((host, int(port)), topic)
+                except (OSError, EOFError) as error:
+                    failure = error
+                except TopicRequestFailed as error:
+                    if error.code == _UNKNOWN_TOPIC_OR_PARTITION:
+                        raise KeyError(f"{topic}: {error}") from error
+                    failure = error
+            if time.monotonic() > deadline:
+                raise failure
+            time.sleep(0.02)
 
     def _ask_leaders(
         self, topic: str, partitions: int, timestamp: int = _LATEST, read_committed: bool = False

@@ -61,7 +61,7 @@ class KafkaCluster(ClusterAdmin):
         listeners: Mapping[str, str] | None = None,
         directory: str | os.PathLike[str] | None = None,
         jvm_options: Sequence[str] = TEST_JVM,
-        start_timeout: float = 90.0,
+        start_timeout: float = 300.0,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")

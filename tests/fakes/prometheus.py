@@ -68,6 +68,17 @@ class Prometheus:
         found = self.ask("query", query=expression)
         return [(s["metric"], float(s["value"][1])) for s in found["result"]] if found else []
 
+    def some(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Waits until there are series: a scrape that took too long ends all of them for a moment."""
+        found: list[tuple[dict[str, str], float]] = []
+
+        def there() -> bool:
+            found[:] = self.query(expression)
+            return bool(found)
+
+        until(there, 60, f"series of {expression}", 0.2)
+        return found
+
     def until(self, expression: str, value: float) -> None:
         """Waits until a query of one series has this value."""
         until(

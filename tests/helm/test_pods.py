@@ -14,7 +14,7 @@ import pytest
 from fakes.refusing import refusing_port
 from helm.chart import CHART
 from helm.matrix import JOB
-from waiting import slow_s, within
+from waiting import at_pace_s, slow_s, within
 
 STOP = CHART / "files" / "stop_jobs.py"
 
@@ -133,7 +133,9 @@ def test_it_waits_no_longer_than_it_may() -> None:
     )
     try:
         subprocess.run(
-            [sys.executable, STOP, "1", f"http://127.0.0.1:{dashboard.port}"], check=True, timeout=slow_s(20)
+            [sys.executable, STOP, f"{at_pace_s(2):.1f}", f"http://127.0.0.1:{dashboard.port}"],
+            check=True,
+            timeout=slow_s(20),
         )
     finally:
         dashboard.close()

@@ -209,10 +209,11 @@ def run_job(ray_local: None, tmp_path: Any) -> Iterator[Callable[..., Any]]:
     def run(job: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         (tmp_path / "work.py").write_text(job)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+        settings = {"RAY_ADDRESS": address, "PYTHONFAULTHANDLER": "1", "KAFKA_ACTORS_START_TIMEOUT_S": "600"}
         process = subprocess.Popen(
             [command, "run", "work.py:job", *arguments],
             cwd=tmp_path,
-            env={**clean, "RAY_ADDRESS": address, "PYTHONFAULTHANDLER": "1", **variables},
+            env={**clean, **settings, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -524,4 +524,4 @@ def test_without_a_broker_the_error_names_the_address() -> None:
         Admin(bootstrap_servers=address) as admin,
         pytest.raises(NoBrokersAvailable, match=f"{address}.*refused"),
     ):
-        admin.list_topics(timeout_ms=1000 * at_pace_s(1))
+        admin.list_topics(timeout_ms=1000 * at_pace_s(3))

@@ -131,7 +131,11 @@ async def test_each_channel_has_its_own_timeout_and_a_request_may_have_another()
     async with brokers() as kafka:
         held_joins(kafka)
         kafka.on(PINGS, Hold(), times=None)
-        slow = Broker(1, *kafka.address(1), OPENER, 60_000, round(1000 * at_pace_s(0.3)))
+
+        async def open_patiently(host, port, **options):
+            return await OPENER(host, port, **{**options, "timeout_ms": 60_000})
+
+        slow = Broker(1, *kafka.address(1), open_patiently, 60_000, round(1000 * at_pace_s(0.3)))
         await slow.connect_offsets_channel()
         with pytest.raises(KafkaTimeoutError):
             await slow.request(PING, offsets_channel=True)

@@ -50,7 +50,8 @@ def failed_orders(fake_kafka):
 @pytest.fixture(autouse=True)
 def no_notices(monkeypatch):
     """Without notices of what takes long: how long it takes on a busy machine is no part of what is printed."""
-    monkeypatch.setattr("kafka_actors.cli.output.BLANK_S", 600.0)
+    for limit in ("cli.output.BLANK_S", "base.tasks.SILENT_S", "consumer.consumer_session.SILENT_S"):
+        monkeypatch.setattr(f"kafka_actors.{limit}", 600.0)
 
 
 def said(capsys, servers, *arguments, code=0):

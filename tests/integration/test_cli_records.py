@@ -58,7 +58,8 @@ def shell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Shell:
     """Without notices of what takes long: how long it takes on a busy machine is no part of what is printed."""
-    monkeypatch.setattr("kafka_actors.cli.output.BLANK_S", 600.0)
+    for limit in ("cli.output.BLANK_S", "base.tasks.SILENT_S", "consumer.consumer_session.SILENT_S"):
+        monkeypatch.setattr(f"kafka_actors.{limit}", 600.0)
     return Shell(cluster, capsysbinary, monkeypatch)
 
 

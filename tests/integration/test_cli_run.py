@@ -193,7 +193,10 @@ def test_a_pipeline_runs_as_a_job_does_and_its_sink_follows_the_options(
     shell.environment["KAFKA_ACTORS_GROUP_ID"] = group_id
     servers = ("-b", kafka_cluster.bootstrap_servers)
     code, shown, err = shell.run("-c", "job.toml", *servers, "--workers", "2", named=False)
-    assert (code, err) == (0, "")
+    told = [
+        line for line in err.splitlines() if "trying on:" not in line
+    ]  # a producer that is slow to connect
+    assert (code, told) == (0, [])
     assert "  2 workers  " in shown
     assert shown.splitlines()[-1].startswith("done: 12,000 records in ")
     assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}
@@ -264,7 +267,7 @@ def test_a_topic_that_is_written_to_and_is_not_there_ends_a_run_and_is_not_waite
 
 def test_a_topic_that_does_not_exist_and_an_address_where_nobody_answers_are_waited_for_and_named(shell):
     """Two runs at once: most of their time they wait."""
-    limit = f"start_timeout_s={max(10.0, at_pace_s(4)):.0f}"
+    limit = f"start_timeout_s={max(20.0, at_pace_s(8)):.0f}"
     with refusing_address() as address:
         no_broker = shell.start("-b", address, "-X", limit)
         shell.environment["TOPIC"] = "ordres"

@@ -257,7 +257,7 @@ async def test_a_stopped_broker_holds_up_nobody_else(
             # The partitions of the stopped broker were asked of their new leaders, long before a request timeout.
             assert all(isinstance(answer, ListedOffset) for answer in (await asked).values())
             assert client.snapshot.leader(tps[0]) != victim
-            assert longest < 2.0
+            assert longest < 4.0  # a broker that is waited for takes five seconds at least
         finally:
             kafka_cluster_3.resume(victim)
 

@@ -402,5 +402,6 @@ def test_a_position_that_never_becomes_known_is_a_timeout(consumer_of, kafka_top
     consumer = consumer_of()
     missing = TopicPartition(topic, 7)
     consumer.assign([missing])
+    consumer.topics()  # it is connected then: the limit is for the position
     with pytest.raises(KafkaTimeoutError, match=f"{topic}-7"):
         consumer.position(missing, timeout_ms=500)

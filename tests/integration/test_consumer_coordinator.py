@@ -86,6 +86,7 @@ async def test_dropped_commit_replies_hold_up_neither_the_group_nor_the_offsets(
 async def test_slow_offset_fetches_delay_no_heartbeat_and_no_commit_and_leave_no_connection():
     async with group() as kafka, member(kafka, **HASTY) as one:
         await until_async(lambda: one.listener.has == BOTH)
+        found = one.seen(CoordinatorChanged)
         connections = kafka.connections()
         slow = kafka.on("OffsetFetch", Hold(), times=None)
         asked = asyncio.ensure_future(one.member.fetch_committed_offsets([A]))
@@ -94,7 +95,7 @@ async def test_slow_offset_fetches_delay_no_heartbeat_and_no_commit_and_leave_no
         slow.release()
         assert await asked == {A: at(5)}
         assert len({call.connection for call in kafka.requests("Heartbeat")}) == 1
-        assert len(one.seen(CoordinatorChanged)) == 1
+        assert one.seen(CoordinatorChanged) == found
         await until_async(lambda: kafka.connections() == connections)
 
 
@@ -102,6 +103,7 @@ async def test_slow_offset_fetches_delay_no_heartbeat_and_no_commit_and_leave_no
 async def test_a_peer_that_withholds_its_rejoin_delays_no_heartbeat():
     async with group() as kafka, member(kafka, request_timeout_ms=500) as one:
         await until_async(lambda: one.listener.has == BOTH)
+        found = one.seen(CoordinatorChanged)
         # A foreign member joins and is silent ever after: the group waits for it in the rebalance that follows
         # because this member has to give up a partition.
         patient = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 600_000}
@@ -118,7 +120,7 @@ async def test_a_peer_that_withholds_its_rejoin_delays_no_heartbeat():
         assert kafka.count("JoinGroup") <= joins + 1
         heartbeat, pending = (kafka.requests(api)[-1] for api in ("Heartbeat", "JoinGroup"))
         assert heartbeat.connection != pending.connection
-        assert len(one.seen(CoordinatorChanged)) == 1
+        assert one.seen(CoordinatorChanged) == found
         assert one.listener.has
         await expel(kafka, silent.member_id)
         await until_async(lambda: one.member.joined)
@@ -139,13 +141,13 @@ async def test_coordinator_that_moves_is_followed_without_losing_anything():
 
 @in_loop
 async def test_frozen_coordinator_is_given_up_well_before_the_session_ends():
-    session_s = max(10.0, at_pace_s(5))
+    session_s = max(30.0, at_pace_s(5))
     async with group(2) as kafka, member(kafka, session_timeout_ms=int(session_s * 1000)) as one:
         await until_async(lambda: one.listener.has == BOTH)
         kafka.on("Heartbeat", Hold(), times=None, broker_id=1)
         kafka.set_coordinator("g", 2)
         start = time.monotonic()
-        await until_async(lambda: one.member.coordinator_id == 2)
+        await until_async(lambda: one.member.coordinator_id == 2, session_s)
         assert time.monotonic() - start < 0.8 * session_s
         assert one.seen(PartitionsLost) == []
 

@@ -106,7 +106,7 @@ def test_the_batch_in_hand_is_finished_and_committed_before_its_partition_goes(
 def test_without_polls_the_consumer_leaves_and_joins_again_at_the_next(consumer_of, kafka_topic, produce):
     topic = kafka_topic(partitions=2)
     log = Log()
-    slow = consumer_of([topic], listener=log, max_poll_interval_ms=1500)
+    slow = consumer_of([topic], listener=log, max_poll_interval_ms=round(1000 * at_pace_s(1.5)))
     poll_until([slow], lambda: len(slow.assignment()) == 2)
     other = consumer_of([topic])
     poll_until([slow, other], lambda: len(other.assignment()) == 1)
@@ -117,10 +117,10 @@ def test_without_polls_the_consumer_leaves_and_joins_again_at_the_next(consumer_
 
 
 def test_a_long_wait_for_records_is_no_missing_poll(consumer_of, kafka_topic):
-    topic, log, interval_ms = kafka_topic(), Log(), round(1000 * at_pace_s(1))
+    topic, log, interval_ms = kafka_topic(), Log(), round(1000 * max(5.0, at_pace_s(1)))
     consumer = consumer_of([topic], listener=log, max_poll_interval_ms=interval_ms)
     poll_until([consumer], lambda: log.calls)
-    assert consumer.poll_batch(timeout_ms=2.5 * interval_ms) is None
+    assert consumer.poll_batch(timeout_ms=1.5 * interval_ms) is None
     assert consumer.poll_batch(timeout_ms=0) is None
     assert log.calls == [("assigned", [0])]
 

@@ -365,8 +365,8 @@ def test_records_that_several_workers_read_are_fetched_once():
     """Whoever comes first fetches, and who comes later gets the same bytes, from wherever it begins."""
 
     async def test(kafka, config):
-        shared, sizes = SharedRecords(), count_fetched(kafka)
-        fetchers = [connected(kafka, config, shared=shared) for _ in range(4)]
+        shared, sizes = SharedRecords(clock=lambda: 1000.0), count_fetched(kafka)
+        fetchers = [connected(kafka, config, shared=shared, clock=lambda: 1000.0) for _ in range(4)]
         own = [structs.replace(SHARED, epoch=(0, number)) for number in (1, 2, 3)]
         answers = await asyncio.gather(*map(read, fetchers, own))
         # Not beside the others: a batch that somebody asks for by an offset within it may be on its way when they come to it.
@@ -389,7 +389,7 @@ def test_where_the_one_that_fetches_fails_another_one_does():
         shared = SharedRecords()
         one, two = (connected(kafka, config, shared=shared) for _ in range(2))
         held = kafka.on("Fetch", Hold())
-        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=5_000))
+        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=60_000))
         await until_async(lambda: held.calls)
         waiting = two.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=60_000))
         await asyncio.sleep(0.05)
@@ -410,7 +410,7 @@ def test_who_waits_for_anothers_records_is_answered_in_time_and_can_be_closed():
         shared = SharedRecords()
         one, two, three = (connected(kafka, config, shared=shared) for _ in range(3))
         held = kafka.on("Fetch", Hold())
-        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=5_000))
+        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=60_000))
         await until_async(lambda: held.calls)
         with within(5):
             reply, _ = await two.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=50))
@@ -436,7 +436,7 @@ def test_partitions_of_others_do_not_wait_for_one_that_is_fetched_elsewhere():
         shared = SharedRecords()
         one, two = (connected(kafka, config, shared=shared) for _ in range(2))
         held = kafka.on("Fetch", Hold())
-        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=5_000))
+        failing = one.pull(Pull(0, [SHARED], max_bytes=1000, max_wait_ms=60_000))
         await until_async(lambda: held.calls)
         alone = PartitionFetch("u", 0, (0, 2), 0, ONE_BATCH)
         reply, _ = await two.pull(Pull(0, [SHARED, alone], max_bytes=1000, max_wait_ms=5_000))

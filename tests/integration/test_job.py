@@ -25,9 +25,11 @@ def test_a_bounded_job_processes_everything_once_and_commits_to_the_end(
         topics=[topic],
         group_id=group_id,
         bootstrap_servers=kafka_cluster_3.bootstrap_servers,
-        process=recorder(journal, workers=4),
+        process=recorder(journal, workers=4, work=0.1),
+        batch_rows=100,  # eight seconds of work for three: a worker that is late by some has its share, too
         workers=4,
         until="latest",
+        config={"start_timeout_s": 600, "drain_timeout_ms": 50_000},
     )
     with job.start() as running:
         running.wait(timeout=slow_s(60))

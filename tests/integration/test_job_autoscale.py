@@ -113,7 +113,7 @@ def test_workers_without_room_are_asked_for_and_waited_for_and_the_job_goes_on(s
     policy = ka.Autoscale(
         min=1, max=4, target_lag_seconds=2, upscale_delay_seconds=1, downscale_delay_seconds=6
     )
-    limit_s = max(5.0, at_pace_s(3))
+    limit_s = max(8.0, at_pace_s(5))
     scene.start(
         workers=policy,
         **WORK,

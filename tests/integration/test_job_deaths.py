@@ -19,6 +19,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.kafka]
 EACH = 60
 
 
+@pytest.fixture(autouse=True)
+def patient_reports(monkeypatch):
+    """A death whose report is late counts as none."""
+    monkeypatch.setattr("kafka_actors.job.supervisor.health_checks.CRASH_REPORT_S", slow_s(0.5))
+
+
 HANGS = "a call of process lasts for more than 3 s"
 HOWS = ["exit code 3", "SIGSEGV in string_at (__init__.py:", "SIGKILL, perhaps of the kernel", HANGS]
 

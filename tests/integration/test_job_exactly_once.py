@@ -134,7 +134,9 @@ def test_a_job_that_was_killed_whole_ends_what_it_left_open_when_it_is_started_a
 
 
 def test_without_a_name_a_start_waits_for_the_timeout_and_says_so(ledger):
-    sink = {"transaction_timeout_ms": round(1000 * max(25.0, at_pace_s(8)))}  # the next start comes within it
+    sink = {
+        "transaction_timeout_ms": round(1000 * max(45.0, at_pace_s(12)))
+    }  # the next start comes within it
     options = {"name": None, "workers": 2, "config": {"group_instance_id": None}}
     ledger.traps.set("after offsets", signal.SIGSTOP)  # they are pending from here on
     killed = ledger.start_apart(sink, **options)

@@ -67,7 +67,9 @@ def one_owner_each(scene, seconds=3.0):
 def test_a_job_goes_on_without_a_gcs_and_replaces_actors_when_it_is_back(stage, fault, tmp_path):
     scene = stage
     with closing(Head(tmp_path, STORED)) as head:
-        driver = scene.driver(workers=3, variables=head.variables).started()
+        driver = scene.driver(
+            workers=3, variables=head.variables, config={"drain_timeout_ms": 20_000}
+        ).started()
         scene.under_load()
         scene.flowing()
         generation, before = scene.cluster.generations(scene.group)[-1], scene.committed()
@@ -94,6 +96,9 @@ def test_a_job_goes_on_without_a_gcs_and_replaces_actors_when_it_is_back(stage, 
         until(lambda: len(head.actors("WorkerActor")) == 3, 60, "as many workers as before")
         assert len(head.actors("CoordinatorActor")) == 1
         scene.flowing()
+        until(
+            lambda: len({e.pid for e in scene.journal.entries()}) >= 4, 60, "calls in the dead worker's place"
+        )
         one_owner_each(scene)
         assert len({e.pid for e in scene.journal.entries()}) == 4, "no worker was replaced but the dead one"
         assert scene.cluster.generations(scene.group)[-1] == generation
@@ -119,7 +124,9 @@ def test_a_job_whose_gcs_is_gone_for_good_ends_and_the_next_goes_on(stage, tmp_p
         assert code != 0
     assert not any(exists(pid) for pid in driver.actors.values())
     with closing(Head(tmp_path, {})) as head:
-        driver = scene.driver(workers=2, variables=head.variables).started()
+        driver = scene.driver(
+            workers=2, variables=head.variables, config={"drain_timeout_ms": 20_000}
+        ).started()
         scene.flowing(60)
         one_owner_each(scene)
         ended_well(scene, driver)

@@ -48,7 +48,7 @@ def second_job(scene, **options):
 
 def started_beside_a_foreign_client(scene, assignor):
     """Starts a job under load; another client comes, has its share for a while, and goes. Returns that client."""
-    scene.start(workers=2, partition_assignment_strategy=[assignor])
+    scene.start(workers=2, partition_assignment_strategy=[assignor], config={"drain_timeout_ms": 20_000})
     scene.under_load()
     scene.flowing()
     other = scene.foreign(assignor)
@@ -175,7 +175,8 @@ def test_a_peer_that_withholds_its_rejoin_holds_up_neither_fetches_nor_heartbeat
 def test_a_second_job_comes_and_goes_and_a_named_job_that_is_deployed_anew_moves_nothing_of_another_member(
     scene,
 ):
-    soon = {"heartbeat_interval_ms": 500}
+    # No session ends by itself: the place of the job that is deployed anew is kept however long its actors take to start.
+    soon = {"heartbeat_interval_ms": 500, "session_timeout_ms": 300_000, "drain_timeout_ms": 20_000}
     scene.start(workers=2, name=scene.group, config=soon)
     scene.under_load()
     scene.flowing()

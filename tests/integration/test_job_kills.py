@@ -34,6 +34,7 @@ def test_one_job_goes_on_whichever_of_its_actors_dies_or_is_stopped(scene):
     """Each in turn: first those whose end repeats nothing."""
     scene.start(workers=4, config={"group_instance_id": "auto"})
     scene.under_load()
+    scene.spread(4)
     scene.flowing()
     generation = scene.status().group.generation
     kill_coordinator(scene, rebalances=0)
@@ -87,6 +88,7 @@ def test_a_killed_coordinator_actor_of_a_dynamic_member_moves_nothing(scene):
     """The coordinator comes back as the leader of a group of one: it may only join once more."""
     scene.start(workers=4, config={"group_instance_id": None})
     scene.under_load()
+    scene.spread(4)
     scene.flowing()
     kill_coordinator(scene, rebalances=1)
     duplicates = scene.settle()

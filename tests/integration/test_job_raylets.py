@@ -129,7 +129,9 @@ def stage(kafka_cluster_3, kafka_topic, group_id, tmp_path):
 )
 def test_a_node_that_is_killed_gives_its_partitions_to_others_within_five_seconds(stage, room):
     # Ray says that a node is gone: no session has to end for it, and none may end while the coordinator gets no processor.
-    made = stage(room=room, config={"start_timeout_s": 600, "session_timeout_ms": 45_000})
+    made = stage(
+        room=room, config={"start_timeout_s": 600, "session_timeout_ms": 45_000, "drain_timeout_ms": 20_000}
+    )
     node = made.node_of("worker-0.1")
     its, others = made.of_node(node)
     assert its

@@ -13,7 +13,7 @@ REST_S = 4.0
 
 def test_one_job_grows_shrinks_and_pauses_and_repeats_nothing(scene):
     """Workers 2 to 6 to 4, then a pause. From 6 to 3 also an assignor that knows no holders would move no more than has to."""
-    scene.start(workers=2)
+    scene.start(workers=2, config={"drain_timeout_ms": 50_000})
     scene.under_load()
     scene.spread(2)
     generation = scene.status().group.generation

@@ -56,10 +56,10 @@ def one_line(error):
 
 
 def test_workers_that_no_node_can_take_are_named_with_what_is_missing(scene):
-    began = time.monotonic()
+    began, limit_s = time.monotonic(), max(10.0, at_pace_s(5))
     with pytest.raises(StartTimeoutError) as failed:
-        scene.start(workers=2, resources_per_worker={"num_gpus": 1}, config={"start_timeout_s": at_pace_s(5)})
-    assert this_run().quiet_s(began, time.monotonic()) < 5 + 15
+        scene.start(workers=2, resources_per_worker={"num_gpus": 1}, config={"start_timeout_s": limit_s})
+    assert this_run().quiet_s(min(began + limit_s, time.monotonic()), time.monotonic()) < 15
     assert "num_gpus=1" in one_line(failed.value)
     assert "worker-0" in str(failed.value) or "worker-1" in str(failed.value)
     assert scene.cluster.describe_group(scene.group).members == []
@@ -153,7 +153,7 @@ def test_an_interrupt_while_starting_leaves_no_actor_and_no_member(scene):
         scene.job(workers=1, make=120).start()
     watching.join()
     until(lambda: actors() <= before, 15, "the end of all actors")
-    assert members() == []
+    until(lambda: members() == [], 5, "the member to have left: its session lasts 45 s")
 
 
 def test_a_detached_job_that_has_ended_gives_its_name_to_the_next(scene):

@@ -7,6 +7,7 @@ import time
 import pyarrow as pa
 import pytest
 from pace import this_run
+from waiting import until
 
 from kafka_actors.config import ClientConfig
 from kafka_actors.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
@@ -78,12 +79,18 @@ def test_a_topic_that_is_made_meanwhile_is_written_to(connection, cluster, kafka
     writer = KafkaSink().open(connection)
     topic = f"{kafka_topic()}-later"
     batch = pa.record_batch({"value": [b"v"], "topic": [topic]})
-    try:
-        with pytest.raises(UnknownTopicOrPartitionError):
+
+    def written():
+        try:
             writer.write(batch, Origin("t", 0, 0, 0))
+        except UnknownTopicOrPartitionError:  # an answer of before the topic was there came late
+            return False
+        return True
+
+    try:
+        assert not written()
         cluster.create_topic(topic)
-        time.sleep(0.3)
-        writer.write(batch, Origin("t", 0, 0, 0))
+        until(written, 20, "the topic to be found", pause=0.3)
         writer.flush()
     finally:
         writer.close()

@@ -5,6 +5,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections import defaultdict
 
 import pyarrow as pa
@@ -273,18 +274,28 @@ def test_only_what_sinks_have_flushed_is_committed_as_done_beyond_the_offset(top
 @pytest.mark.parametrize("kind", ["job", "pipeline"])
 def test_files_of_workers_that_share_a_partition_have_every_row_also_after_a_kill(topics, tmp_path, kind):
     topics.fill([b"%d" % (n % 90) for n in range(1500)])
-    path = str(tmp_path / "files")
+    path, made, gate = str(tmp_path / "files"), tmp_path / "made", tmp_path / "gate"
+    made.mkdir()
 
-    async def score(message):
-        await asyncio.sleep(0.03)
-        return {"n": message.offset, "pid": os.getpid()}
+    class Score:
+        def __init__(self):
+            (made / str(os.getpid())).touch()
+            while len(os.listdir(made)) < 3:  # one that came later would find nothing left to do
+                time.sleep(0.05)
 
-    async def score_to_batch(message):
-        return pa.RecordBatch.from_pylist([await score(message)])
+        async def __call__(self, message):
+            while message.offset >= 1200 and not await asyncio.to_thread(gate.exists):  # noqa: ASYNC110  another process says so
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.03)
+            return {"n": message.offset, "pid": os.getpid()}
+
+    class ScoreToBatch(Score):
+        async def __call__(self, message):
+            return pa.RecordBatch.from_pylist([await super().__call__(message)])
 
     if kind == "pipeline":
         pipeline = topics.read().map_messages(
-            score, schema="n BIGINT, pid BIGINT", ordering="key", concurrency=2
+            Score, schema="n BIGINT, pid BIGINT", ordering="key", concurrency=2
         )
         options = {"batch_rows": 5, "config": {"auto_commit_interval_ms": 100}}
         job = pipeline.write_parquet(path).on_ray(workers=3, until="latest", **options).job
@@ -293,7 +304,7 @@ def test_files_of_workers_that_share_a_partition_have_every_row_also_after_a_kil
             topics=topics.input,
             group_id=topics.group,
             bootstrap_servers=topics.cluster.bootstrap_servers,
-            process_message=score_to_batch,
+            process_message=ScoreToBatch,
             sink=ka.ParquetSink(path),
             ordering="key",
             concurrency=2,
@@ -308,6 +319,7 @@ def test_files_of_workers_that_share_a_partition_have_every_row_also_after_a_kil
     with job.start() as running:
         until(lambda: len({row["pid"] for row in written()}) == 3, 60, "rows of each worker")
         os.kill(written()[0]["pid"], signal.SIGKILL)
+        gate.touch()
         running.wait(timeout=slow_s(120))
     assert {row["n"] for row in written()} == set(range(1500))
     assert topics.committed() == (1500, set())

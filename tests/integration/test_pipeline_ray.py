@@ -135,7 +135,7 @@ def test_orders_are_enriched_keyed_and_all_there_before_their_offsets_are_commit
         .with_key("country")
         .write_kafka(place.output)
     )
-    with pipeline.on_ray(workers=2, until="latest").start() as run:
+    with pipeline.on_ray(workers=2, until="latest", config={"drain_timeout_ms": 50_000}).start() as run:
         assert run.status().group_id == place.group
         run.wait(timeout=slow_s(60))
     sent = place.records(place.output)
@@ -595,7 +595,7 @@ def test_two_sinks_hold_every_row_of_a_topic_that_is_read_once(place, tmp_path):
         .with_key("country")
         .write_kafka(place.output)
     )
-    with pipeline.on_ray(workers=2, until="latest").start() as run:
+    with pipeline.on_ray(workers=2, until="latest", config={"drain_timeout_ms": 50_000}).start() as run:
         run.wait(timeout=slow_s(60))
         assert run.status().records == 3000
     assert sorted(int(n) for file in read.iterdir() for n in file.read_text().split()) == list(range(3000))

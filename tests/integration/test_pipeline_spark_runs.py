@@ -490,19 +490,30 @@ def test_the_command_line_runs_a_pipeline_as_a_query_which_ctrl_c_stops_and_the_
     # A user has neither variable: the command finds a Spark, and a Python for it.
     of_tests = ("SPARK_HOME", "PYSPARK_PYTHON")
     environment = {name: value for name, value in os.environ.items() if name not in of_tests}
-    first = subprocess.Popen(
-        [Path(sys.executable).with_name("kafka-actors"), "run", "pipe.py:orders", *source, *on_spark],
-        cwd=tmp_path,
-        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
-        stdin=subprocess.DEVNULL,
-        stdout=shown.open("w"),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C goes to all processes of a terminal's session
-    )
+
+    def started():
+        return subprocess.Popen(
+            [Path(sys.executable).with_name("kafka-actors"), "run", "pipe.py:orders", *source, *on_spark],
+            cwd=tmp_path,
+            env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+            stdin=subprocess.DEVNULL,
+            stdout=shown.open("w"),
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C goes to all processes of a terminal's session
+        )
+
+    first = started()
     try:
         done = "  30 records  "  # the micro-batch has ended
-        until(lambda: first.poll() is not None or done in shown.read_text(), 120, "30 orders")
+        while True:
+            until(lambda: first.poll() is not None or done in shown.read_text(), 120, "30 orders")  # noqa: B023
+            if first.poll() is None:
+                break
+            # Spark gives the Python process of a stream ten seconds to connect, and nobody has imported for this one.
+            said = first.communicate()[1]
+            assert "Python worker failed to connect back" in said, said
+            first = started()
         os.killpg(first.pid, signal.SIGINT)
         _, err = output_of(first, 60)
     finally:

@@ -23,7 +23,7 @@ def patient(monkeypatch):
 @pytest.fixture
 def waited_out(monkeypatch, patient):
     """The check ends as it does for users, after the time in which brokers have to answer."""
-    monkeypatch.setattr(start, "LOOK_S", at_pace_s(1))
+    monkeypatch.setattr(start, "LOOK_S", max(2.0, at_pace_s(2)))
 
 
 def config(servers="h:1", **options):

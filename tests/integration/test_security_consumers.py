@@ -113,7 +113,7 @@ def test_a_consumer_whose_user_is_removed_meanwhile_ends_with_that(secure, optio
         consumer.poll_batch(timeout_ms=2_000)
         remove_scram_user(kafka, "guest")
         with pytest.raises(SaslAuthenticationFailedError):
-            _poll_for(consumer, 40)
+            _poll_for(consumer, slow_s(40))
 
 
 def test_a_password_that_is_rotated_in_its_file_is_used_by_a_running_consumer(
@@ -155,11 +155,11 @@ def test_a_running_consumer_outlives_a_token_endpoint_that_is_away(secure, optio
             "sasl_oauthbearer_client_credentials_client_id": group_id,
             "sasl_oauthbearer_client_credentials_client_secret": "hush",
         }
-        endpoint.answers = answers(4)
+        endpoint.answers = answers(12)
         with ka.Consumer([topic], group_id=group_id, auto_offset_reset="earliest", **options) as consumer:
             _produce_and_read(consumer, kafka, topic, b"before")
             endpoint.answers = [(503, {}, "")]
-            _poll_for(consumer, 5)  # longer than the token holds
+            _poll_for(consumer, 13)  # longer than the token holds
             endpoint.answers = answers(60)
             _produce_and_read(consumer, kafka, topic, b"behind")
 

@@ -18,7 +18,7 @@ from google.protobuf import message_factory
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from waiting import slow_s
+from waiting import at_pace_s, slow_s
 
 import kafka_actors as ka
 from kafka_actors.schemas.protobuf_schema import Files, compiled
@@ -246,7 +246,7 @@ def test_a_task_that_needs_a_schema_while_the_registry_is_away_waits_only_as_lon
 ) -> None:
     topic = kafka_topic(1)
     first = registry.add(f"{topic}-value", FIRST)
-    df = load(subscribe=topic, kafkaConsumer__pollTimeoutMs="1500")
+    df = load(subscribe=topic, kafkaConsumer__pollTimeoutMs=f"{1_000 * at_pace_s(5):.0f}")
     later = registry.add(f"{topic}-value", SECOND)
     produce(
         topic,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import NewPartitions
 from msgspec.structs import replace
-from waiting import slow_s, until
+from waiting import at_pace_s, slow_s, until
 
 from kafka_actors import Consumer
 from kafka_actors.admin import Admin
@@ -380,12 +380,13 @@ def test_a_broker_that_dies_between_triggers_ends_no_query(
 def test_a_trigger_waits_for_brokers_that_are_away_as_often_as_the_options_say(fake_kafka: FakeKafka) -> None:
     """Spark's own source asks again for partitions as for offsets; the query ended after one kafka.request.timeout.ms."""
     topic = fake_kafka.create_topic("orders")
-    options = {"kafka__request__timeout__ms": "2000", "fetchOffset__numRetries": "100"}
+    wait_s = max(2.0, at_pace_s(2))
+    options = {"kafka__request__timeout__ms": f"{1_000 * wait_s:.0f}", "fetchOffset__numRetries": "100"}
     with closing(Query(fake_kafka.bootstrap_servers, subscribe=topic, **options)) as query:
         start = query.initial()
         (broker,) = fake_kafka.broker_ids
         fake_kafka.kill(broker)
-        back = threading.Timer(3.0, fake_kafka.restart, [broker])
+        back = threading.Timer(1.5 * wait_s, fake_kafka.restart, [broker])
         back.start()
         query.driver.prepare_available_now()  # with metadata from now on
         try:

@@ -507,8 +507,10 @@ def test_a_job_with_nothing_new_to_say_is_called_so(page, served):
     at_s = time.time()
     served.status = lambda _: sample_status(at_s=at_s)
     opened(page, served)
-    page.wait("document.querySelector('#stale').checkVisibility()")
-    assert page.text("#stale-text").startswith("The job has said nothing new since ")
+    said = (
+        "document.querySelector('#stale-text').textContent.startsWith('The job has said nothing new since ')"
+    )
+    page.wait(f"document.querySelector('#stale').checkVisibility() && {said}")
 
 
 def test_a_page_that_nobody_sees_asks_nothing(page, served):

@@ -39,7 +39,6 @@ class Work:
             time.sleep(0.05)
 
     def __call__(self, batch):
-        open("{directory}/pid-" + str(os.getpid()), "w").close()
         time.sleep(0.02)
         if batch["partition"][0].as_py() == 1 and 500 in batch["offset"].to_pylist() and not self.failed:
             self.failed = True
@@ -142,7 +141,7 @@ def check_log_records(scopes, topic, group_id):
             records.setdefault(record.event_name or record.body.string_value, []).append(
                 (record.severity_text, plain(record.attributes))
             )
-    ((level, assigned),) = records["PartitionsAssigned"]
+    level, assigned = records["PartitionsAssigned"][0]
     assert (level, assigned["kafka_actors.actor"]) == ("INFO", "coordinator")
     assert assigned["messaging.consumer.group.name"] == group_id
     ((level, retry),) = itertools.chain.from_iterable(
@@ -185,7 +184,7 @@ def check_metrics(scopes, topic, group_id, pace):
     assert consumed == {str(n): 3_000 for n in range(4)}
     calls = {a.get("error.type"): p for a, p in last["messaging.process.duration"]}
     assert (calls[None].count, calls["ValueError"].count) == (120, 1)
-    assert 120 * 0.02 <= calls[None].sum < 120 * 0.03 * pace
+    assert 120 * 0.02 <= calls[None].sum < 60 * pace, "seconds, and nothing but the calls"
     assert tuple(calls[None].explicit_bounds) == SECONDS
     assert sum(calls[None].bucket_counts[:2]) == 0, "no call took less than ten milliseconds"
     check_latency(last["kafka_actors.latency"], group_id)
@@ -385,9 +384,9 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
         scraper.until("sum(kafka_consumer_group_lag)", 0)
         scraper.until("up", 1)
         assert {
-            (m["group"], m["topic"], m["partition"]) for m, _ in scraper.query("kafka_consumer_group_lag")
+            (m["group"], m["topic"], m["partition"]) for m, _ in scraper.some("kafka_consumer_group_lag")
         } == {(group_id, topic, str(n)) for n in range(4)}
-        names = {m["__name__"] for m, _ in scraper.query('{job="kafka-actors"}')}
+        names = {m["__name__"] for m, _ in scraper.some('{job="kafka-actors", __name__!~"up|scrape_.*"}')}
         others = f'{{__name__=~"(kafka|kafka_actors|messaging)_.*", group!="{group_id}"}}'
         assert scraper.query(others) == [], "series that the label of the group doesn't choose"
         assert {
@@ -408,26 +407,26 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
             "kafka_actors_workers",
         } <= names
         assert not [name for name in names if re.search("_ratio$|published|message_offset", name)]
-        ((_, ninetieth),) = scraper.query(
+        ((_, ninetieth),) = scraper.some(
             "histogram_quantile(0.9, sum by (le) (messaging_process_duration_seconds_bucket))"
         )
         assert 0.01 < ninetieth < 1 * this_run().since(began)
         scraper.until("kafka_consumer_group_members", 1)
         scraper.until("sum(kafka_partition_oldest_offset)", 0)
         scraper.until("kafka_actors_latency_seconds_count", 12_000)
-        ((_, slowest),) = scraper.query(
+        ((_, slowest),) = scraper.some(
             "histogram_quantile(1, sum by (le) (kafka_actors_latency_seconds_bucket))"
         )
-        ((_, mean),) = scraper.query("kafka_actors_latency_seconds_sum / kafka_actors_latency_seconds_count")
+        ((_, mean),) = scraper.some("kafka_actors_latency_seconds_sum / kafka_actors_latency_seconds_count")
         assert 0 < mean < slowest < 600
         # A worker that dies is replaced, and what was counted stays counted. What is not committed would be counted again.
         scraper.until("sum(kafka_consumer_group_offset)", 12_000)
-        pid, _ = (int(file.name.removeprefix("pid-")) for file in tmp_path.glob("pid-*"))
+        pid, _ = (int(file.name.removeprefix("made-")) for file in tmp_path.glob("made-*"))
         os.kill(pid, signal.SIGKILL)
         scraper.until('sum(kafka_actors_actor_restarts_total{role="worker"})', 1)
         scraper.until('sum(kafka_actors_workers{ready="true"})', 2)
         scraper.until('sum(kafka_actors_partition_moves_total{cause="worker_died"})', 2)
-        assert [value for _, value in scraper.query("sum(messaging_client_consumed_messages_total)")] == [
+        assert [value for _, value in scraper.some("sum(messaging_client_consumed_messages_total)")] == [
             12_000
         ]
     finally:
@@ -439,20 +438,27 @@ def test_prometheus_scrapes_a_running_job(start, prometheus, topic, group_id, tm
 BLOCKED = """
 import os
 import time
+from glob import glob
 
 import kafka_actors as ka
 
 
-def work(batch):
-    while not os.path.exists("{gate}"):
-        time.sleep(0.05)
+class Work:
+    def __init__(self):
+        open("{directory}/made-" + str(os.getpid()), "w").close()
+        while len(glob("{directory}/made-*")) < 2:  # one that came later would fetch later
+            time.sleep(0.05)
+
+    def __call__(self, batch):
+        while not os.path.exists("{gate}"):
+            time.sleep(0.05)
 
 
 job = ka.Job(
     topics=["{topic}"],
     group_id="{group}",
     bootstrap_servers="{servers}",
-    process=work,
+    process=Work,
     workers=2,
     auto_offset_reset="earliest",
     config={{"worker_buffer_bytes": 200_000, "max_partition_fetch_bytes": 50_000}},
@@ -488,7 +494,7 @@ def test_lag_is_that_of_the_brokers_also_where_full_buffers_fetch_nothing(
 
     more()
     gate, port = tmp_path / "gate", free_ports(1)[0]
-    job = BLOCKED.format(topic=name, group=group_id, servers=servers, gate=gate)
+    job = BLOCKED.format(topic=name, group=group_id, servers=servers, gate=gate, directory=tmp_path)
     process = run_job(job, "--prometheus", f":{port}")
 
     def has(metric, value, count):

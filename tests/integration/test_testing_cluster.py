@@ -112,7 +112,13 @@ def test_kafkas_own_tools_run_on_the_same_classpath(
     assert dump.stdout.count("payload: xxxxxxxxxx") == 100
     servers = ["--bootstrap-server", kafka_cluster.bootstrap_servers]
     read = kafka_cluster.tool(
-        "org.apache.kafka.tools.ConsumerPerformance", *servers, "--topic", topic, "--messages", "100"
+        "org.apache.kafka.tools.ConsumerPerformance",
+        *servers,
+        "--topic",
+        topic,
+        "--messages",
+        "100",
+        *("--timeout", str(round(slow_s(30) * 1000))),
     )
     assert "100" in read.stdout
     with pytest.raises(subprocess.CalledProcessError):
@@ -131,7 +137,7 @@ def test_a_killed_brokers_partitions_get_other_leaders_and_it_comes_back(
     assert not _is_running(pid)
     with pytest.raises(NodeFailed, match="not running"):
         kafka.node_pid(1)
-    until(lambda: kafka.leaders(topic) == {0: 2, 1: 2, 2: 3})
+    until(lambda: set(kafka.leaders(topic).values()) <= {2, 3})
     assert produce(topic, [b"x"] * 9, partition=0, bootstrap_servers=servers) == {0: 9}
     assert kafka.coordinator_of("any-group") in (2, 3)
     kafka.restart(1)

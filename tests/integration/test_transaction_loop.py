@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from waiting import at_pace_s
+from waiting import at_pace_s, until
 
 import kafka_actors as ka
 from kafka_actors.errors import (
     InvalidProducerIdMappingError,
     KafkaTimeoutError,
+    NoBrokersAvailable,
     ProducerFencedError,
     TransactionalIdAuthorizationFailedError,
     UnsupportedVersionError,
@@ -72,10 +73,24 @@ def copier(
             all_is = brokers.committed("copier") == {ka.TopicPartition("orders", 0): 100}
             return None if all_is else super().poll_batch(timeout_ms=timeout_ms * 10)
 
+    def connected(**options: object) -> ka.Producer:
+        """Returns a producer that has connected: the limits are for its calls."""
+        producer = ka.Producer(**{**limits, **options})
+
+        def entered() -> bool:
+            try:
+                producer.__enter__()
+            except (KafkaTimeoutError, NoBrokersAvailable):
+                return False
+            return True
+
+        until(entered, 30, "the producer to be connected")
+        return producer
+
     client = SimpleNamespace(
         **{name: getattr(ka, name) for name in ("TopicPartition", "KafkaActorsError", "errors")},
         Consumer=CopiersConsumer,
-        Producer=lambda **options: ka.Producer(**{**limits, **options}),
+        Producer=connected,
     )
     program = program.replace("ka.Consumer(", "ka.Consumer(\n        batch_rows=25,")
     exec(compile(program, str(PAGE), "exec"), {"ka": client, "print": printed})

@@ -18,6 +18,7 @@ from waiting import until
 from kafka_actors import RunningJob
 from kafka_actors.job.messages import CommitEntry, CommitReply, CommitRequest, Orders, Report, pack, unpack
 from kafka_actors.job.supervisor.machines.supervision import ActorKey
+from kafka_actors.types import TopicPartition
 
 from .audit import commits
 from .scene import Scene
@@ -87,10 +88,17 @@ def stop_actor(scene: Scene, kind: str) -> None:
     until(lambda: scene.pids("spare"), 30, "a spare connection actor")
     generation = scene.status().group.generation
     pid, at = scene.freeze(min(scene.pids(kind)))
-    pause = longest_pause(scene, at, STOPPED_S)
+
+    def went_on() -> dict[TopicPartition, float]:
+        return scene.journal.first_after(at, scene.partitions, scene.others(pid))
+
+    def replaced() -> bool:
+        return pid not in scene.pids().values() and went_on().keys() == set(scene.partitions)
+
+    until(replaced, 20, f"another {kind}, and calls on every partition")
+    pause = longest_pause(scene, at, max(STOPPED_S, time.monotonic() - at))
     scene.thaw(pid)
-    progress = scene.journal.first_after(at, scene.partitions, scene.others(pid))
-    assert progress.keys() == set(scene.partitions)
+    progress = went_on()
     print(f"{kind} stopped: first calls within {max(progress.values()):.2f} s, longest pause {pause:.2f} s")
     scene.flowing()
     assert pid not in scene.pids().values()

@@ -36,7 +36,7 @@ SPOKEN = [
     ApiVersion(ApiKey.API_VERSIONS, 0, 3),
     ApiVersion(ApiKey.FETCH, 4, 12),
 ]
-CONFIG = build(ClientConfig, request_timeout_ms=10_000)
+CONFIG = build(ClientConfig, request_timeout_ms=100_000)
 GOOD = filled(MetadataResponse, 9)
 
 

@@ -100,6 +100,7 @@ def test_a_closed_admin_refuses_calls_and_leaves_no_coroutine_behind(requests: R
         admin._admin = requests  # type: ignore[assignment]
     admin.close()
     assert requests.closed == 1
+    gc.collect()  # what tests before have left
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with pytest.raises(UsageError, match="this Admin is closed"):
@@ -201,7 +202,7 @@ def test_a_wrong_option_starts_no_thread() -> None:
     before = threading.active_count()
     with pytest.raises(ConfigError, match="bootstrap_server"):
         Admin(bootstrap_serverz="a:1")  # type: ignore[call-arg]
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_a_name_of_another_client_is_answered_with_the_name_here(admin: Admin) -> None:

@@ -118,7 +118,7 @@ async def test_run_raises_the_exception_where_nobody_else_takes_it():
 async def test_a_turn_by_hand_sets_the_loops_alarm_anew_and_makes_no_other_turn():
     clock = Clock()
     driver = MachineDriver(clock)
-    machine = Script(Ready(), Ready(next_wake=100.01), Ready())
+    machine = Script(Ready(), Ready(next_wake=100.5), Ready())
     driver.add(machine, lambda a: None)
     driver.start()
     assert await driver.until(lambda: len(machine.polled) == 1, 10.0)

@@ -3,7 +3,6 @@
 import asyncio
 import queue
 import threading
-import time
 
 import pytest
 from msgspec import structs
@@ -134,7 +133,7 @@ def test_memory_is_given_back_when_no_pull_comes_for_long(harness, monkeypatch):
 
 def test_a_claim_on_a_shared_partition_ends_with_a_failed_request():
     """Also where the fetcher lives on: another one may fetch the partition then."""
-    shared = SharedRecords()
+    shared = SharedRecords(clock=lambda: 0.0)
     harness = Harness(shared=shared)
     want = PartitionFetch("t", 0, (0, 1), 0, 1000, shared=True)
     harness.pull(0, want=want)
@@ -147,14 +146,14 @@ def test_a_claim_on_a_shared_partition_ends_with_a_failed_request():
 
 
 def test_what_was_received_is_handed_over_before_records_that_another_one_has_fetched():
-    shared = SharedRecords()
+    shared = SharedRecords(clock=lambda: 0.0)
     harness = Harness(shared=shared)
     want = PartitionFetch("t", 0, (0, 1), 0, 1000, shared=True)
     harness.pull(0, want=want)
     assert harness.next_seen() == [("sent", 1)]
     harness.pull(1)
     fetched = FetchedPartition("t", 0, (0, 9), 0, 5, size=8)
-    shared.end("another", [KeptRecords(want, fetched, bytes(8), time.monotonic())])
+    shared.end("another", [KeptRecords(want, fetched, bytes(8), 0.0)])
     harness.answers.put(FetchResponse())
     assert harness.next_seen(2) == [("answered", 0), ("answered", 1)]
     reply, records = harness.outcomes[1]
@@ -163,7 +162,7 @@ def test_what_was_received_is_handed_over_before_records_that_another_one_has_fe
 
 
 def test_partitions_of_others_have_their_turn_where_shared_records_never_end():
-    shared = SharedRecords()
+    shared = SharedRecords(clock=lambda: 0.0)
     harness = Harness(shared=shared)
     both, own = (
         PartitionFetch("t", 0, (0, 1), 0, 1000, shared=True),
@@ -171,7 +170,7 @@ def test_partitions_of_others_have_their_turn_where_shared_records_never_end():
     )
     for n in range(6):  # another one is ahead
         fetched = FetchedPartition("t", 0, (0, 9), n, n + 1, size=8)
-        shared.end("another", [KeptRecords(both, fetched, n.to_bytes(8, "big"), time.monotonic())])
+        shared.end("another", [KeptRecords(both, fetched, n.to_bytes(8, "big"), 0.0)])
     for n in range(4):
         harness.answers.put(FetchResponse())
         harness.pull(n, want=[both, own])

@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 import pytest
 from fakes.interrupts import TAKING_A_CONDITION, interrupted_behind
+from waiting import slow_s
 
 from kafka_actors.errors import DisconnectedError, KafkaTimeoutError, UndeliveredError, UsageError
 from kafka_actors.producer.futures import (
@@ -60,7 +61,7 @@ def test_a_future_waits_for_another_thread_and_for_no_longer_than_told():
         future.result(timeout=0.001)
     thread = threading.Thread(target=settled, args=(result, 1, 7))
     thread.start()
-    assert future.result(timeout=5).offset == 7
+    assert future.result(timeout=slow_s(5)).offset == 7
     thread.join()
 
 

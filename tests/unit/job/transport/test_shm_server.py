@@ -158,7 +158,7 @@ async def test_without_linux_there_is_no_name(monkeypatch: pytest.MonkeyPatch) -
 def test_descriptors_of_workers_that_come_again_are_closed() -> None:
     server, record = Server(), CallRecord.of_this_process()
     assert record is not None
-    before = len(os.listdir("/proc/self/fd"))
+    before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
     for _ in range(3):
         client = server.worker("worker-0.1", record)
         pulled(client, 1)
@@ -166,4 +166,6 @@ def test_descriptors_of_workers_that_come_again_are_closed() -> None:
         client.close()
         assert server.targets[-1].was_shut.wait(SOON_S)
     server.server.forget(["worker-0.1"])
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(SOON_S)
     assert len(os.listdir("/proc/self/fd")) <= before + 2

@@ -4,6 +4,7 @@ import logging
 import threading
 
 import pytest
+from waiting import slow_s
 
 from kafka_actors.errors import UsageError
 from kafka_actors.spark.source import task_tracing as tracing
@@ -118,17 +119,21 @@ def test_telemetry_that_cannot_be_set_up_is_a_warning_said_once_and_the_task_goe
 
 
 def test_a_collector_that_takes_nothing_holds_up_one_task_and_not_the_next(task, monkeypatch):
-    released = threading.Event()
+    begun, released = threading.Event(), threading.Event()
     monkeypatch.setattr(tracing, "FLUSH_S", 0.01)
-    monkeypatch.setattr(tracing, "flush", lambda _: (task.flushed.append(1), released.wait(30)))
+    monkeypatch.setattr(
+        tracing, "flush", lambda _: (task.flushed.append(1), begun.set(), released.wait(slow_s(30)))
+    )
     for _ in range(3):
         with tracing.traced_task():
             pass
+    assert begun.wait(slow_s(10))
     assert task.flushed == [1]
     released.set()
     tracing._sending[0].join()
     with tracing.traced_task():
         pass
+    tracing._sending[0].join()
     assert len(task.flushed) == 2
 
 

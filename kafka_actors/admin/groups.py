@@ -18,7 +18,7 @@ from kafka_actors.errors import (
     raise_for_code,
 )
 from kafka_actors.group import fetch_offsets_of_groups
-from kafka_actors.group.commit_metadata import pack
+from kafka_actors.group.commit_metadata import COMMIT_BYTES, at_once, pack
 from kafka_actors.group.machines.topic_ids import as_committed, of_this_cluster
 from kafka_actors.net import KafkaClient
 from kafka_actors.protocol import (
@@ -157,18 +157,25 @@ class GroupRequests:
         deadline: CallDeadline,
         topic_ids: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Commits offsets for a group. `topic_ids`: ids of topics for which alone the offsets hold."""
-        ids = topic_ids or {}
+        """Commits offsets for a group, in as many requests as its coordinator needs to write them: one, but for thousands of partitions.
+        `topic_ids`: ids of topics for which alone the offsets hold."""
+        ids, cluster_id = topic_ids or {}, self._client.snapshot.cluster_id
+        left = {
+            tp: offset._replace(metadata=pack(offset.metadata, ids.get(tp.topic), cluster_id))
+            for tp, offset in sorted(offsets.items())
+        }
+        while left:
+            part = {tp: left.pop(tp) for tp in at_once(left, COMMIT_BYTES)}
+            await self._commit_at_once(group_id, part, deadline)
+
+    async def _commit_at_once(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: CallDeadline
+    ) -> None:
         topics: dict[str, OffsetCommitRequestTopic] = {}
-        for tp, offset in sorted(offsets.items()):
+        for tp, (offset, metadata, leader_epoch) in offsets.items():
             topic = topics.setdefault(tp.topic, OffsetCommitRequestTopic(name=tp.topic, partitions=[]))
             topic.partitions.append(
-                OffsetCommitRequestPartition(
-                    tp.partition,
-                    offset.offset,
-                    offset.leader_epoch,
-                    pack(offset.metadata, ids.get(tp.topic), self._client.snapshot.cluster_id),
-                )
+                OffsetCommitRequestPartition(tp.partition, offset, leader_epoch, metadata)
             )
         request = OffsetCommitRequest(group_id=group_id, topics=list(topics.values()))
 

@@ -45,7 +45,7 @@ _SET_BY_THE_PLAN = {
     "startingoffsets": "say start=",
     "startingtimestamp": "say start=",
     "trigger": "it reads up to its plan's ends, and stops",
-    "commitoffsets": "the group's offsets are committed when the history is read, in one commit",
+    "commitoffsets": "the group's offsets are committed when the history is read",
 }
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Backfill:
     1. The plan: topics with their ids, and where the history of each partition starts and ends (at its last stable offset
        under read_committed), to `handover.json` in the checkpoint, once.
     2. The history: a streaming query from exactly there to exactly there, with this checkpoint.
-    3. The hand-over: one commit of these offsets for the pipeline's group, with a note that names the plan. A partition
+    3. The hand-over: a commit of these offsets for the pipeline's group, with a note that names the plan. A partition
        for which the group is already at the plan's offset, or further, is left alone. Partitions that are not in the
        plan begin at 0.
     4. Live: the pipeline as a job on Ray, in that group, with auto_offset_reset="none".

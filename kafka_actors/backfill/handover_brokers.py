@@ -112,7 +112,7 @@ class HandoverBrokers:
             raise self._not_empty(f"has members ({members})")
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, patient: bool) -> None:
-        """Commits for the group without being a member, in one request, which brokers refuse while the group has members.
+        """Commits for the group without being a member, which brokers refuse while the group has members.
 
         Offsets are of the topics that `cluster` has found. `patient`: retries for `session_timeout_ms`, after which a dead
         member has left. Raises `NonEmptyGroupError`.
@@ -130,6 +130,6 @@ class HandoverBrokers:
 
     def _not_empty(self, what: str) -> NonEmptyGroupError:
         return NonEmptyGroupError(
-            f"group {self._read.group_id!r} {what}, who commit its offsets: stop them first; nothing was committed",
+            f"group {self._read.group_id!r} {what}, who commit its offsets: stop them first; the hand-over was not made",
             request="OffsetCommit",
         )

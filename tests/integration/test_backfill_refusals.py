@@ -172,7 +172,7 @@ def test_a_group_with_members_is_refused_before_the_history_is_read_and_by_the_b
             place.backfill().run()
         assert place.nothing_was_read()
         monkeypatch.setattr("kafka_actors.backfill.handover_brokers.HandoverBrokers.check_empty", _passes)
-        with pytest.raises(NonEmptyGroupError, match="nothing was committed"):
+        with pytest.raises(NonEmptyGroupError, match="the hand-over was not made"):
             place.backfill().run()
         assert place.committed() == {}
     place.backfill().run()

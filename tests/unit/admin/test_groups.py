@@ -355,6 +355,21 @@ async def test_a_commit_from_outside_goes_to_the_coordinator_as_nobodys_and_name
     }
 
 
+@in_loop
+async def test_a_commit_of_more_than_the_coordinator_writes_at_once_goes_in_several_requests() -> None:
+    """It writes each as one batch, of 1 MiB by default: a hand-over of some 4,900 partitions never came to its end."""
+    client, groups, deadline = requests(OffsetCommit=commits(0, 0, 0))
+    wanted = {TopicPartition("t", n): OffsetAndMetadata(n, "m" * 4_000) for n in range(300)}
+    await groups.commit("g2", wanted, deadline, {"t": OLD})
+    sent = [topic.partitions for _, request in client.asked for topic in request.topics]
+    assert {p.partition_index: p.committed_offset for parts in sent for p in parts} == {
+        n: n for n in range(300)
+    }
+    assert sum(map(len, sent)) == 300
+    assert all(sum(len(p.committed_metadata) for p in parts) < 2**20 for parts in sent)
+    assert len(sent) == 3, "no more than it takes"
+
+
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER, NOT_AUTHORIZED])
 @in_loop
 async def test_a_commit_beside_members_is_refused_in_words_that_say_what_to_do(code: int) -> None:

@@ -211,7 +211,7 @@ def test_a_group_that_keeps_its_members_is_an_error(
 ) -> None:
     scene = Scene(monkeypatch)
     scene.groups.busy_until = 1000.0
-    with pytest.raises(NonEmptyGroupError, match=r"group 'g' has members, .* nothing was committed"):
+    with pytest.raises(NonEmptyGroupError, match=r"group 'g' has members, .* the hand-over was not made"):
         asyncio.run(scene.brokers.commit(OFFSETS, patient=patient))
     assert sum(scene.pauses) == waited
 

@@ -205,9 +205,10 @@ class Transactions:
 
     async def finish(self, limit_s: float) -> None:
         """Aborts an open transaction, and waits for the end of one that is being ended, for a producer that is closed. Raises the error
-        of a commit that fails meanwhile, once it is aborted."""
+        of a commit that fails meanwhile, or failed when nobody waited for it any more, once it is aborted."""
         if self._dead() is not None:
             return
+        failed = self.machine.error if self.open and self._verb == "commit_transaction" else None
         if self.open:
             self._verb = None
             self._begin_verb("abort_transaction", self.machine.abort)
@@ -223,6 +224,8 @@ class Transactions:
             if self._left_error is not None:
                 raise self._left_error.with_traceback(None)
             self._raise_error()
+        if failed is not None:
+            raise failed.with_traceback(None)
 
     def _begin_verb(self, name: str, begin: Callable[[], None]) -> None:
         if self._verb == name:

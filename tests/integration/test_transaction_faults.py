@@ -24,6 +24,7 @@ from kafka_actors.errors import (
     UnsupportedVersionError,
     UsageError,
 )
+from kafka_actors.producer.machines.transaction_errors import TransactionState
 from kafka_actors.sinks.kafka import TargetProducer
 from kafka_actors.testing import FakeKafka
 from kafka_actors.testing.fake_kafka import AnswerWithError, DropConnection, LoseResponse
@@ -289,7 +290,8 @@ def test_a_batch_that_could_not_be_written_is_aborted_and_its_late_copy_stays_ou
     assert brokers.committed("g") == {SOURCE: 3}
 
 
-def test_a_commit_that_fails_while_the_producer_is_closed_is_aborted(brokers):
+@pytest.mark.parametrize("failed", [False, True], ids=["while it is closed", "before"])
+def test_a_commit_that_fails_when_nobody_waits_for_it_is_aborted_and_said_by_close(brokers, failed):
     producer = producer_of(brokers, linger_ms=0)
     producer.init_transactions()
     producer.begin_transaction()
@@ -298,8 +300,13 @@ def test_a_commit_that_fails_while_the_producer_is_closed_is_aborted(brokers):
     with pytest.raises(KafkaTimeoutError, match="records are not acknowledged yet"):
         producer.commit_transaction(timeout_ms=100)
     until(lambda: taken.calls, 30, "the record to be in the transaction")
-    with deliveries_expired(producer), pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
-        producer.close()
+    with deliveries_expired(producer):
+        if failed:
+            producer._core.nudge()
+            machine = producer._core.transactions.machine
+            until(lambda: machine.state is TransactionState.ABORTABLE_ERROR, 30, "the commit to fail")
+        with pytest.raises((DeliveryTimeoutError, TransactionAbortedError)):
+            producer.close()
     assert [call.request.committed for call in brokers.requests("EndTxn")] == [False]
 
 

@@ -208,11 +208,13 @@ class Transactions:
         of a commit that fails meanwhile, or failed when nobody waited for it any more, once it is aborted."""
         if self._dead() is not None:
             return
-        failed = self.machine.error if self.open and self._verb == "commit_transaction" else None
-        if self.open:
+        committing = self._verb == "commit_transaction" and self.machine.state in (
+            _S.COMMITTING,
+            _S.ABORTABLE_ERROR,
+        )
+        if self.open and not committing:
             self._verb = None
             self._begin_verb("abort_transaction", self.machine.abort)
-        committing = self.machine.state is _S.COMMITTING
         self._left = True
         try:
             await self._turned("close", lambda: not self._ending, limit_s)  # `close` says itself what for
@@ -224,8 +226,6 @@ class Transactions:
             if self._left_error is not None:
                 raise self._left_error.with_traceback(None)
             self._raise_error()
-        if failed is not None:
-            raise failed.with_traceback(None)
 
     def _begin_verb(self, name: str, begin: Callable[[], None]) -> None:
         if self._verb == name:

@@ -110,7 +110,16 @@ class ClusterAdmin(ABC):
     def leaders(self, topic: str) -> dict[int, int]:
         """Partition → id of its leader, -1 where it has none now. Raises `KeyError` for an unknown topic, and what went wrong last after
         30 seconds without an answer of any broker."""
-        return {partition: leader for partition, (leader, _) in sorted(self._find_leaders(topic).items())}
+        deadline = time.monotonic() + _REQUEST_TIMEOUT
+        while True:
+            try:
+                return {
+                    partition: leader for partition, (leader, _) in sorted(self._find_leaders(topic).items())
+                }
+            except (OSError, EOFError, TopicRequestFailed):  # each broker may stand still for seconds
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def coordinator_of(self, group: str, *, timeout: float = 30.0) -> int:
         """Id of the broker that coordinates `group`, which need not exist."""
@@ -151,23 +160,19 @@ class ClusterAdmin(ABC):
         return offsets
 
     def _find_leaders(self, topic: str) -> dict[int, tuple[int, tuple[str, int] | None]]:
-        """Asks the brokers, one after the other and again, until one answers: each may stand still for seconds."""
-        deadline = time.monotonic() + _REQUEST_TIMEOUT
-        while True:
-            failure: Exception = ConnectionError("no bootstrap servers")
-            for server in self.bootstrap_servers.split(","):
-                host, _, port = server.rpartition(":")
-                try:
-                    return find_leaders((host, int(port)), topic)
-                except (OSError, EOFError) as error:
-                    failure = error
-                except TopicRequestFailed as error:
-                    if error.code == _UNKNOWN_TOPIC_OR_PARTITION:
-                        raise KeyError(f"{topic}: {error}") from error
-                    failure = error
-            if time.monotonic() > deadline:
-                raise failure
-            time.sleep(0.02)
+        """Asks the brokers, one after the other, until one answers."""
+        failure: Exception = ConnectionError("no bootstrap servers")
+        for server in self.bootstrap_servers.split(","):
+            host, _, port = server.rpartition(":")
+            try:
+                return find_leaders((host, int(port)), topic)
+            except (OSError, EOFError) as error:
+                failure = error
+            except TopicRequestFailed as error:
+                if error.code == _UNKNOWN_TOPIC_OR_PARTITION:
+                    raise KeyError(f"{topic}: {error}") from error
+                failure = error
+        raise failure
 
     def _ask_leaders(
         self, topic: str, partitions: int, timestamp: int = _LATEST, read_committed: bool = False

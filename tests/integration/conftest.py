@@ -197,6 +197,13 @@ def filled(scene: Any, produce: Callable[..., object]) -> Any:
 
 
 @pytest.fixture
+def no_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without notices and warnings of what takes long: how long it takes on a busy machine is no part of what a command prints."""
+    for limit in ("cli.output.BLANK_S", "base.tasks.SILENT_S", "consumer.consumer_session.SILENT_S"):
+        monkeypatch.setattr(f"kafka_actors.{limit}", 600.0)
+
+
+@pytest.fixture
 def run_job(ray_local: None, tmp_path: Any) -> Iterator[Callable[..., Any]]:
     """Starts `kafka-actors run` on the job that this text defines, in the session's Ray, with these arguments and these variables of
     telemetry, which no others are beside. What still runs at the end is killed."""

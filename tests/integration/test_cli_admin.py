@@ -28,11 +28,7 @@ HOUR_MS = 3_600_000
 
 Rows = list[list[str]]
 
-
-@pytest.fixture(autouse=True)
-def no_notices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without notices of what takes long: how long it takes on a busy machine is no part of what is printed."""
-    monkeypatch.setattr("kafka_actors.cli.output.BLANK_S", 600.0)
+pytestmark = pytest.mark.usefixtures("no_notices")
 
 
 class Shell:

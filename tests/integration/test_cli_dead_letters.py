@@ -10,6 +10,8 @@ from kafka_actors.cli.main import run_command_line
 from kafka_actors.errors import TopicAuthorizationFailedError
 from kafka_actors.testing.fake_kafka import AnswerWithError
 
+pytestmark = pytest.mark.usefixtures("no_notices")
+
 
 @pytest.fixture
 def failed_orders(fake_kafka):
@@ -45,13 +47,6 @@ def failed_orders(fake_kafka):
             aborting.send_batch(made, "dlq")
             aborting.abort_transaction()
     return servers
-
-
-@pytest.fixture(autouse=True)
-def no_notices(monkeypatch):
-    """Without notices of what takes long: how long it takes on a busy machine is no part of what is printed."""
-    for limit in ("cli.output.BLANK_S", "base.tasks.SILENT_S", "consumer.consumer_session.SILENT_S"):
-        monkeypatch.setattr(f"kafka_actors.{limit}", 600.0)
 
 
 def said(capsys, servers, *arguments, code=0):

@@ -53,13 +53,11 @@ class Shell:
 
 @pytest.fixture
 def shell(
+    no_notices: None,
     cluster: KafkaCluster | FakeKafka,
     capsysbinary: pytest.CaptureFixture[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Shell:
-    """Without notices of what takes long: how long it takes on a busy machine is no part of what is printed."""
-    for limit in ("cli.output.BLANK_S", "base.tasks.SILENT_S", "consumer.consumer_session.SILENT_S"):
-        monkeypatch.setattr(f"kafka_actors.{limit}", 600.0)
     return Shell(cluster, capsysbinary, monkeypatch)
 
 

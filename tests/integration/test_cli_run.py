@@ -193,10 +193,8 @@ def test_a_pipeline_runs_as_a_job_does_and_its_sink_follows_the_options(
     shell.environment["KAFKA_ACTORS_GROUP_ID"] = group_id
     servers = ("-b", kafka_cluster.bootstrap_servers)
     code, shown, err = shell.run("-c", "job.toml", *servers, "--workers", "2", named=False)
-    told = [
-        line for line in err.splitlines() if "trying on:" not in line
-    ]  # a producer that is slow to connect
-    assert (code, told) == (0, [])
+    # A producer that is slow to connect says so.
+    assert (code, [line for line in err.splitlines() if "trying on:" not in line]) == (0, [])
     assert "  2 workers  " in shown
     assert shown.splitlines()[-1].startswith("done: 12,000 records in ")
     assert kafka_cluster.committed(group_id) == {(topic, p): 3_000 for p in range(4)}

@@ -503,11 +503,14 @@ def test_the_command_line_runs_a_pipeline_as_a_query_which_ctrl_c_stops_and_the_
             start_new_session=True,  # Ctrl-C goes to all processes of a terminal's session
         )
 
+    def done():
+        """Whether the micro-batch has ended, or the command."""
+        return first.poll() is not None or "  30 records  " in shown.read_text()
+
     first = started()
     try:
-        done = "  30 records  "  # the micro-batch has ended
         while True:
-            until(lambda: first.poll() is not None or done in shown.read_text(), 120, "30 orders")  # noqa: B023
+            until(done, 120, "30 orders")
             if first.poll() is None:
                 break
             # Spark gives the Python process of a stream ten seconds to connect, and nobody has imported for this one.

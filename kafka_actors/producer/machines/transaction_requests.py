@@ -11,9 +11,9 @@ reads the answers. Nothing here has state or time.
   request whose `node` is None goes to any broker; `find_coordinator` makes the request that has to come
   before it.
 - `commit_offsets` names the group's generation and member, by which the coordinator refuses the offsets of a
-  consumer that the group has left behind (KIP-447). More offsets than it writes at once go in several requests. `fetch_offsets` asks afterwards whether a transaction of
-  unknown outcome has moved the group's offsets (`reached`), and waits for transactions that are still open
-  (`require_stable`).
+  consumer that the group has left behind (KIP-447). More offsets than it writes at once go in several requests.
+  `fetch_offsets` asks afterwards whether a transaction of unknown outcome has moved the group's offsets
+  (`committed_by`), and waits for transactions that are still open (`require_stable`).
 - A response may have several errors, one for each partition. `answered_error` returns the one that says most,
   by what it does to the transaction; OPERATION_NOT_ATTEMPTED, which brokers give the partitions beside a bad
   one, says least.
